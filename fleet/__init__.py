@@ -1,0 +1,1 @@
+"""fleet: a declarative reconciler for the build machines of a distribution."""

@@ -1,0 +1,1 @@
+"""This package holds one cross-field rule per file."""

@@ -1,0 +1,224 @@
+"""This module reads arguments, imports the one command they name, makes errors exit codes.
+
+It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 usage,
+3 changes (with --exit-code), 4 refused (before 3), 5 partly applied, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleet.errors import FleetError
+
+EXIT_CODES = """\
+exit codes:
+  0  nothing wrong
+  1  findings, or something failed
+  2  wrong usage
+  3  changes are pending (only with --exit-code)
+  4  refused: a guard, a missing store or a changed plan (wins over 3)
+  5  partly applied: some pools failed, others are done
+  130  interrupted; the next run finishes what was begun
+"""
+
+
+class TerminalConsole:
+    """Writes to the process's own streams; quiet and plain where nobody watches."""
+
+    def __init__(self) -> None:
+        self._watched = sys.stderr.isatty() and "CI" not in os.environ
+        self.colour = (
+            sys.stdout.isatty() and "NO_COLOR" not in os.environ and "CI" not in os.environ
+        )
+
+    def out(self, text: str) -> None:
+        """Write to standard output, ending the line."""
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Write a line to standard error."""
+        sys.stderr.write(text.rstrip("\n") + "\n")
+        sys.stderr.flush()
+
+    def progress(self, text: str) -> None:
+        """Show a step: replaced by the next when watched, a plain line otherwise."""
+        sys.stderr.write(f"\r\x1b[K{text}" if self._watched else f"{text}\n")
+        sys.stderr.flush()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    console = TerminalConsole()
+    try:
+        args = build_parser().parse_args(argv)
+        command = importlib.import_module(f"fleet.commands.{args.command}")
+        code: int = command.run(args, console)
+        sys.stdout.flush()
+    except FleetError as error:
+        console.note(f"fleet: error: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.note("fleet: interrupted; the next run finishes what was begun")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        console.note(f"fleet: error: {error.strerror or error}: {error.filename or 'output'}")
+        return 1
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the whole command line, without importing any command."""
+    parser = argparse.ArgumentParser(
+        prog="fleet",
+        description="A declarative reconciler for the build machines of a distribution.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    verbs = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _validate(verbs)
+    _schema(verbs)
+    _observe(verbs)
+    _plan(verbs)
+    _apply(verbs)
+    _status(verbs)
+    _explain(verbs)
+    _state(verbs)
+    _completion(verbs)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Look the version up only when asked: importlib.metadata is slow to load."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"fleet {version('fleet-reconciler')}\n")
+        parser.exit()
+
+
+if TYPE_CHECKING:
+    # argparse exports no public name for what add_subparsers returns
+    _Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+def _verb(
+    verbs: _Verbs, name: str, help_text: str, *, config: bool = True
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    if config:
+        parser.add_argument(
+            "-f",
+            "--file",
+            default="fleet.yaml",
+            metavar="FILE",
+            help="the configuration (default: fleet.yaml)",
+        )
+    return parser
+
+
+def _world(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--world", metavar="FILE", help="read facts from a file recorded by `fleet observe`"
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _validate(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print findings as JSON")
+    form.add_argument(
+        "--gitlab-code-quality",
+        metavar="FILE",
+        help="also write a GitLab code quality report to FILE",
+    )
+
+
+def _schema(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "schema", "print a published JSON Schema", config=False)
+    parser.add_argument(
+        "document",
+        nargs="?",
+        default="fleet",
+        choices=["fleet", "world", "plan", "findings"],
+        help="of which document (default: fleet)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
+
+def _observe(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "observe", "record everything a decision rests on, without secrets")
+    parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
+
+def _plan(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "plan", "say which machines should exist, at what cost and why")
+    _world(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the plan as JSON")
+    form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
+    parser.add_argument("--out", metavar="FILE", help="also save the plan as JSON to FILE")
+    parser.add_argument(
+        "--gitlab-terraform-report",
+        metavar="FILE",
+        help="also write a GitLab terraform report to FILE",
+    )
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 3 when changes are pending"
+    )
+
+
+def _apply(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+
+
+def _status(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "status", "show pools and workers: state, image, work, money")
+    _world(parser)
+    _json(parser)
+    parser.add_argument("--site", metavar="DIR", help="write static status pages to DIR")
+
+
+def _explain(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "explain", "say why a request waits, a pool wants N, a worker stays")
+    parser.add_argument("kind", choices=["request", "pool", "worker"])
+    parser.add_argument("name", metavar="ID|NAME")
+    _world(parser)
+    _json(parser)
+
+
+def _state(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "state", "look after what must outlive a run", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text in (
+        ("init", "create the store (once per fleet)"),
+        ("show", "say where store and stacks live and what they hold"),
+        ("unlock", "take away the lock of a run that died"),
+    ):
+        action = _verb(actions, name, help_text)
+        if name == "show":
+            _json(action)
+
+
+def _completion(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "completion", "print a shell completion script", config=False)
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"])

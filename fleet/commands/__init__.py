@@ -1,0 +1,1 @@
+"""This package has one module per verb: it wires the edges, calls the core, renders the answer."""

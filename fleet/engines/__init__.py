@@ -1,0 +1,1 @@
+"""This package holds what changes the cloud."""

@@ -1,0 +1,67 @@
+"""This module holds the exceptions: one per decision that a caller can take."""
+
+
+class FleetError(Exception):
+    """Something a person must know; its text is for them, it never shows a traceback."""
+
+    exit_code = 1
+
+
+class FileUnreadable(FleetError):
+    """A file could not be read or written."""
+
+
+class SourceUnreachable(FleetError):
+    """A queue or a provider gave no usable answer."""
+
+
+class SecretMissing(FleetError):
+    """A secret's reference leads nowhere."""
+
+
+class StoreMissing(FleetError):
+    """The store or a stack is missing where one is expected."""
+
+    exit_code = 4
+
+
+class StoreFailed(FleetError):
+    """The store could not be read or written."""
+
+
+class Locked(FleetError):
+    """Another apply holds the lock."""
+
+
+class EngineMismatch(FleetError):
+    """Another engine owns this stack."""
+
+    exit_code = 4
+
+
+class EngineAbsent(FleetError):
+    """The engine that owns this stack is not installed."""
+
+
+class PlanRefused(FleetError):
+    """The engine's preview holds something that the plan does not."""
+
+    exit_code = 4
+
+
+class StackFailed(FleetError):
+    """Some of a stack's operations failed; what succeeded is recorded."""
+
+    def __init__(self, message: str, *, done: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.done = done
+
+
+class WorkerBusy(FleetError):
+    """A worker that was to be disabled runs something."""
+
+
+class Interrupted(FleetError):
+    """The person pressed Ctrl-C."""
+
+    exit_code = 130

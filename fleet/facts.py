@@ -1,0 +1,194 @@
+"""This module says what was observed: values with a time, never with a way to look again.
+
+What could not be read is `Unknown`, a value of its own: unknown is not zero.
+A `World` is everything one decision rests on, without secrets; its JSON form is world.json.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+
+class Value(BaseModel):
+    """An immutable value with a JSON form; extra keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _sorted_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+Tags = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1)], ...], AfterValidator(_sorted_tags)
+]
+"""A set of tags, kept sorted and without repeats so that equal sets are equal values."""
+
+
+def _aware(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
+    return moment
+
+
+Moment = Annotated[datetime, AfterValidator(_aware)]
+
+
+class Unknown(Value):
+    """A reading that failed or is contradicted by a second witness."""
+
+    unknown: str = Field(description="Why nothing is known, in a sentence.")
+
+
+class Request(Value):
+    """Work that waits for a worker; `count` of them when the queue groups equal ones."""
+
+    id: str = Field(description="The queue's own id; of the oldest when grouped.")
+    count: Annotated[int, Field(ge=1)] = 1
+    task: str = ""
+    required: Tags = Field((), description="Tags a worker must provide.")
+    provided: Tags = Field((), description="Tags a worker may require of it.")
+    priority: int = 0
+    pending_since: Moment | None = None
+    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Expected duration from history, in seconds."
+    )
+    requester: str | None = None
+    groups: tuple[str, ...] = ()
+    team: str | None = None
+    scope: str | None = None
+    workspace: str | None = None
+    owner: str | None = None
+    project: str | None = None
+    chroot: str | None = None
+    package: str | None = None
+    task_data: dict[str, Any] = Field(
+        default_factory=dict, description="Only the fields that a rule may look at."
+    )
+
+
+class Demand(Value):
+    """What waited in one queue when its reading began."""
+
+    read_at: Moment = Field(description="When the reading began.")
+    requests: tuple[Request, ...] = ()
+    estimate: bool = Field(False, description="True where a long queue was only sampled.")
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing, as its queue's database says."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    DISCONNECTED = "disconnected"
+    DISABLED = "disabled"
+
+
+class Worker(Value):
+    """A worker as its queue knows it."""
+
+    name: str
+    machine: str | None = Field(None, description="Name of the machine it runs on, if ours.")
+    pool: str | None = None
+    static: bool = False
+    state: WorkerState
+    draining: bool = Field(False, description="The queue gives it no new work.")
+    running: str | None = Field(None, description="Id of the request it runs.")
+    provides: Tags = ()
+    requires: Tags = ()
+    since: Moment | None = Field(None, description="In this state since.")
+    last_seen: Moment | None = None
+
+
+class QueueReading(Value):
+    """Everything read from one queue. No registry (None) is not the same as no workers (())."""
+
+    demand: Demand | Unknown
+    workers: tuple[Worker, ...] | Unknown | None = Field(
+        None, description="None where no registry can be read (REST alone)."
+    )
+
+
+class MachineState(StrEnum):
+    """What the provider says of a machine."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+class Machine(Value):
+    """A machine as its provider lists it under the label fleet=NAME."""
+
+    name: str
+    id: str = Field(description="The provider's own id.")
+    pool: str = Field(description="From the label `pool`.")
+    type: str
+    state: MachineState
+    created_at: Moment
+    image: str | None = None
+    digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    address: str | None = None
+
+
+class Listing(Value):
+    """A provider's own listing of the machines that carry this fleet's mark."""
+
+    read_at: Moment
+    machines: tuple[Machine, ...] = ()
+
+
+class WorkerInputs(Value):
+    """What a worker's machine was made from: recorded at creation, passed back unchanged."""
+
+    name: str
+    type: str
+    image: str
+    architecture: str = "amd64"
+    labels: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What only this provider kind needs (location, boot)."
+    )
+
+
+class Stack(Value):
+    """A pool's stack as its engine recorded it: the second witness of machines."""
+
+    engine: Literal["embedded", "pulumi"]
+    provider: str = Field(description="Name of the provider in fleet.yaml when it was made.")
+    serial: int = Field(description="Grows with each change of the stack's state.")
+    workers: tuple[WorkerInputs, ...] = ()
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Worker name to provider id, for workers that exist."
+    )
+    interrupted: bool = Field(
+        False, description="An earlier operation did not finish; the next apply finishes it."
+    )
+
+
+class ImageVersion(Value):
+    """A published version of an image."""
+
+    image: str
+    version: str
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Provider name to the provider's own image id."
+    )
+    provides: Tags = Field((), description="Tags that its worker reported at its boot test.")
+
+
+class World(Value):
+    """Everything one decision rests on, without secrets."""
+
+    format: Literal["fleet-world-1"] = "fleet-world-1"
+    fleet: str = Field(description="Name of the fleet that observed it.")
+    time: Moment
+    queues: dict[str, QueueReading] = Field(default_factory=dict)
+    providers: dict[str, Listing | Unknown] = Field(default_factory=dict)
+    stacks: dict[str, Stack | Unknown] | Unknown = Field(
+        default_factory=dict, description="Pool name to its stack; a pool without one is absent."
+    )
+    images: tuple[ImageVersion, ...] = ()

@@ -1,0 +1,1 @@
+"""This package holds the sequences over ports."""

@@ -1,0 +1,277 @@
+"""This module holds the plan as a value: verdicts, actions, reasons, money, guards, digests.
+
+Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one value, and
+plan -> JSON -> plan is the identity.
+"""
+
+import hashlib
+import json
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainSerializer
+
+from fleet.facts import Moment, Value, WorkerInputs
+
+
+def _money(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.0001"))
+
+
+Rate = Annotated[
+    Decimal,
+    AfterValidator(_money),
+    PlainSerializer(lambda amount: format(amount, "f"), return_type=str),
+]
+"""Money per hour in the currency of the plan, four places, a string in JSON."""
+
+
+class Cause(StrEnum):
+    """What made an action necessary; guards treat each cause in its own way."""
+
+    DEMAND = "demand"  # throttled: the first N now, the rest next run
+    CONFIG = "config"  # refused above the limit
+    KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
+
+
+class Reason(StrEnum):
+    """Why an action or a verdict stands in the plan."""
+
+    # create
+    REQUESTS_WAIT = "requests-wait"
+    BELOW_MIN = "below-min"
+    BELOW_SPARE = "below-spare"
+    # drain, disable, delete
+    IDLE_TOO_LONG = "idle-too-long"
+    ABOVE_MAX = "above-max"
+    POOL_DRAINING = "pool-draining"
+    POOL_REMOVED = "pool-removed"
+    # keep
+    BUSY = "busy"
+    SERVES_WAITING = "serves-waiting"
+    KEPT_FOR_MIN = "kept-for-min"
+    KEPT_SPARE = "kept-spare"
+    IDLE_RECENTLY = "idle-recently"
+    STARTING = "starting"
+    NEVER_REGISTERED = "never-registered"
+    NO_REGISTRY = "no-registry"
+    NOT_KNOWN = "not-known"
+    POOL_PAUSED = "pool-paused"
+    STATIC = "static"
+
+
+class Create(Value):
+    """Make a machine; its worker registers by itself."""
+
+    action: Literal["create"] = "create"
+    pool: str
+    worker: str = Field(description="Name of the worker and of its machine.")
+    inputs: WorkerInputs
+    reason: Reason
+    cause: Cause
+    because: str = Field(description="The reason in a sentence, with its figures.")
+    cost: Rate = Field(description="Money per hour that this adds.")
+    serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+
+
+class Drain(Value):
+    """Have the queue give a worker no new work; the first half of every deletion."""
+
+    action: Literal["drain"] = "drain"
+    pool: str
+    worker: str
+    queue: str = Field(description="The queue it is registered at.")
+    reason: Reason
+    cause: Cause
+    because: str
+
+
+class Delete(Value):
+    """Disable a worker observed drained and idle, then delete its machine."""
+
+    action: Literal["delete"] = "delete"
+    pool: str
+    worker: str
+    queue: str
+    reason: Reason
+    cause: Cause
+    because: str
+    saves: Rate = Field(description="Money per hour that this ends.")
+
+
+Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
+
+
+class WorkerVerdict(Value):
+    """What becomes of one worker, also when nothing does."""
+
+    worker: str
+    pool: str
+    queue: str | None = None
+    verdict: Literal["keep", "create", "drain", "delete"]
+    reason: Reason
+    because: str
+    state: str = Field(description="idle, busy, starting, draining, disconnected, unknown.")
+    running: str | None = None
+    since: Moment | None = None
+    image: str | None = None
+    type: str | None = None
+    cost: Rate = Decimal(0)
+    outdated: bool = Field(False, description="Made from something else than today's config.")
+
+
+class Eligibility(Value):
+    """Whether one pool may serve a signature, and if not, why not."""
+
+    pool: str
+    serves: bool
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+
+
+class Signature(Value):
+    """Requests that every rule and limit of this fleet.yaml treats alike."""
+
+    id: str = Field(description="Digest of what they share.")
+    queue: str
+    required: tuple[str, ...]
+    provided: tuple[str, ...] = ()
+    priority: int
+    count: int
+    requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
+    by_worker: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the existing worker counted for it."
+    )
+    by_create: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the worker created for it."
+    )
+    pools: tuple[Eligibility, ...]
+
+
+class Unserved(Value):
+    """Requests that get no machine in this run, and why."""
+
+    signature: str
+    requests: tuple[str, ...]
+    count: int
+    because: str
+    path: tuple[str | int, ...] = ()
+
+
+class PoolVerdict(Value):
+    """What becomes of one pool, and what it costs."""
+
+    pool: str
+    mode: str
+    because: str = Field(description="Why this many and not one more or less.")
+    busy: int = 0
+    idle: int = 0
+    starting: int = 0
+    other: int = Field(0, description="Machines that count to max but serve nothing.")
+    create: int = 0
+    drain: int = 0
+    delete: int = 0
+    max: int = 0
+    price: Rate = Decimal(0)
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    stack: str | None = Field(None, description="Name of its stack.")
+    serial: int | None = None
+
+
+class GuardResult(Value):
+    """What one guard said, with its figures and its line of fleet.yaml."""
+
+    guard: str
+    pool: str | None = Field(None, description="None where it counts the whole fleet.")
+    result: Literal["passed", "throttled", "refused"]
+    because: str
+    way_out: str = ""
+    path: tuple[str | int, ...] = ()
+
+
+class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
+    """Something the reader should know that changes nothing by itself."""
+
+    rule: str
+    message: str
+    place: str = Field("", description="file:line:col where there is one.")
+
+
+class Digests(Value):
+    """SHA-256 of what the plan rests on."""
+
+    config: str
+    world: str
+    plan: str = ""
+
+
+class Plan(Value):
+    """What should be, why, and at what cost."""
+
+    format: Literal["fleet-plan-1"] = "fleet-plan-1"
+    fleet: str
+    time: Moment
+    currency: str
+    actions: tuple[Action, ...] = ()
+    withheld: tuple[Action, ...] = Field(
+        (), description="Actions that a guard keeps back in this run."
+    )
+    workers: tuple[WorkerVerdict, ...] = ()
+    pools: tuple[PoolVerdict, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    unserved: tuple[Unserved, ...] = ()
+    guards: tuple[GuardResult, ...] = ()
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    warnings: tuple[Warning_, ...] = ()
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    digests: Digests
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether a guard refused something."""
+        return any(guard.result == "refused" for guard in self.guards)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether nothing would be done."""
+        return not self.actions
+
+
+class StackOutcome(Value):
+    """What became of one pool's actions."""
+
+    pool: str
+    result: Literal["applied", "unchanged", "failed", "refused"]
+    created: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Outcome(Value):
+    """What an apply did."""
+
+    plan: str = Field(description="Digest of the plan.")
+    stacks: tuple[StackOutcome, ...] = ()
+    refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 done, 1 failed, 4 refused, 5 partly applied."""
+        results = {stack.result for stack in self.stacks}
+        if "failed" in results:
+            return 5 if "applied" in results else 1
+        return 4 if self.refused or "refused" in results else 0
+
+
+def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return the one JSON text of a value: keys sorted, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return the SHA-256 of a value's canonical JSON, in hex."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

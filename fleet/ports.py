@@ -1,0 +1,169 @@
+"""This module names what the sequences in `operate` need from the world, as protocols.
+
+Each edge implements one; each has a written fake and a contract suite in tests/ports/.
+Errors an edge may raise are the ones of fleet.errors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Literal, Protocol
+
+from fleet.facts import (
+    Listing,
+    QueueReading,
+    Stack,
+    Unknown,
+    Value,
+    WorkerInputs,
+)
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+
+
+class Queue(Protocol):
+    """Where work waits and, for some, workers register."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works; what cannot be read is Unknown, never empty."""
+
+
+class Registry(Protocol):
+    """Where a queue's workers can be told to stop; only some queues have one."""
+
+    def drain(self, worker: str) -> None:
+        """Have the queue give this worker nothing new, and read it back."""
+
+    def disable(self, worker: str) -> None:
+        """Switch the worker off for good; refused with WorkerBusy while it runs something."""
+
+
+class Provider(Protocol):
+    """What exists, by the provider's own listing."""
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return the machines whose label `fleet` is exactly this name."""
+
+
+class Step(Value):
+    """One resource of a stack that an operation would touch or has touched."""
+
+    worker: str
+    operation: Literal["create", "delete", "update", "replace", "same"]
+    detail: str = ""
+
+
+class StackRef(Value):
+    """Which stack: `project` is stacks/<project>, `name` is unique within its backend."""
+
+    project: str
+    name: str
+    provider: str
+    pool: str
+
+
+Progress = Callable[[Step], None]
+
+
+class Engine(Protocol):
+    """Changes the cloud: desired workers in, resources out."""
+
+    name: Literal["embedded", "pulumi"]
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do to workers, sorted by name, without `same`."""
+
+    def up(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+    ) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
+class StackRecord(Value):
+    """What the store remembers of a stack, so that a missing one is noticed."""
+
+    name: str
+    pool: str
+    provider: str
+    project: str
+    engine: Literal["embedded", "pulumi"]
+    serial: int
+
+
+class Store(Protocol):
+    """What must outlive a run."""
+
+    def stacks(self) -> tuple[StackRecord, ...]:
+        """Return every stack that was ever made and not yet removed, sorted by name."""
+
+    def record_stack(self, record: StackRecord) -> None:
+        """Remember a stack; raises EngineMismatch when another engine owns it."""
+
+    def forget_stack(self, name: str) -> None:
+        """Drop a stack that is empty and whose pool is gone."""
+
+    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+        """Append one run to the journal."""
+
+    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first."""
+
+    def lock(self, owner: str, now: datetime) -> AbstractContextManager[None]:
+        """Hold the fleet's lock, or raise Locked with who holds it since when."""
+
+
+class Secrets(Protocol):
+    """Reads a secret by its reference; what it returns is never logged or stored."""
+
+    def read(self, reference: object) -> str:
+        """Return the secret; raises SecretMissing with the reference, never the value."""
+
+
+class Files(Protocol):
+    """Reads what a person wrote."""
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the names that match, sorted."""
+
+
+class Console(Protocol):
+    """Where a command writes; only cli.py implements it."""
+
+    colour: bool
+
+    def out(self, text: str) -> None:
+        """Write to standard output."""
+
+    def note(self, text: str) -> None:
+        """Write a line to standard error."""
+
+    def progress(self, text: str) -> None:
+        """Show what is being done when a person is watching; a plain line in CI."""
+
+
+__all__ = [
+    "Clock",
+    "Console",
+    "Engine",
+    "Files",
+    "Progress",
+    "Provider",
+    "Queue",
+    "Registry",
+    "Secrets",
+    "StackRecord",
+    "StackRef",
+    "Step",
+    "Store",
+]

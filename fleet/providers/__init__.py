@@ -1,0 +1,1 @@
+"""This package holds what exists and what it costs."""

@@ -1,0 +1,1 @@
+"""This package holds where work waits and workers register."""

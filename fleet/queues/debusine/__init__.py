@@ -1,0 +1,1 @@
+"""This package reads a Debusine server."""

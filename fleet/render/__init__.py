@@ -1,0 +1,1 @@
+"""This package holds value in, text out."""

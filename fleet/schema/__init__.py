@@ -1,0 +1,1 @@
+"""This package says what may be written in fleet.yaml, and where each part of it was written."""

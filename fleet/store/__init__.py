@@ -1,0 +1,1 @@
+"""This package holds what must outlive a run."""
