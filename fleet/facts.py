@@ -139,6 +139,9 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
+    workers: tuple[Worker, ...] | None = Field(
+        None, description="Workers that register at the provider itself (kind sim); None: none do."
+    )
 
 
 class WorkerInputs(Value):

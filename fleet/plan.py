@@ -81,7 +81,7 @@ class Drain(Value):
     action: Literal["drain"] = "drain"
     pool: str
     worker: str
-    queue: str = Field(description="The queue it is registered at.")
+    registry: str = Field(description="The queue or provider it is registered at.")
     reason: Reason
     cause: Cause
     because: str
@@ -93,7 +93,7 @@ class Delete(Value):
     action: Literal["delete"] = "delete"
     pool: str
     worker: str
-    queue: str
+    registry: str | None = Field(description="Where to disable it; None: it never registered.")
     reason: Reason
     cause: Cause
     because: str
@@ -108,7 +108,7 @@ class WorkerVerdict(Value):
 
     worker: str
     pool: str
-    queue: str | None = None
+    registry: str | None = Field(None, description="The queue or provider it registered at.")
     verdict: Literal["keep", "create", "drain", "delete"]
     reason: Reason
     because: str
