@@ -42,6 +42,7 @@ class Reason(StrEnum):
     REQUESTS_WAIT = "requests-wait"
     BELOW_MIN = "below-min"
     BELOW_SPARE = "below-spare"
+    INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
     # drain, disable, delete
     IDLE_TOO_LONG = "idle-too-long"
     ABOVE_MAX = "above-max"
@@ -121,15 +122,6 @@ class WorkerVerdict(Value):
     outdated: bool = Field(False, description="Made from something else than today's config.")
 
 
-class Eligibility(Value):
-    """Whether one pool may serve a signature, and if not, why not."""
-
-    pool: str
-    serves: bool
-    because: str
-    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
-
-
 class Signature(Value):
     """Requests that every rule and limit of this fleet.yaml treats alike."""
 
@@ -146,7 +138,7 @@ class Signature(Value):
     by_create: dict[str, str] = Field(
         default_factory=dict, description="Request id to the worker created for it."
     )
-    pools: tuple[Eligibility, ...]
+    pools: tuple[str, ...] = Field((), description="Pools that may serve it, cheapest first.")
 
 
 class Unserved(Value):
