@@ -4,7 +4,7 @@ What could not be read is `Unknown`, a value of its own: unknown is not zero.
 A `World` is everything one decision rests on, without secrets; its JSON form is world.json.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,10 @@ Tags = Annotated[
 def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time within the years 1 to 9999 of UTC") from None
 
 
 Moment = Annotated[datetime, AfterValidator(_aware)]

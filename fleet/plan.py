@@ -16,13 +16,13 @@ from fleet.facts import Moment, Value, WorkerInputs
 
 
 def _money(amount: Decimal) -> Decimal:
-    return amount.quantize(Decimal("0.0001"))
+    return amount.quantize(Decimal("0.0001")) + 0  # no negative zero: equal values, equal JSON
 
 
 Rate = Annotated[
     Decimal,
     AfterValidator(_money),
-    PlainSerializer(lambda amount: format(amount, "f"), return_type=str),
+    PlainSerializer(lambda amount: format(_money(amount), "f"), return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
 
@@ -48,6 +48,7 @@ class Reason(StrEnum):
     ABOVE_MAX = "above-max"
     POOL_DRAINING = "pool-draining"
     POOL_REMOVED = "pool-removed"
+    DISABLED = "disabled"
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"
@@ -59,6 +60,7 @@ class Reason(StrEnum):
     NO_REGISTRY = "no-registry"
     NOT_KNOWN = "not-known"
     POOL_PAUSED = "pool-paused"
+    DISCONNECTED = "disconnected"
     STATIC = "static"
 
 
@@ -120,6 +122,9 @@ class WorkerVerdict(Value):
     type: str | None = None
     cost: Rate = Decimal(0)
     outdated: bool = Field(False, description="Made from something else than today's config.")
+    inactive: bool = Field(
+        False, description="Its machine is gone or its token disabled; status leaves it out."
+    )
 
 
 class Signature(Value):
@@ -168,6 +173,10 @@ class PoolVerdict(Value):
     price: Rate = Decimal(0)
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)
+    provider: str | None = Field(None, description="Name in fleet.yaml; None: static or removed.")
+    type: str | None = Field(None, description="Machine type of its new workers.")
+    image: str | None = Field(None, description="Image of its new workers.")
+    provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
     stack: str | None = Field(None, description="Name of its stack.")
     serial: int | None = None
 
