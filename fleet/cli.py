@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     _status(verbs)
     _explain(verbs)
     _state(verbs)
-    _completion(verbs)
+    _completion(verbs, parser)
     return parser
 
 
@@ -219,6 +219,7 @@ def _state(verbs: _Verbs) -> None:
             _json(action)
 
 
-def _completion(verbs: _Verbs) -> None:
+def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:
     parser = _verb(verbs, "completion", "print a shell completion script", config=False)
     parser.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    parser.set_defaults(parser=whole)

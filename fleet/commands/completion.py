@@ -2,7 +2,6 @@
 
 import argparse
 
-from fleet.cli import build_parser
 from fleet.ports import Console
 
 
@@ -10,5 +9,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print the script for the shell named."""
     import shtab
 
-    console.out(shtab.complete(build_parser(), args.shell))
+    console.out(shtab.complete(args.parser, args.shell))
     return 0

@@ -1,0 +1,26 @@
+# Two commands: `make demo` shows the main job, `make test` is what a change must pass.
+# Everything is installed into .venv at the root, from the locks in requirements/.
+
+.PHONY: help demo test setup setup-dev clean
+
+help:
+	@echo "make demo    set up, then run the main job on embedded defaults (no account, no server)"
+	@echo "make test    set up, then run what a change must pass: lint, types, tests"
+	@echo "make setup   only install the program, as .venv/bin/fleet"
+	@echo "make clean   remove .venv, caches and the demo's state in .fleet"
+
+setup:
+	@sh tools/setup.sh run
+
+setup-dev:
+	@sh tools/setup.sh dev
+
+demo: setup
+	@.venv/bin/python tools/demo.py
+
+test: setup-dev
+	.venv/bin/nox -s lint types tests
+
+clean:
+	rm -rf .venv .fleet .nox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache .coverage build dist

@@ -1,0 +1,202 @@
+"""This module names what can be checked: `make test` runs lint, types and tests.
+
+Sessions use the tools of .venv (see tools/setup.sh). One that cannot run on this machine says
+`SKIPPED name: reason` on a line of its own and succeeds; .ci/run collects these lines.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+OWN = ROOT / ".venv" / "bin"
+BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NO_TESTS_COLLECTED = 5
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", "tests"]
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, import contracts, YAML, spelling, the role, the pipeline."""
+    use_own_tools(session)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-logo")
+    session.run("yamllint", "--strict", ".")
+    session.run("codespell")
+    session.run(
+        *("check-jsonschema", "--builtin-schema", "vendor.gitlab-ci", "--data-transform"),
+        *("gitlab-ci", ".gitlab-ci.yml"),
+    )
+    session.run("ansible-lint", "--offline", "--strict", "ansible", env=ansible_environment())
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Strict types on code, stacks, tests, bench and tools."""
+    use_own_tools(session)
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Everything that needs no server, no Go, no browser; with branch coverage."""
+    use_own_tools(session)
+    session.run("pytest", "--cov", "--cov-report=term:skip-covered", *session.posargs)
+
+
+@nox.session
+def laws(session: nox.Session) -> None:
+    """Run the laws for long, with fresh random examples (scheduled)."""
+    use_own_tools(session)
+    session.run("pytest", "tests/laws", *session.posargs, env={"HYPOTHESIS_PROFILE": "laws"})
+
+
+@nox.session
+def engine(session: nox.Session) -> None:
+    """Run the contract suite of engines over the real Pulumi CLI."""
+    use_own_tools(session)
+    found = subprocess.run(
+        [BIN / "python", "tools/pulumi_cli.py"],
+        cwd=ROOT,
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if found.returncode:
+        skip(session, "no Pulumi CLI: not on PATH, cannot be downloaded, and no Go to build it")
+        return
+    cli = Path(found.stdout.strip().splitlines()[-1])
+    run_marked(session, PATH=f"{cli.parent}{os.pathsep}{session.env['PATH']}")
+
+
+@nox.session
+def live(session: nox.Session) -> None:
+    """Run against a real Debusine server."""
+    use_own_tools(session)
+    run_marked(session)
+
+
+@nox.session
+def images(session: nox.Session) -> None:
+    """Bake an image for real."""
+    use_own_tools(session)
+    run_marked(session)
+
+
+@nox.session
+def gitlab(session: nox.Session) -> None:
+    """Run the jobs of .gitlab-ci.yml on this machine with gitlab-ci-local."""
+    use_own_tools(session)
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        skip(session, "no node and npm to run gitlab-ci-local")
+        return
+    installed = install_gitlab_ci_local(npm)
+    if installed is None:
+        skip(session, "gitlab-ci-local could not be installed from npm")
+        return
+    run_marked(session, FLEET_GITLAB_CI_LOCAL=str(installed))
+
+
+@nox.session
+def pages(session: nox.Session) -> None:
+    """Open the status pages in headless Chromium."""
+    use_own_tools(session)
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        skip(session, f"no browser on PATH (looked for {', '.join(CHROMIUM)})")
+        return
+    run_marked(session, FLEET_CHROMIUM=found)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure and print what `python -m bench` knows; `nox -s bench -- NAME` one of them."""
+    use_own_tools(session)
+    for name in session.posargs or ["startup"]:
+        session.run("python", "-m", "bench", name)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Check links, examples and what must be documented."""
+    use_own_tools(session)
+    session.run("pytest", "tests/architecture/test_documentation.py", *session.posargs)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
+    use_own_tools(session)
+    shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
+    for name, extra in (
+        ("run", ("--group", "build")),
+        ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
+    ):
+        session.run(
+            *("uv", "pip", "compile", *shared, *extra, "--no-emit-index-url"),
+            *("pyproject.toml", "--output-file", f"requirements/{name}.lock"),
+            *session.posargs,
+            env={"UV_CUSTOM_COMPILE_COMMAND": "nox -s lock"},
+        )
+
+
+def use_own_tools(session: nox.Session) -> None:
+    """Put the tools of .venv before all others."""
+    session.env["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def skip(session: nox.Session, reason: str) -> None:
+    """Say loudly that this session did not run, and why."""
+    print(f"SKIPPED {session.name}: {reason}", flush=True)
+
+
+def run_marked(session: nox.Session, **env: str) -> None:
+    """Run the tests that carry the session's name as marker; none at all is a skip."""
+    environment = {**os.environ, **{k: v for k, v in session.env.items() if v is not None}, **env}
+    ran = subprocess.run(
+        [BIN / "pytest", "-m", session.name, "-n", "0", "-rs", *session.posargs],
+        cwd=ROOT,
+        env=environment,
+        check=False,
+    )
+    if ran.returncode == NO_TESTS_COLLECTED:
+        skip(session, f"no test carries the marker `{session.name}` yet")
+    elif ran.returncode:
+        session.error(f"pytest -m {session.name} ended with {ran.returncode}")
+
+
+def ansible_environment() -> dict[str, str]:
+    """Return what keeps ansible and its linter from writing into the home folder."""
+    home = CACHE / "ansible"
+    home.mkdir(parents=True, exist_ok=True)
+    return {"ANSIBLE_HOME": str(home), "ANSIBLE_LOCAL_TEMP": str(home / "tmp"), "NO_COLOR": "1"}
+
+
+def install_gitlab_ci_local(npm: str) -> Path | None:
+    """Install the locked version outside the tree, once; return its program or None."""
+    source = ROOT / "tests" / "gitlab"
+    locked = (source / "package-lock.json").read_bytes()
+    folder = CACHE / f"gitlab-ci-local-{hashlib.sha256(locked).hexdigest()[:16]}"
+    program = folder / "node_modules" / ".bin" / "gitlab-ci-local"
+    if program.exists():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(source / name, folder / name)
+    done = subprocess.run(
+        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"],
+        cwd=folder,
+        check=False,
+    )
+    return program if done.returncode == 0 and program.exists() else None

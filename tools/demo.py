@@ -1,0 +1,77 @@
+"""This module walks through the main job on the example fleet; each command is shown first.
+
+It runs on embedded defaults: a recorded queue, simulated machines, state in .fleet/.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FLEET = ROOT / ".venv" / "bin" / "fleet"
+
+NEXT = """
+That was the main job: fleet.yaml and a recorded queue became a plan, machines and a status.
+Nothing outside this folder was touched; the simulated machines live in .fleet/. What to try next:
+
+  .venv/bin/fleet plan                     nothing to do: the fleet is what fleet.yaml says
+  edit fleet.yaml (a pool's max, say)      then: .venv/bin/fleet validate
+  .venv/bin/fleet plan                     what your edit would change, what it costs, and why
+  .venv/bin/fleet apply                    make it so
+  .venv/bin/fleet status --site site       status pages: open site/index.html
+  rm -r .fleet                             forget the demo and start again
+"""
+
+
+def main() -> int:
+    """Run the walk and return the exit code of what failed, or 0."""
+    steps = (
+        ("Is the file right? All findings at once, each with its place.", ["validate"]),
+        ("Make the place for what must outlive a run (once per fleet).", ["state", "init"]),
+        ("What should exist, at what cost, and why?", ["plan"]),
+        ("Make it so.", ["apply"]),
+        ("What is there now?", ["status"]),
+    )
+    for why, arguments in steps:
+        code = show(why, arguments)
+        if code:
+            return stopped(arguments, code)
+    request = find_request()
+    if request is not None:
+        arguments = ["explain", "request", request]
+        code = show(f"Why does request {request} wait?", arguments)
+        if code:
+            return stopped(arguments, code)
+    print(NEXT, flush=True)
+    return 0
+
+
+def show(why: str, arguments: list[str]) -> int:
+    """Print why and what is run, then run it in the open."""
+    print(f"\n# {why}\n$ fleet {shlex.join(arguments)}", flush=True)
+    return subprocess.run([FLEET, *arguments], cwd=ROOT, check=False).returncode
+
+
+def find_request() -> str | None:
+    """Return the id of a request that waits, best one that no machine is planned for."""
+    planned = subprocess.run(
+        [FLEET, "plan", "--json"], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    if planned.returncode:
+        return None
+    plan = json.loads(planned.stdout)
+    waiting = [request for part in plan["unserved"] for request in part["requests"]]
+    waiting += [request for part in plan["signatures"] for request in part["requests"]]
+    return waiting[0] if waiting else None
+
+
+def stopped(arguments: list[str], code: int) -> int:
+    """Say where the walk ended and return the code."""
+    print(f"\ndemo: `fleet {shlex.join(arguments)}` ended with {code}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
