@@ -1,0 +1,198 @@
+"""This module lists the machines of a Hetzner Cloud project by their label.
+
+A listing is whole or it is Unknown: half a list would read as machines that are gone.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Listing, Machine, MachineState, Unknown
+from fleet.schema.model import HcloudProvider
+
+if TYPE_CHECKING:
+    from fleet.web.reader import Reader
+
+_ENDPOINT = "https://api.hetzner.cloud/v1"
+_PER_PAGE = 50
+_MAX_PAGES = 1_000
+# A server in a state that says nothing still exists and costs money, so it counts as running.
+_STATES = {
+    "initializing": MachineState.STARTING,
+    "starting": MachineState.STARTING,
+    "rebuilding": MachineState.STARTING,
+    "running": MachineState.RUNNING,
+    "migrating": MachineState.RUNNING,
+    "unknown": MachineState.RUNNING,
+    "stopping": MachineState.STOPPING,
+    "deleting": MachineState.STOPPING,
+    "off": MachineState.STOPPED,
+}
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Type(_Answer):
+    name: str
+
+
+class _Image(_Answer):
+    id: int
+    name: str | None
+
+
+class _Address(_Answer):
+    ip: str
+
+
+class _PublicNet(_Answer):
+    ipv4: _Address | None
+    ipv6: _Address | None
+
+
+class _Server(_Answer):
+    id: int
+    name: str
+    status: str
+    created: AwareDatetime
+    labels: dict[str, str]
+    server_type: _Type
+    image: _Image | None = None
+    public_net: _PublicNet
+    private_net: tuple[_Address, ...] = ()
+
+
+class _Pagination(_Answer):
+    next_page: int | None
+    total_entries: int | None
+
+
+class _Meta(_Answer):
+    pagination: _Pagination
+
+
+class _Page(_Answer):
+    servers: tuple[_Server, ...]
+    meta: _Meta
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class HcloudListing:
+    """What exists in one project, by the provider's own listing."""
+
+    def __init__(
+        self,
+        provider: HcloudProvider,  # noqa: ARG002 - a machine elsewhere is still this fleet's
+        token: str,
+        *,
+        base_url: str | None = None,
+        now: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._token = token
+        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or _ENDPOINT
+        self._now = now
+        self._clock = clock
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return the machines whose label `fleet` is exactly this name."""
+        read_at = self._now()
+        try:
+            servers = self._servers(fleet)
+            machines = [_machine(server) for server in servers]
+        except SourceUnreachable as error:
+            return Unknown(unknown=str(error))
+        return Listing(
+            read_at=read_at, machines=tuple(sorted(machines, key=lambda machine: machine.name))
+        )
+
+    def _servers(self, fleet: str) -> tuple[_Server, ...]:
+        # httpx is slow to load, and most commands list nothing.
+        from fleet.web.reader import Reader
+
+        servers: dict[int, _Server] = {}
+        number = 1
+        with Reader(self._base, clock=self._clock) as reader:
+            for _ in range(_MAX_PAGES):
+                page = self._page(reader, fleet, number)
+                servers |= {server.id: server for server in page.servers}
+                following = page.meta.pagination.next_page
+                if following is None:
+                    break
+                if following <= number:
+                    raise SourceUnreachable(f"{reader.base}/servers: its pages lead in a circle")
+                number = following
+        total = page.meta.pagination.total_entries
+        if total is not None and total != len(servers):
+            raise SourceUnreachable(
+                f"{self._base}/servers listed {len(servers)} servers of fleet {fleet}, but counts "
+                f"{total}: it changed while it was read, or the list is not whole; try again"
+            )
+        return tuple(server for server in servers.values() if server.labels.get("fleet") == fleet)
+
+    def _page(self, reader: "Reader", fleet: str, number: int) -> _Page:
+        query = {
+            "label_selector": f"fleet=={fleet}",
+            "sort": "id:asc",
+            "page": str(number),
+            "per_page": str(_PER_PAGE),
+        }
+        reply = reader.get("/servers", query, {"Authorization": f"Bearer {self._token}"})
+        if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
+            raise SourceUnreachable(
+                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
+            )
+        return reply.parse(_Page)
+
+
+def _advice(status: int) -> str:
+    match status:
+        case 401:
+            return "the token is wrong or was deleted; make one in the project's settings"
+        case 403:
+            return "the token may not look at servers of this project"
+        case 429:
+            return "too many questions in this hour; the next run asks again"
+        case 404:
+            return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
+        case _:
+            return "the trouble is the provider's; the next run asks again"
+
+
+def _machine(server: _Server) -> Machine:
+    state, pool = _STATES.get(server.status), server.labels.get("pool")
+    if state is None:
+        raise SourceUnreachable(
+            f"server {server.name} is in the state {server.status!r}, which this version of "
+            "fleet does not know"
+        )
+    if not pool:
+        # It is neither ours to delete nor to be counted, so nothing may rest on this list.
+        raise SourceUnreachable(
+            f"server {server.name} (id {server.id}) carries the label fleet but no label pool; "
+            "remove the first if fleet did not make it, or give it the second"
+        )
+    image = server.image
+    public, private = server.public_net, server.private_net
+    address = public.ipv4 or (private[0] if private else None) or public.ipv6
+    return Machine(
+        name=server.name,
+        id=str(server.id),
+        pool=pool,
+        type=server.server_type.name,
+        state=state,
+        created_at=server.created,
+        image=(image.name or str(image.id)) if image else None,
+        digest=server.labels.get("digest"),
+        address=address.ip if address else None,
+    )

@@ -1,0 +1,104 @@
+"""This module turns a page of Debusine's work requests into values.
+
+Of a request's task data only the fields of TASK_FIELDS are kept, and of those only plain values.
+"""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Request, Tags
+
+TASK_FIELDS = (
+    "host_architecture",
+    "build_architecture",
+    "environment",
+    "environment_id",
+    "distribution",
+)
+_VALUE_LENGTH = 500
+_GROUP_TAG = "task:group:"
+_PACKAGE_TAG = "task:source-package:"
+
+
+class Row(BaseModel):
+    """What is read of one work request."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    id: int
+    task_name: str
+    task_type: str
+    status: str
+    scope: str
+    workspace: str
+    created_at: AwareDatetime
+    created_by: int | None
+    worker: int | None
+    priority_base: int
+    priority_adjustment: int
+    scheduler_tags_required: Tags
+    scheduler_tags_provided: Tags
+    task_data: dict[str, Any]
+    dynamic_task_data: dict[str, Any] | None = None
+
+    def to_request(self) -> Request:
+        """Return the request; `created_at` stands in for its place in the queue's order."""
+        packages = _after(_PACKAGE_TAG, self.scheduler_tags_provided)
+        return Request(
+            id=str(self.id),
+            task=self.task_name,
+            required=self.scheduler_tags_required,
+            provided=self.scheduler_tags_provided,
+            priority=self.priority_base + self.priority_adjustment,
+            pending_since=self.created_at,
+            requester=None if self.created_by is None else str(self.created_by),
+            groups=_after(_GROUP_TAG, self.scheduler_tags_provided),
+            scope=self.scope,
+            workspace=self.workspace,
+            package=packages[0] if len(packages) == 1 else None,
+            task_data=self._task_data(),
+        )
+
+    def _task_data(self) -> dict[str, str | int]:
+        fields = (self.dynamic_task_data or {}) | self.task_data
+        return {name: fields[name] for name in TASK_FIELDS if _is_plain(fields.get(name))}
+
+
+class Page(BaseModel):
+    """One page of the list."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    next: str | None = Field(description="The server's own address of the next page.")
+    results: tuple[Row, ...]
+
+    def cursor(self) -> str | None:
+        """Return where the next page begins; None on the last page.
+
+        Nothing else of the server's address is used: it may name another host.
+        """
+        if self.next is None:
+            return None
+        try:
+            found = parse_qs(urlsplit(self.next).query).get("cursor", [])
+        except ValueError:
+            found = []
+        if len(found) != 1:
+            raise SourceUnreachable(
+                "the server's link to its next page holds no cursor; the list cannot be read to "
+                "its end; is the server's version supported (0.16)?"
+            )
+        return found[0]
+
+
+def _after(prefix: str, tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _VALUE_LENGTH
+    return isinstance(value, int)

@@ -1,0 +1,1 @@
+"""This package asks servers over HTTP for the edges that read them."""

@@ -1,0 +1,193 @@
+"""This module asks a server over HTTP, bounded in time and size; each failure is a sentence.
+
+Redirects are never followed, so a secret header reaches only the server that fleet.yaml names.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from fleet.errors import SourceUnreachable
+
+Query = Mapping[str, str]
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class TooSlow(SourceUnreachable):
+    """The time for the whole reading is over; the caller says what that reading was."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, in seconds, and how much to take."""
+
+    connect: float = 10
+    silence: float = 30
+    total: float = 300
+    body_bytes: int = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer; `place` is the address it came from, safe to show."""
+
+    place: str
+    status: int
+    kind: str
+    body: bytes
+
+    def parse(self, model: type[Shape]) -> Shape:
+        """Return the JSON of the answer as a value of this model."""
+        if "html" in self.kind:
+            raise SourceUnreachable(
+                f"{self.place} answered with an HTML page instead of JSON; is the address the "
+                "server's own, not that of a login page or proxy before it?"
+            )
+        try:
+            return model.model_validate_json(self.body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = "".join(f" at {'.'.join(map(str, first['loc']))}" for _ in first["loc"][:1])
+            # The cause would show what the server sent, which may be a secret.
+            raise SourceUnreachable(
+                f"{self.place} answered with something else than was expected{where}: "
+                f"{first['msg']}; is the address right, and the server's version supported?"
+            ) from None
+
+
+class Reader:
+    """One reading of one server: a connection that is kept, and one deadline for all of it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._clock = clock
+        self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
+
+    def __enter__(self) -> Self:
+        """Start the clock of the reading."""
+        self._until = self._clock() + self._limits.total
+        # Compression would let a small answer unpack to any size.
+        asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
+        self._client = httpx.Client(follow_redirects=False, headers=asks)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def get(self, path: str, query: Query, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to one GET, whatever its status but a redirect."""
+        place = self.base + path
+        try:
+            response = self._begin(place, query, headers)
+        except httpx.TransportError as error:
+            raise self._translated(place, error) from error
+        except (httpx.InvalidURL, UnicodeError):
+            # Their texts may hold the header's value, which may be a secret.
+            raise _unsendable(place) from None
+        try:
+            if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
+                raise _redirected(place, response.headers.get("location", ""))
+            body = self._body(place, response)
+        except httpx.TransportError as error:
+            raise self._broken_off(place, error) from error
+        finally:
+            response.close()
+        kind = response.headers.get("content-type", "").lower()
+        return Reply(place=place, status=response.status_code, kind=kind, body=body)
+
+    def _begin(self, place: str, query: Query, headers: Mapping[str, str]) -> httpx.Response:
+        request = self._client.build_request(
+            "GET", place, params=dict(query), headers=dict(headers), timeout=self._timeout(place)
+        )
+        try:
+            return self._client.send(request, stream=True)
+        except httpx.LocalProtocolError:
+            raise _unsendable(place) from None
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            # A server may end a kept connection at any time: gunicorn does, after N requests.
+            self._timeout(place)
+            return self._client.send(request, stream=True)
+
+    def _body(self, place: str, response: httpx.Response) -> bytes:
+        body = bytearray()
+        for part in response.iter_raw():
+            body += part
+            self._timeout(place)
+            if len(body) > self._limits.body_bytes:
+                raise SourceUnreachable(
+                    f"{place} answered with more than {self._limits.body_bytes} bytes"
+                )
+        return bytes(body)
+
+    def _timeout(self, place: str) -> httpx.Timeout:
+        left = self._until - self._clock()
+        if left <= 0:
+            raise TooSlow(f"{place} was not read within {self._limits.total:g} s")
+        return httpx.Timeout(
+            min(self._limits.silence, left), connect=min(self._limits.connect, left)
+        )
+
+    def _translated(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+        match error:
+            case httpx.ConnectTimeout():
+                because = f"could not be reached within {self._limits.connect:g} s"
+            case httpx.TimeoutException():
+                self._timeout(place)
+                because = f"sent nothing for {self._limits.silence:g} s"
+            case httpx.ConnectError():
+                because = f"could not be reached ({error})"
+            case httpx.ProxyError():
+                because = "could not be reached through the proxy of this environment"
+            case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
+                because = "closed the connection twice without an answer"
+            case _:
+                because = f"could not be asked ({type(error).__name__})"
+        return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
+
+    def _broken_off(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+        if isinstance(error, httpx.TimeoutException):
+            self._timeout(place)
+            return SourceUnreachable(
+                f"{place} stopped in the middle of its answer for {self._limits.silence:g} s"
+            )
+        return SourceUnreachable(f"{place} broke off in the middle of its answer; try again")
+
+
+def _redirected(place: str, location: str) -> SourceUnreachable:
+    try:
+        host = urlsplit(location).hostname or ""
+    except ValueError:
+        host = ""
+    # The server chose this text: show nothing of it but a host name.
+    host = re.sub(r"[^a-z0-9.:-]", "", host)[:100]
+    target = f"to the host {host}" if host else "to another path of the same host"
+    return SourceUnreachable(
+        f"{place} redirects {target}; the redirect was not followed and no token was sent there. "
+        "Write the final address into fleet.yaml if it is the right one"
+    )
+
+
+def _unsendable(place: str) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"{place} cannot be asked: its address, or a value sent with it (the token, the scope), "
+        "holds characters that HTTP does not carry; does the secret hold a line break?"
+    )
