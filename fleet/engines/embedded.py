@@ -1,0 +1,292 @@
+"""This module is the embedded engine: stack programs in-process, state in SQLite.
+
+Every step is recorded twice, its intent before and its result after, so that a run killed
+anywhere is finished by the next: nothing is made twice and nothing made is forgotten.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, assert_never
+
+from fleet.engines.evaluate import Resource, evaluate
+from fleet.engines.projects import Project, load_project
+from fleet.engines.records import Records, Row, StackRows
+from fleet.errors import (
+    EngineMismatch,
+    FleetError,
+    Locked,
+    PlanRefused,
+    StackFailed,
+    StoreFailed,
+)
+from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
+from fleet.ports import Progress, StackRef, Step
+from fleet.providers.sim import CreationRefused
+
+
+class LocalCloud(Protocol):
+    """A provider that lives on this computer and can be called in-process."""
+
+    def create(self, inputs: WorkerInputs) -> str:
+        """Make a machine and return its id; CreationRefused when surely nothing was made."""
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return the machines of a fleet."""
+
+
+class _Move(NamedTuple):
+    """What becomes of one resource; `found` is the id of a machine that exists already."""
+
+    kind: Literal["create", "delete", "update", "replace", "keep", "forget"]
+    name: str
+    resource: Resource | None = None
+    row: Row | None = None
+    found: str | None = None
+
+
+class EmbeddedEngine:
+    """Applies to local providers and evaluates any other stack."""
+
+    name: Literal["embedded", "pulumi"] = "embedded"
+
+    def __init__(
+        self,
+        database: Path,
+        providers: Mapping[str, LocalCloud],
+        claimed_by: Callable[[StackRef], str | None] = lambda _: None,
+    ) -> None:
+        self._records = Records(database)
+        self._providers = providers
+        self._claimed_by = claimed_by
+
+    def evaluate(self, ref: StackRef, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
+        """Return the resources that any stack's program declares; PlanRefused on bad inputs."""
+        project = load_project(ref.project)
+        return evaluate(lambda: project.program(inputs), project=ref.project, stack=ref.name)
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed."""
+        try:
+            recorded = self._recorded(ref)
+        except StoreFailed as error:
+            return Unknown(unknown=str(error))
+        if recorded is None:
+            return None
+        project = load_project(recorded.project)
+        rows = recorded.rows.values()
+        # What an unfinished run was deleting is not wanted any more; what it was making is.
+        wanted = [
+            project.worker_of(row.type, row.inputs) for row in rows if row.state != "deleting"
+        ]
+        return Stack(
+            engine=recorded.engine,
+            provider=recorded.provider,
+            serial=recorded.serial,
+            workers=tuple(worker for worker in wanted if worker),
+            ids={row.name: row.id for row in rows if row.id and row.state == "made"},
+            interrupted=any(row.state != "made" for row in rows),
+        )
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do, sorted by name, without `same`."""
+        moves = self._moves(ref, workers, self._recorded(ref))
+        return tuple(step for move in moves if (step := _step(move)))
+
+    def up(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+    ) -> tuple[Step, ...]:
+        """Make it so, step by step; one that fails does not stop the others."""
+        with self._alone(ref):
+            recorded = self._recorded(ref)
+            moves = self._moves(ref, workers, recorded)
+            _refuse_changes(ref, moves)
+            if recorded is None:
+                self._records.begin(ref)
+            done: list[Step] = []
+            failed: list[str] = []
+            # As the real engine does: what is new first, what goes last.
+            for move in sorted(moves, key=lambda each: each.kind == "delete"):
+                try:
+                    self._do(ref, move)
+                except FleetError as error:
+                    failed.append(str(error))
+                    continue
+                if step := _step(move):
+                    progress(step)
+                    done.append(step)
+        if failed:
+            raise StackFailed(
+                f"stack {ref.name}: {'; '.join(failed)}; the other steps are done and recorded, "
+                "the next apply tries again",
+                done=tuple(step.worker for step in done),
+            )
+        return tuple(sorted(done, key=lambda step: step.worker))
+
+    def _recorded(self, ref: StackRef) -> StackRows | None:
+        owner = self._claimed_by(ref)
+        recorded = self._records.read(ref.name)
+        if recorded and recorded.engine != self.name:
+            owner = recorded.engine
+        if owner not in (None, self.name):
+            raise EngineMismatch(
+                f"stack {ref.name} belongs to the engine {owner!r}, not to {self.name!r}; say "
+                f"`engine: {owner}` for provider {ref.provider}, or drain the pool first"
+            )
+        if recorded and recorded.rows and recorded.provider != ref.provider:
+            raise PlanRefused(
+                f"stack {ref.name} holds machines at provider {recorded.provider!r}, but the pool "
+                f"now says {ref.provider!r}; drain the pool before it moves"
+            )
+        return recorded
+
+    def _moves(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], recorded: StackRows | None
+    ) -> tuple[_Move, ...]:
+        project = load_project(ref.project)
+        inputs = {"workers": [worker.model_dump(mode="json") for worker in workers]}
+        wanted = {each.name: each for each in self.evaluate(ref, inputs)}
+        for resource in wanted.values():
+            if resource.secrets:
+                raise PlanRefused(
+                    f"{resource.name}: {', '.join(resource.secrets)} is secret, and the embedded "
+                    "engine stores no secrets; use `engine: pulumi`"
+                )
+            if project.worker_of(resource.type, resource.inputs) is None:
+                raise PlanRefused(
+                    f"{resource.name}: the embedded engine makes no {resource.type}; "
+                    "use `engine: pulumi`"
+                )
+        rows = recorded.rows if recorded else {}
+        machines = self._listed(ref, project, rows)
+        return tuple(
+            _move(name, wanted.get(name), rows.get(name), machines.get(name))
+            for name in sorted({*wanted, *rows})
+        )
+
+    def _listed(
+        self, ref: StackRef, project: Project, rows: Mapping[str, Row]
+    ) -> dict[str, Machine]:
+        """Return the machines of unfinished steps that the provider really has."""
+        found: dict[str, Machine] = {}
+        for row in rows.values():
+            worker = project.worker_of(row.type, row.inputs)
+            if row.state == "made" or worker is None:
+                continue
+            listing = self._cloud(ref).list(worker.labels.get("fleet", ""))
+            if isinstance(listing, Unknown):
+                raise StackFailed(
+                    f"stack {ref.name}: an earlier run did not finish with {row.name}, and its "
+                    f"provider cannot say whether it exists: {listing.unknown}"
+                )
+            found |= {
+                machine.name: machine
+                for machine in listing.machines
+                if machine.name == row.name
+                and (machine.pool, machine.digest)
+                == (worker.labels.get("pool"), worker.labels.get("digest"))
+            }
+        return found
+
+    def _cloud(self, ref: StackRef) -> LocalCloud:
+        cloud = self._providers.get(ref.provider)
+        if cloud is None:
+            raise PlanRefused(
+                f"provider {ref.provider!r} is not local, so the embedded engine only evaluates "
+                "its stacks; the real engine applies them"
+            )
+        return cloud
+
+    def _do(self, ref: StackRef, move: _Move) -> None:
+        match move.kind:
+            case "create" if move.resource:
+                self._create(ref, move.resource, move.found)
+            case "delete" if move.row:
+                machine_id = move.found or move.row.id or ""
+                self._records.put(
+                    ref.name, move.row.model_copy(update={"state": "deleting", "id": machine_id})
+                )
+                self._cloud(ref).delete(machine_id)
+                self._records.drop(ref.name, move.name)
+            case "keep" if move.row and move.row.state != "made":
+                self._records.put(ref.name, move.row.model_copy(update={"state": "made"}))
+            case "forget":
+                self._records.drop(ref.name, move.name)
+            case "create" | "delete" | "keep" | "update" | "replace":
+                pass
+            case _:
+                assert_never(move.kind)
+
+    def _create(self, ref: StackRef, resource: Resource, found: str | None) -> None:
+        row = Row(
+            name=resource.name,
+            type=resource.type,
+            inputs=resource.inputs,
+            state="making",
+            id=found,
+        )
+        self._records.put(ref.name, row)
+        try:
+            machine_id = found or self._cloud(ref).create(
+                WorkerInputs.model_validate(resource.inputs)
+            )
+        except CreationRefused:
+            self._records.drop(ref.name, row.name)
+            raise
+        self._records.put(ref.name, row.model_copy(update={"state": "made", "id": machine_id}))
+
+    @contextmanager
+    def _alone(self, ref: StackRef) -> Iterator[None]:
+        path = self._records.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(path.name + ".lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Locked(f"stack {ref.name}: another apply is changing {path}") from error
+            yield
+
+
+def _move(name: str, resource: Resource | None, row: Row | None, machine: Machine | None) -> _Move:
+    found = machine.id if machine else None
+    if resource is None:
+        if row and row.state == "making" and found is None:
+            return _Move("forget", name, row=row)
+        return _Move("delete", name, row=row, found=found)
+    if row is None or row.state == "making" or (row.state == "deleting" and found is None):
+        return _Move("create", name, resource, row, found)
+    changed = {key for key in resource.inputs if resource.inputs[key] != row.inputs.get(key)}
+    if not changed:
+        return _Move("keep", name, resource, row)
+    in_place = changed <= {"labels", "settings"}
+    return _Move("update" if in_place else "replace", name, resource, row)
+
+
+def _step(move: _Move) -> Step | None:
+    match move.kind:
+        case "keep" | "forget":
+            return None
+        case "update" | "replace":
+            inputs = move.resource.inputs if move.resource else {}
+            before = move.row.inputs if move.row else {}
+            changed = sorted(key for key in inputs if inputs[key] != before.get(key))
+            return Step(worker=move.name, operation=move.kind, detail=", ".join(changed))
+        case "create" | "delete":
+            return Step(worker=move.name, operation=move.kind)
+        case _:
+            assert_never(move.kind)
+
+
+def _refuse_changes(ref: StackRef, moves: Sequence[_Move]) -> None:
+    changed = [
+        step for move in moves if (step := _step(move)) and move.kind in {"update", "replace"}
+    ]
+    if changed:
+        what = "; ".join(f"{step.operation} {step.worker} ({step.detail})" for step in changed)
+        raise PlanRefused(
+            f"stack {ref.name}: {what}: a worker's inputs are passed back as they were recorded"
+        )

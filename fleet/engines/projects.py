@@ -1,0 +1,60 @@
+"""This module finds the stack projects, in the checkout or in the wheel, and loads programs.
+
+A stack's program is a file of its own that knows nothing of fleet: it is loaded by path.
+"""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import fleet
+from fleet.errors import FleetError, PlanRefused
+from fleet.facts import WorkerInputs
+
+Inputs = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Project:
+    """One stack project: `program` declares resources, `recorded` reads a worker back."""
+
+    name: str
+    folder: Path
+    program: Callable[[Inputs], None]
+    recorded: Callable[[str, Inputs], dict[str, Any] | None]
+
+    def worker_of(self, kind: str, inputs: Inputs) -> WorkerInputs | None:
+        """Return the worker that a resource was declared for; None when it is not one."""
+        try:
+            found = self.recorded(kind, inputs)
+            return None if found is None else WorkerInputs.model_validate(found)
+        except (KeyError, TypeError, ValueError, ValidationError) as error:
+            raise PlanRefused(
+                f"stacks/{self.name}: a recorded {kind} is not of this program's making: {error}"
+            ) from error
+
+
+def stacks_folder() -> Path:
+    """Return the folder of stack projects: the wheel's own, else the checkout's."""
+    package = Path(fleet.__file__).parent
+    for folder in (package / "_shipped" / "stacks", package.parent / "stacks"):
+        if folder.is_dir():
+            return folder
+    raise FleetError(f"the stack projects are missing beside {package}; install fleet again")
+
+
+def load_project(name: str) -> Project:
+    """Load stacks/<name>/program.py by its path."""
+    folder = stacks_folder() / name
+    path = folder / "program.py"
+    spec = importlib.util.spec_from_file_location(f"fleet_stack_{name}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        known = ", ".join(sorted(each.parent.name for each in path.parent.parent.glob("*/*.py")))
+        raise FleetError(f"there is no stack project {name!r}; there are: {known}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Project(name, folder, module.program, module.recorded)

@@ -1,0 +1,150 @@
+"""This module keeps the embedded engine's stacks in SQLite, each step in its own transaction."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed
+from fleet.facts import Value
+from fleet.ports import StackRef
+
+_METADATA = sa.MetaData()
+_STACKS = sa.Table(
+    "embedded_stacks",
+    _METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("serial", sa.Integer, nullable=False),
+)
+_RESOURCES = sa.Table(
+    "embedded_resources",
+    _METADATA,
+    sa.Column("stack", sa.Text, sa.ForeignKey("embedded_stacks.name"), primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("inputs", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("id", sa.Text),
+)
+
+
+class Row(Value):
+    """One recorded resource; `making` and `deleting` are intents of an unfinished step."""
+
+    name: str
+    type: str
+    inputs: dict[str, Any]
+    state: Literal["making", "made", "deleting"]
+    id: str | None = None
+
+
+class StackRows(Value):
+    """One recorded stack."""
+
+    project: str
+    provider: str
+    engine: Literal["embedded", "pulumi"]
+    serial: int
+    rows: dict[str, Row]
+
+
+class Records:
+    """The embedded engine's tables; reading never creates them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, name: str) -> StackRows | None:
+        """Return a stack as recorded; None when it never existed."""
+        if not self.path.exists():
+            return None
+        with self._transaction() as connection:
+            if not sa.inspect(connection).has_table(_STACKS.name):
+                return None
+            stack = connection.execute(sa.select(_STACKS).where(_STACKS.c.name == name)).first()
+            if stack is None:
+                return None
+            found = connection.execute(
+                sa.select(_RESOURCES).where(_RESOURCES.c.stack == name).order_by("name")
+            )
+            rows = [
+                Row(
+                    name=each.name,
+                    type=each.type,
+                    inputs=json.loads(each.inputs),
+                    state=each.state,
+                    id=each.id,
+                )
+                for each in found
+            ]
+            return StackRows(
+                project=stack.project,
+                provider=stack.provider,
+                engine=stack.engine,
+                serial=stack.serial,
+                rows={row.name: row for row in rows},
+            )
+
+    def begin(self, ref: StackRef) -> None:
+        """Record that a stack exists, and whose it is."""
+        with self._transaction() as connection:
+            _METADATA.create_all(connection)
+            connection.execute(
+                sa.insert(_STACKS).values(
+                    name=ref.name,
+                    project=ref.project,
+                    provider=ref.provider,
+                    engine="embedded",
+                    serial=1,
+                )
+            )
+
+    def put(self, stack: str, row: Row) -> None:
+        """Record a resource, or what is about to become of it."""
+        values: Mapping[str, Any] = {
+            "type": row.type,
+            "inputs": json.dumps(row.inputs, sort_keys=True),
+            "state": row.state,
+            "id": row.id,
+        }
+        with self._transaction() as connection:
+            connection.execute(_this(sa.delete(_RESOURCES), stack, row.name))
+            connection.execute(sa.insert(_RESOURCES).values(stack=stack, name=row.name, **values))
+            _grow(connection, stack)
+
+    def drop(self, stack: str, name: str) -> None:
+        """Forget a resource that does not exist any more."""
+        with self._transaction() as connection:
+            connection.execute(_this(sa.delete(_RESOURCES), stack, name))
+            _grow(connection, stack)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            engine = sa.create_engine(f"sqlite:///{self.path}", poolclass=sa.NullPool)
+            with engine.begin() as connection:
+                yield connection
+        except sa.exc.SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or type(error).__name__
+            raise StoreFailed(f"{self.path}: the embedded engine's state: {cause}") from error
+        except OSError as error:
+            raise StoreFailed(
+                f"{self.path}: the embedded engine's state: {error.strerror or error}"
+            ) from error
+
+
+def _this(statement: sa.Delete, stack: str, name: str) -> sa.Delete:
+    return statement.where(_RESOURCES.c.stack == stack, _RESOURCES.c.name == name)
+
+
+def _grow(connection: sa.Connection, stack: str) -> None:
+    connection.execute(
+        sa.update(_STACKS).where(_STACKS.c.name == stack).values(serial=_STACKS.c.serial + 1)
+    )

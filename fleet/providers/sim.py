@@ -1,0 +1,200 @@
+"""This module is the simulated cloud: machines with stock, boot times and faults.
+
+The embedded engine calls it in-process, the real engine through `sim_plugin`; both share
+one file. It does what a cloud does and no more: it deletes a busy machine when told to.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from fleet.catalogue import find_type, known_types
+from fleet.errors import FleetError, SourceUnreachable, WorkerBusy
+from fleet.facts import (
+    Listing,
+    Machine,
+    MachineState,
+    Unknown,
+    Worker,
+    WorkerInputs,
+    WorkerState,
+)
+from fleet.ports import Clock
+from fleet.providers.sim_file import Contents, Menu, SimMachine, changing, load
+from fleet.schema.model import Fleet, Pool, SimProvider
+
+
+class CreationRefused(FleetError):
+    """The provider made no machine and says so: the creation need not be looked for."""
+
+
+def menu_of(fleet: Fleet, provider: str) -> Menu:
+    """Return what a provider of kind sim sells: its own types and the catalogue's."""
+    declared = fleet.providers[provider]
+    if not isinstance(declared, SimProvider):
+        raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not sim")
+    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    used = [find_type(fleet, pool) for pool in pools if pool.provider == provider]
+    names = {*known_types(fleet, provider), *(each.name for each in used if each)}
+    return Menu(
+        boot=declared.boot,
+        types={
+            name: declared.types[name].stock if name in declared.types else None
+            for name in sorted(names)
+        },
+        create=declared.faults.create,
+        never_boots=tuple(declared.faults.never_boots),
+    )
+
+
+class SimCloud:
+    """A simulated cloud: Provider, Registry and the target of both engines."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+
+    def configure(self, menu: Menu) -> None:
+        """Write the menu into the file, so that whoever creates needs only the path."""
+        if load(self.path).menu != menu:
+            with changing(self.path) as change:
+                change.contents = change.contents.model_copy(update={"menu": menu})
+
+    def create(self, inputs: WorkerInputs) -> str:
+        """Make a machine and return its id, or raise CreationRefused and make nothing."""
+        with changing(self.path) as change:
+            contents = change.contents
+            self._refuse(contents, inputs)
+            menu = contents.menu or Menu()
+            now = self._clock.now()
+            boots = inputs.type not in menu.never_boots
+            machine = SimMachine(
+                inputs=inputs,
+                created_at=now,
+                boots_at=now + timedelta(seconds=menu.boot) if boots else None,
+            )
+            number = contents.made + 1
+            change.contents = contents.model_copy(
+                update={
+                    "made": number,
+                    "machines": contents.machines | {f"sim-{number}": machine},
+                }
+            )
+        return f"sim-{number}"
+
+    def read(self, machine_id: str) -> WorkerInputs | None:
+        """Return what a machine was made from; None when it does not exist."""
+        machine = load(self.path).machines.get(machine_id)
+        return machine.inputs if machine else None
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+        if machine_id in load(self.path).machines:
+            with changing(self.path) as change:
+                machines = dict(change.contents.machines)
+                machines.pop(machine_id, None)
+                change.contents = change.contents.model_copy(update={"machines": machines})
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return this fleet's machines, and the workers that registered on them."""
+        now = self._clock.now()
+        try:
+            contents = load(self.path)
+        except FleetError as error:
+            return Unknown(unknown=str(error))
+        ours = sorted(
+            (
+                (machine_id, machine)
+                for machine_id, machine in contents.machines.items()
+                if machine.inputs.labels.get("fleet") == fleet
+            ),
+            key=lambda each: each[1].inputs.name,
+        )
+        return Listing(
+            read_at=now,
+            machines=tuple(_machine(machine_id, machine, now) for machine_id, machine in ours),
+            workers=tuple(
+                _worker(machine, now) for _, machine in ours if _is_booted(machine, now)
+            ),
+        )
+
+    def assign(self, machine: str, request: str | None) -> None:
+        """Have the worker on a machine run a request, or nothing."""
+        self._set(machine, {"running": request, "since": self._clock.now()})
+
+    def drain(self, worker: str) -> None:
+        """Give a worker nothing new."""
+        self._set(worker, {"draining": True})
+
+    def disable(self, worker: str) -> None:
+        """Switch a worker off for good; refused while it runs something."""
+        self._set(worker, {"disabled": True}, unless_busy=True)
+
+    def _set(self, name: str, update: Mapping[str, object], *, unless_busy: bool = False) -> None:
+        with changing(self.path) as change:
+            for machine_id, machine in change.contents.machines.items():
+                if machine.inputs.name != name:
+                    continue
+                if unless_busy and machine.running:
+                    raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
+                changed = machine.model_copy(update=dict(update))
+                machines = change.contents.machines | {machine_id: changed}
+                change.contents = change.contents.model_copy(update={"machines": machines})
+                return
+        raise SourceUnreachable(f"{self.path}: no machine is named {name!r}")
+
+    def _refuse(self, contents: Contents, inputs: WorkerInputs) -> None:
+        menu = contents.menu
+        same = [each for each in contents.machines.values() if each.inputs.name == inputs.name]
+        made = sum(each.inputs.type == inputs.type for each in contents.machines.values())
+        if menu is None:
+            problem = f"{self.path} has no menu; run `fleet apply`, which writes it"
+        elif same:
+            problem = f"uniqueness_error: the name {inputs.name!r} is already used"
+        elif menu.create == "error":
+            problem = "server_error: something went wrong (faults.create is error)"
+        elif menu.create == "quota":
+            problem = "resource_limit_exceeded: quota reached (faults.create is quota)"
+        elif menu.create == "out-of-stock":
+            problem = f"resource_unavailable: {inputs.type} (faults.create is out-of-stock)"
+        elif inputs.type not in menu.types:
+            problem = f"invalid_input: type {inputs.type!r} is not sold; " + ", ".join(menu.types)
+        elif (stock := menu.types[inputs.type]) is not None and made >= stock:
+            problem = f"resource_unavailable: {inputs.type}: {made} of {stock} exist"
+        else:
+            return
+        raise CreationRefused(f"{inputs.name}: {problem}")
+
+
+def _is_booted(machine: SimMachine, now: datetime) -> bool:
+    return machine.boots_at is not None and machine.boots_at <= now
+
+
+def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
+    inputs = machine.inputs
+    return Machine(
+        name=inputs.name,
+        id=machine_id,
+        pool=inputs.labels.get("pool", ""),
+        type=inputs.type,
+        state=MachineState.RUNNING if _is_booted(machine, now) else MachineState.STARTING,
+        created_at=machine.created_at,
+        image=inputs.image,
+        digest=inputs.labels.get("digest"),
+    )
+
+
+def _worker(machine: SimMachine, now: datetime) -> Worker:
+    busy = WorkerState.BUSY if machine.running else WorkerState.IDLE
+    return Worker(
+        name=machine.inputs.name,
+        machine=machine.inputs.name,
+        pool=machine.inputs.labels.get("pool"),
+        state=WorkerState.DISABLED if machine.disabled else busy,
+        draining=machine.draining,
+        running=machine.running,
+        provides=tuple(machine.inputs.settings.get("provides", "").split()),
+        requires=tuple(machine.inputs.settings.get("requires", "").split()),
+        since=machine.since or machine.boots_at,
+        last_seen=now,
+    )
