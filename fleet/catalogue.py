@@ -56,6 +56,30 @@ def find_type(fleet: Fleet, pool: Pool) -> MachineType | None:
     )
 
 
+def price_per_hour(fleet: Fleet, pool: Pool) -> Decimal | None:
+    """Return a pool's price per hour in the currency of the file; None when it is not known."""
+    known = find_type(fleet, pool)
+    if known is None or known.price is None:
+        return None
+    return convert(fleet, known.price, known.currency)
+
+
+def price_of_type(fleet: Fleet, provider: str, name: str) -> Decimal | None:
+    """Return what a provider's machine type costs per hour in the currency of the file."""
+    known = _sold_by(fleet, provider).get(name)
+    if known is None or known.price is None:
+        return None
+    return convert(fleet, known.price, known.currency)
+
+
+def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
+    """Return an amount in the currency of the file; None without a stated exchange rate."""
+    if currency == fleet.money.currency:
+        return amount
+    rate = fleet.money.exchange.get(currency)
+    return amount * Decimal(str(rate.rate)) if rate else None
+
+
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     return tuple(sorted(_sold_by(fleet, provider)))

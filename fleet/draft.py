@@ -1,0 +1,143 @@
+"""This module holds one pool's part of the plan while the steps of `reconcile` decide it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fleet.allocate import Room
+from fleet.catalogue import price_of_type, price_per_hour
+from fleet.census import PoolCensus, State, Unit
+from fleet.facts import WorkerInputs, WorkerState
+from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
+from fleet.schema.model import Fleet, Pool
+
+_GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
+_BY_CONFIG = frozenset({Reason.ABOVE_MAX, Reason.POOL_DRAINING, Reason.POOL_REMOVED})
+
+
+@dataclass
+class Draft:
+    """One pool's part of the plan."""
+
+    fleet: Fleet
+    census: PoolCensus
+    pool: Pool | None
+    """None where fleet.yaml no longer has it."""
+    names: Iterator[str]
+    closed: str
+    """Why it makes no machine; empty when it may."""
+    on_demand: bool = False
+    room: Room = field(default_factory=lambda: Room(price=Decimal(0), max=0))
+    used: dict[str, str] = field(default_factory=dict)
+    """Unit name to the request it is counted for."""
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Return the pool's name."""
+        return self.census.pool
+
+    @property
+    def price(self) -> Decimal | None:
+        """Return what one more machine costs per hour; None when that is not known."""
+        return price_per_hour(self.fleet, self.pool) if self.pool else None
+
+    @property
+    def leaving(self) -> set[str]:
+        """Return the units that this plan drains or deletes."""
+        return {a.worker for a in self.actions if not isinstance(a, Create)}
+
+    @property
+    def staying(self) -> list[Unit]:
+        """Return the units that are neither draining nor on their way out."""
+        leaving = self.leaving
+        return [u for u in self.census.units if u.state not in _GOING and u.name not in leaving]
+
+    @property
+    def made(self) -> int:
+        """Return how many new machines this plan makes here."""
+        return sum(
+            isinstance(a, Create) and a.reason is not Reason.INTERRUPTED for a in self.actions
+        )
+
+    @property
+    def may_remove(self) -> bool:
+        """Say whether anything may be drained or deleted here in this run."""
+        paused = self.pool is not None and self.pool.mode == "pause"
+        return not (self.census.blind or self.census.frozen or paused)
+
+    def cost_of(self, unit: Unit) -> Decimal | None:
+        """Return what a unit costs per hour; None when that is not known."""
+        kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
+        if self.pool is not None and kind == machine_type(self.pool):
+            return self.price
+        return price_of_type(self.fleet, self.census.provider, kind)
+
+    def create(self, inputs: WorkerInputs, why: "Why") -> None:
+        """Add the creation of a worker."""
+        self.actions.append(
+            Create(
+                pool=self.name,
+                worker=inputs.name,
+                inputs=inputs,
+                reason=why.reason,
+                cause=why.cause,
+                because=why.because,
+                cost=self.price or Decimal(0),
+                serves=why.serves,
+            )
+        )
+
+    def drain(self, unit: Unit, reason: Reason, because: str) -> None:
+        """Add the drain of a registered worker, where anything may be removed."""
+        if self.may_remove and unit.registry is not None:
+            self.actions.append(
+                Drain(
+                    pool=self.name,
+                    worker=unit.name,
+                    registry=unit.registry,
+                    reason=reason,
+                    cause=_cause(reason),
+                    because=because,
+                )
+            )
+
+    def delete(self, unit: Unit, reason: Reason, because: str) -> None:
+        """Add the deletion of a worker that runs nothing, where anything may be removed."""
+        if self.may_remove and not is_busy(unit):
+            self.actions.append(
+                Delete(
+                    pool=self.name,
+                    worker=unit.name,
+                    registry=unit.registry,
+                    reason=reason,
+                    cause=_cause(reason),
+                    because=because,
+                    saves=self.cost_of(unit) or Decimal(0),
+                )
+            )
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reason of a creation."""
+
+    reason: Reason
+    cause: Cause
+    because: str
+    serves: tuple[str, ...] = ()
+
+
+def is_busy(unit: Unit) -> bool:
+    """Say whether a unit's worker runs something, as its registry says."""
+    worker = unit.worker
+    return worker is not None and (worker.state is WorkerState.BUSY or worker.running is not None)
+
+
+def machine_type(pool: Pool) -> str:
+    """Return the name of a pool's machine type; `own` where only its figures are stated."""
+    return pool.machine if isinstance(pool.machine, str) else pool.machine.type or "own"
+
+
+def _cause(reason: Reason) -> Cause:
+    return Cause.CONFIG if reason in _BY_CONFIG else Cause.DEMAND

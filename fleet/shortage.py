@@ -1,0 +1,70 @@
+"""This module says why a request gets no machine, and which line of fleet.yaml decides it."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from fleet.allocate import Allocation
+from fleet.demand import Signed
+from fleet.facts import World
+from fleet.plan import Unserved
+from fleet.schema.model import Fleet, StaticPool
+from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
+
+
+def find_unserved(
+    fleet: Fleet, world: World, demand: Sequence[Signed], allocation: Allocation
+) -> Iterator[Unserved]:
+    """Yield the requests that get no machine in this run, by signature and cause."""
+    for signed in demand:
+        groups: defaultdict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
+        for request in signed.requests:
+            if request.key in allocation.unserved:
+                groups[allocation.unserved[request.key]].append(request.key)
+        for limits, keys in groups.items():
+            because, path = _limited(fleet, limits) if limits else _unfitting(fleet, world, signed)
+            yield Unserved(
+                signature=signed.id,
+                requests=tuple(keys),
+                count=len(keys),
+                because=because,
+                path=path,
+            )
+
+
+def _limited(
+    fleet: Fleet, limits: tuple[tuple[str, str], ...]
+) -> tuple[str, tuple[str | int, ...]]:
+    sentences = []
+    for pool_name, limit in limits:
+        pool = fleet.pools[pool_name]
+        figure = getattr(getattr(pool, "workers", None), limit, None)
+        sentences.append(
+            f"pool {pool_name} is at workers.{limit} ({figure})"
+            if figure is not None
+            else f"pool {pool_name} makes no machine: {limit}"
+        )
+    first, limit = limits[0]
+    in_file = limit in ("max", "max_starting")
+    path = ("pools", first, "workers", limit) if in_file else ("pools", first)
+    return "; ".join(sentences), path
+
+
+def _unfitting(fleet: Fleet, world: World, signed: Signed) -> tuple[str, tuple[str | int, ...]]:
+    """Name the pool that comes nearest, and what stands between."""
+    near = []
+    for name, pool in sorted(fleet.pools.items()):
+        if not serves_queue(pool, signed.queue):
+            continue
+        mismatch = find_mismatch(signed.ask, offer_of_pool(fleet, name, world.images))
+        wrong = len(mismatch.missing) + len(mismatch.not_brought) + len(mismatch.not_asked)
+        near.append((wrong, name, mismatch))
+    if not near:
+        return f"no pool serves queue {signed.queue}", ("pools",)
+    wrong, name, mismatch = min(near, key=lambda entry: entry[:2])
+    if not wrong:
+        return (
+            f"pool {name} fits, but makes machines on demand only, for requests that ask for it"
+            if not isinstance(fleet.pools[name], StaticPool)
+            else f"pool {name} fits, but all its workers are taken"
+        ), ("pools", name)
+    return f"no pool fits; nearest is {name}, which {mismatch}", ("pools", name, "provides")

@@ -1,0 +1,131 @@
+"""This module decides what may run where: the same rule as Debusine's, plus exclusivity.
+
+A worker may run a request when `request.required <= worker.provides` and
+`worker.requires <= request.provided`, and every exclusive tag it provides is asked for.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from fleet.catalogue import find_type
+from fleet.facts import ImageVersion
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool, StaticPool
+
+EXTERNAL_WORKER = "worker:type:external"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the workers of one pool provide and require."""
+
+    provides: frozenset[str]
+    requires: frozenset[str] = frozenset()
+    exclusive: frozenset[str] = frozenset()
+    on_demand: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a request requires of a worker, and what it brings."""
+
+    required: frozenset[str]
+    provided: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a worker may not run a request; empty when it may."""
+
+    missing: tuple[str, ...] = ()
+    not_brought: tuple[str, ...] = ()
+    not_asked: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Say whether anything stands against it."""
+        return bool(self.missing or self.not_brought or self.not_asked)
+
+    def __str__(self) -> str:
+        """Return every reason in one sentence."""
+        parts = []
+        if self.missing:
+            parts.append(f"does not provide {', '.join(self.missing)}")
+        if self.not_brought:
+            parts.append(f"requires {', '.join(self.not_brought)}, which the request lacks")
+        if self.not_asked:
+            parts.append(f"is exclusive to requests that ask for {', '.join(self.not_asked)}")
+        return "; ".join(parts)
+
+
+def satisfies(ask: Ask, offer: Offer) -> bool:
+    """Say whether a worker with this offer may run a request that asks this."""
+    return (
+        ask.required <= offer.provides
+        and offer.requires <= ask.provided
+        and offer.exclusive <= ask.required
+    )
+
+
+def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
+    """Return everything that stands between a request and a worker, sorted."""
+    return Mismatch(
+        missing=tuple(sorted(ask.required - offer.provides)),
+        not_brought=tuple(sorted(offer.requires - ask.provided)),
+        not_asked=tuple(sorted(offer.exclusive - ask.required)),
+    )
+
+
+def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Offer:
+    """Return what a pool's workers offer, also when none has ever booted.
+
+    That is what the image's worker reported at its boot test (until then `provides` of the
+    image), what the catalogue says of the machine, and the pool's own `provides`.
+    """
+    pool = fleet.pools[name]
+    provides = set(pool.provides)
+    requires: Collection[str] = ()
+    if isinstance(pool, Pool):
+        provides |= _of_image(fleet, pool, images) | _of_machine(fleet, pool)
+        requires = pool.requires
+    return offer_of_tags(fleet, provides, requires)
+
+
+def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
+    """Return the offer of a worker that states these tags itself."""
+    tags = frozenset(provides)
+    return Offer(
+        provides=tags,
+        requires=frozenset(requires),
+        exclusive=frozenset(
+            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].exclusive
+        ),
+        on_demand=frozenset(
+            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].on_demand
+        ),
+    )
+
+
+def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
+    """Say whether a pool's workers register at this queue."""
+    return pool.serves is None or queue in pool.serves
+
+
+def _of_image(fleet: Fleet, pool: Pool, images: Iterable[ImageVersion]) -> set[str]:
+    reported = [version.provides for version in images if version.image == pool.image]
+    if any(reported):
+        return {tag for tags in reported for tag in tags}
+    image = fleet.images.get(pool.image)
+    return set(image.provides) if image else set()
+
+
+def _of_machine(fleet: Fleet, pool: Pool) -> set[str]:
+    image = fleet.images.get(pool.image)
+    known = find_type(fleet, pool)
+    match image:
+        case ImageRecipe() | ExistingImage():
+            architecture = image.architecture
+        case None:
+            architecture = known.architecture if known else ""
+    tags = {EXTERNAL_WORKER}
+    if architecture:
+        tags.add(f"worker:build-arch:{architecture}")
+    return tags

@@ -1,0 +1,279 @@
+"""This module writes the plan down: a verdict on each worker and pool, and the money."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from fleet.allocate import Allocation
+from fleet.census import State, Unit, demand_trouble
+from fleet.demand import Signed
+from fleet.digests import config_digest, seal, world_digest
+from fleet.draft import Draft, machine_type
+from fleet.facts import World
+from fleet.plan import (
+    Action,
+    Create,
+    Digests,
+    Plan,
+    PoolVerdict,
+    Reason,
+    Signature,
+    WorkerVerdict,
+)
+from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.shortage import find_unserved
+from fleet.tagrules import serves_queue
+
+_ORDER = {"create": 0, "drain": 1, "delete": 2}
+
+
+def assemble(
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    demand: Sequence[Signed],
+    allocation: Allocation,
+) -> Plan:
+    """Return the plan that the drafts amount to."""
+    pools = (*(_judge_pool(draft) for draft in drafts.values()), *_static_pools(fleet, world))
+    plan = Plan(
+        fleet=fleet.fleet,
+        time=world.time,
+        currency=fleet.money.currency,
+        actions=_in_order(action for draft in drafts.values() for action in draft.actions),
+        workers=(
+            *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
+            *_static_workers(fleet, world),
+        ),
+        pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
+        signatures=_signatures(demand, allocation, drafts),
+        unserved=tuple(find_unserved(fleet, world, demand, allocation)),
+        unknown=tuple(_unknown(fleet, world, drafts)),
+        cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
+        cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
+        digests=Digests(config=config_digest(fleet), world=world_digest(world)),
+    )
+    return seal(plan)
+
+
+def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
+    """Order actions by pool and kind; within a pool creations keep the order of service."""
+    return tuple(sorted(actions, key=lambda action: (action.pool, _ORDER[action.action])))
+
+
+def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
+    actions = {action.worker: action for action in draft.actions}
+    for unit in draft.census.units:
+        action = actions.pop(unit.name, None)
+        reason, because = (action.reason, action.because) if action else _why_kept(draft, unit)
+        yield WorkerVerdict(
+            worker=unit.name,
+            pool=draft.name,
+            registry=unit.registry,
+            verdict=action.action if action else "keep",
+            reason=reason,
+            because=because,
+            state=unit.state.value,
+            running=unit.worker.running if unit.worker else None,
+            since=unit.since,
+            image=unit.machine.image if unit.machine else None,
+            type=unit.machine.type if unit.machine else None,
+            cost=draft.cost_of(unit) or Decimal(0),
+            inactive=unit.state is State.DISABLED,
+        )
+    for action in actions.values():
+        if isinstance(action, Create):
+            yield WorkerVerdict(
+                worker=action.worker,
+                pool=draft.name,
+                verdict="create",
+                reason=action.reason,
+                because=action.because,
+                state="planned",
+                image=action.inputs.image,
+                type=action.inputs.type,
+                cost=action.cost,
+            )
+
+
+_PLAIN: dict[State, tuple[Reason, str]] = {
+    State.STARTING: (Reason.STARTING, "its machine boots"),
+    State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
+    State.NEVER_REGISTERED: (
+        Reason.NEVER_REGISTERED,
+        "its worker did not register within boot.deadline",
+    ),
+    State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
+    State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
+    State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
+}
+
+
+def _why_kept(draft: Draft, unit: Unit) -> tuple[Reason, str]:
+    if unit.state is State.BUSY:
+        running = unit.worker.running if unit.worker else None
+        return Reason.BUSY, f"it runs {running or 'something'}"
+    if unit.name in draft.used:
+        return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
+    return _PLAIN.get(unit.state) or _why_idle(draft)
+
+
+def _why_idle(draft: Draft) -> tuple[Reason, str]:
+    if draft.census.frozen:
+        return Reason.NOT_KNOWN, draft.census.frozen[0]
+    if draft.pool is not None and draft.pool.mode == "pause":
+        return Reason.POOL_PAUSED, "its pool has mode: pause"
+    if draft.pool is None or draft.on_demand:
+        return Reason.IDLE_RECENTLY, "it is idle"
+    return _why_warm(draft, draft.pool)
+
+
+def _why_warm(draft: Draft, pool: Pool) -> tuple[Reason, str]:
+    workers = pool.workers
+    if len(draft.staying) <= workers.min:
+        return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
+    if workers.spare:
+        return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
+    patience = pool.retire.idle_after
+    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience} s)"
+
+
+def _judge_pool(draft: Draft) -> PoolVerdict:
+    census, actions = draft.census, draft.actions
+    before = _cost(draft, census.units)
+    removed = {a.worker for a in actions if a.action == "delete"}
+    saved = _cost(draft, [unit for unit in census.units if unit.name in removed])
+    added = sum((a.cost for a in actions if isinstance(a, Create)), Decimal(0))
+    counted = {
+        "busy": len(census.having(State.BUSY)),
+        "idle": len(census.having(State.IDLE)),
+        "starting": len(census.having(State.STARTING, State.ASSUMED, State.UNFINISHED)),
+    }
+    return PoolVerdict(
+        pool=draft.name,
+        mode=draft.pool.mode if draft.pool else "removed",
+        because=_why_so_many(draft),
+        **counted,
+        other=len(census.units) - sum(counted.values()),
+        create=sum(a.action == "create" for a in actions),
+        drain=sum(a.action == "drain" for a in actions),
+        delete=len(removed),
+        max=draft.pool.workers.max if draft.pool else 0,
+        price=draft.price or Decimal(0),
+        cost_before=before,
+        cost_after=before + added - saved,
+        provider=census.provider or None,
+        type=machine_type(draft.pool) if draft.pool else None,
+        image=draft.pool.image if draft.pool else None,
+        provides=tuple(draft.pool.provides) if draft.pool else (),
+        stack=f"{draft.fleet.fleet}-{draft.name}",
+        serial=census.stack.serial if census.stack else None,
+    )
+
+
+def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
+    machines = [unit for unit in units if unit.machine is not None]
+    return sum((draft.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
+
+
+def _why_so_many(draft: Draft) -> str:
+    if draft.closed and not draft.census.units:
+        return f"it makes no machine: {draft.closed}"
+    waiting = sum(a.reason is Reason.REQUESTS_WAIT for a in draft.actions)
+    parts = []
+    if draft.used or waiting:
+        parts.append(f"{len(draft.used) + waiting} waiting requests are served here")
+    if draft.pool is not None and not draft.on_demand:
+        workers = draft.pool.workers
+        parts += [f"workers.min is {workers.min}"] if workers.min else []
+        parts += [f"workers.spare is {workers.spare}"] if workers.spare else []
+    if not parts:
+        parts.append("nothing waits for it")
+    if draft.closed:
+        parts.append(f"it makes no machine: {draft.closed}")
+    return "; ".join(parts)
+
+
+def _static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, StaticPool):
+            states = [v.state for v in _static_workers(fleet, world) if v.pool == name]
+            yield PoolVerdict(
+                pool=name,
+                mode="static",
+                because="its machines exist already and are never touched",
+                busy=states.count("busy"),
+                idle=states.count("idle"),
+                other=len(states) - states.count("busy") - states.count("idle"),
+                max=len(pool.static),
+            )
+
+
+def _static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
+    for name, pool in sorted(fleet.pools.items()):
+        if not isinstance(pool, StaticPool):
+            continue
+        for queue, reading in sorted(world.queues.items()):
+            if not isinstance(reading.workers, tuple) or not serves_queue(pool, queue):
+                continue
+            for worker in sorted(reading.workers, key=lambda worker: worker.name):
+                if worker.name in pool.static:
+                    yield WorkerVerdict(
+                        worker=worker.name,
+                        pool=name,
+                        registry=queue,
+                        verdict="keep",
+                        reason=Reason.STATIC,
+                        because="static machines are never touched",
+                        state=worker.state.value,
+                        running=worker.running,
+                        since=worker.since,
+                    )
+
+
+def _signatures(
+    demand: Sequence[Signed], allocation: Allocation, drafts: Mapping[str, Draft]
+) -> tuple[Signature, ...]:
+    created = {
+        request: action.worker
+        for draft in drafts.values()
+        for action in draft.actions
+        if isinstance(action, Create)
+        for request in action.serves
+    }
+    return tuple(
+        Signature(
+            id=signed.id,
+            queue=signed.queue,
+            required=tuple(sorted(signed.ask.required)),
+            provided=tuple(sorted(signed.ask.provided)),
+            priority=signed.priority,
+            count=len(keys),
+            requests=tuple(keys),
+            by_worker={k: allocation.by_worker[k] for k in keys if k in allocation.by_worker},
+            by_create={k: created[k] for k in keys if k in created},
+            pools=signed.machines_of,
+        )
+        for signed in demand
+        for keys in [[request.key for request in signed.requests]]
+    )
+
+
+def _unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
+    seen = set()
+    for queue in sorted(world.queues):
+        trouble = demand_trouble(fleet, world, queue)
+        if trouble:
+            seen.add(f"demand of queue {queue} is unknown: {trouble}")
+            yield (
+                f"demand of queue {queue} is unknown: {trouble} "
+                "(nothing is deleted in the pools that serve it)"
+            )
+    for draft in drafts.values():
+        for reason in (*draft.census.blind, *draft.census.frozen):
+            if reason not in seen:
+                seen.add(reason)
+                what = "created or deleted" if reason in draft.census.blind else "deleted"
+                yield f"{reason} (nothing is {what} there)"
+        for unit in draft.census.units:
+            if unit.machine is not None and draft.cost_of(unit) is None:
+                yield f"the price of {unit.machine.type} is unknown; {unit.name} counts as 0"
