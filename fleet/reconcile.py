@@ -15,7 +15,7 @@ from fleet.draft import Draft, Why
 from fleet.facts import Worker, WorkerState, World
 from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
-from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.tagrules import Offer, offer_of_pool, offer_of_tags, serves_queue
 from fleet.verdicts import assemble
 
@@ -129,6 +129,8 @@ def _supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[s
     queues = frozenset(world.queues)
     supplies = {}
     for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, HooksPool):
+            continue  # not yet supported: it neither serves nor is touched
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
         offer = offer_of_pool(fleet, name, world.images)
         if isinstance(pool, StaticPool):

@@ -1,0 +1,82 @@
+"""This module holds what every part of fleet.yaml is made of: a strict section and its words."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+# White space is spelled out: \s means something else in every dialect of regular expressions.
+TAG_PATTERN = r"^[^\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$"
+CURRENCY_PATTERN = r"^[A-Z]{3}$"
+URL_PATTERN = r"^https?://[!-?A-~]+$"
+
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+LongText = Annotated[str, Field(min_length=1, max_length=100_000)]
+WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTERN)]
+Command = Annotated[list[Text], Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, le=100_000)]
+Cores = Annotated[int, Field(ge=1, le=10_000)]
+CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
+Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
+
+EXPECTED = "expected"
+"""Error type of a value that fits no branch of a union; its message says what was expected."""
+
+
+class Section(BaseModel):
+    """What every part of fleet.yaml has in common: no extra keys, no conversions, no changes."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, defer_build=True, validate_default=False
+    )
+
+
+def branch(choose: Callable[[Any], str | None], expected: str) -> Discriminator:
+    """Return what picks the one branch of a union whose errors are worth reporting."""
+    return Discriminator(
+        choose, custom_error_type=EXPECTED, custom_error_message=f"expected {expected}"
+    )
+
+
+class EnvSecret(Section):
+    """A secret read from an environment variable."""
+
+    env: Annotated[str, Field(pattern=ENV_PATTERN)] = Field(
+        description="Name of the environment variable."
+    )
+
+
+class FileSecret(Section):
+    """A secret read from a file."""
+
+    file: Text = Field(description="Path of the file; white space around its text is dropped.")
+
+
+class CommandSecret(Section):
+    """A secret that a command prints."""
+
+    command: Command = Field(description="A program and its arguments; it prints the secret.")
+
+
+def _secret_form(value: object) -> str | None:
+    match value:
+        case FileSecret():
+            return "secret-file"
+        case CommandSecret():
+            return "secret-command"
+        case EnvSecret():
+            return "secret-env"
+        case dict():
+            written = [form for form in ("file", "command") if form in value]
+            return f"secret-{written[0]}" if written else "secret-env"
+        case _:
+            return None
+
+
+SecretRef = Annotated[
+    Annotated[EnvSecret, Tag("secret-env")]
+    | Annotated[FileSecret, Tag("secret-file")]
+    | Annotated[CommandSecret, Tag("secret-command")],
+    branch(_secret_form, "a reference to a secret: {env: NAME}, {file: PATH} or {command: […]}"),
+]

@@ -1,0 +1,241 @@
+"""This module declares what machines are made of and how many there are: images and pools."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from fleet.schema.base import Cores, Count, LongText, Section, Text, WorkerTag, branch
+from fleet.schema.sources import Hooks
+from fleet.schema.units import Amount, Mebibytes, Name, Percent, PricePerHour, Seconds
+
+WINDOW_PATTERN = (
+    r"^(mon|tue|wed|thu|fri|sat|sun)(-(mon|tue|wed|thu|fri|sat|sun))? "
+    r"([01][0-9]|2[0-3]):[0-5][0-9]-(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)"
+    r"( [A-Za-z][A-Za-z0-9_+/-]{0,60})?$"
+)
+
+Backend = Literal["unshare", "qemu", "incus"]
+Task = Literal["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"]
+Market = Literal["spot", "on-demand"]
+Window = Annotated[str, Field(pattern=WINDOW_PATTERN)]
+
+
+class Rebuild(Section):
+    """When a new version of an image is baked."""
+
+    every: Seconds = Field(description="A version older than this is replaced by a new one.")
+    keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
+
+
+class ImageRecipe(Section):
+    """An image that fleet bakes."""
+
+    suite: Text = Field(description="Debian suite, for instance trixie.")
+    architecture: Text = Field(description="Debian's name of the architecture, as in amd64.")
+    provides: list[WorkerTag] = Field(
+        default_factory=list,
+        description="Tags that its worker reports, until a boot test has recorded them.",
+    )
+    source: LongText | None = Field(None, description="A deb822 APT source to install from.")
+    enable_backends: list[Backend] = Field(
+        ["unshare"], description="Executor backends that are set up."
+    )
+    enable_tasks: list[Task] = Field(
+        ["autopkgtest", "sbuild"], description="Tasks whose programs are installed."
+    )
+    api_url: Text | None = Field(
+        None, description="The server baked in; left out: passed as user data at boot."
+    )
+    rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
+    publish: list[Name] = Field(
+        default_factory=list, description="Providers that the image is uploaded to."
+    )
+
+
+class ExistingImage(Section):
+    """An image that was baked elsewhere."""
+
+    existing: Annotated[dict[Name, Text], Field(min_length=1)] = Field(
+        description="Provider name to the provider's own image id."
+    )
+    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    provides: list[WorkerTag] = Field(
+        default_factory=list, description="Tags that its worker reports."
+    )
+
+
+def _image_form(value: object) -> str | None:
+    match value:
+        case ExistingImage():
+            return "image-existing"
+        case ImageRecipe():
+            return "image-recipe"
+        case dict():
+            return "image-existing" if "existing" in value else "image-recipe"
+        case _:
+            return None
+
+
+Image = Annotated[
+    Annotated[ImageRecipe, Tag("image-recipe")] | Annotated[ExistingImage, Tag("image-existing")],
+    branch(_image_form, "an image: a mapping with suite and architecture, or with existing"),
+]
+
+
+class Machine(Section):
+    """What a pool's machines are; figures override the catalogue's."""
+
+    type: Text | None = Field(None, description="The provider's own name of the type.")
+    cores: Cores | None = Field(None, description="Processor cores.")
+    memory: Mebibytes | None = Field(None, description="Main memory.")
+    disk: Mebibytes | None = Field(None, description="Disk.")
+    swap: Mebibytes | None = Field(None, description="Swap, made on the machine's disk.")
+    price: PricePerHour | None = Field(None, description="Price of one machine.")
+    market: list[Market] = Field(
+        ["on-demand"], description="Markets to buy on, the first that has stock."
+    )
+    slots: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Workers on one machine.")
+
+
+class Workers(Section):
+    """How many workers a pool may hold."""
+
+    max: Count = Field(description="Never more than this.")
+    min: Count = Field(0, description="Never fewer than this.")
+    spare: Count = Field(0, description="Idle workers kept ready beyond what waits.")
+    max_starting: Count | None = Field(
+        None, description="Machines booting at the same time; left out: any number."
+    )
+
+
+class Boot(Section):
+    """How long a machine takes from its creation to its worker."""
+
+    expected: Seconds = Field(90, description="Usual time, for estimates.")
+    deadline: Seconds = Field(600, description="After this it counts as failed.")
+
+
+class Retire(Section):
+    """When a worker is let go although nothing is wrong with it."""
+
+    idle_after: Seconds = Field(900, description="Idle for this long.")
+    max_age: Seconds | None = Field(None, description="Older than this; left out: never.")
+    max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="After this many requests; left out: never."
+    )
+
+
+class PoolBudget(Section):
+    """Money as a hard limit of one pool."""
+
+    per_hour: Amount | None = Field(None, description="Money per hour.")
+    per_day: Amount | None = Field(None, description="Money per calendar day.")
+    per_month: Amount | None = Field(None, description="Money per calendar month.")
+
+
+class Replace(Section):
+    """How outdated workers are replaced."""
+
+    at_a_time: Percent | None = Field(None, description="At most this share of the pool at once.")
+    windows: list[Window] = Field(
+        default_factory=list,
+        description='Only in these windows, as in "mon-fri 07:00-17:00 Europe/Berlin".',
+    )
+
+
+def _machine_form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "machine-type"
+    return "machine-figures" if isinstance(value, dict | Machine) else None
+
+
+TypeOrMachine = Annotated[
+    Annotated[Text, Tag("machine-type")] | Annotated[Machine, Tag("machine-figures")],
+    branch(_machine_form, "a machine type like ccx33, or a mapping like {type: ccx33}"),
+]
+
+Mode = Literal["apply", "observe", "drain", "pause"]
+
+
+class Pool(Section):
+    """Machines of one kind."""
+
+    provider: Name = Field(description="Where its machines are made; a name of `providers`.")
+    machine: TypeOrMachine = Field(description="A machine type, or its figures.")
+    image: Name = Field(description="What its machines boot; a name of `images`.")
+    serves: list[Name] | None = Field(
+        None, description="Names of `queues`; left out: every queue."
+    )
+    provides: list[WorkerTag] = Field(
+        default_factory=list, description="Tags added to what image and machine provide."
+    )
+    requires: list[WorkerTag] = Field(
+        default_factory=list, description="Tags a request must bring to run here."
+    )
+    workers: Workers = Field(description="How many workers it may hold.")
+    boot: Boot = Field(
+        default_factory=Boot, description="How long a machine takes until its worker registers."
+    )
+    retire: Retire = Field(
+        default_factory=Retire,
+        description="When a worker is let go although nothing is wrong with it.",
+    )
+    target_wait: Seconds | None = Field(
+        None, description="How long work may wait; left out: one machine per waiting request."
+    )
+    budget: PoolBudget | None = Field(None, description="Money as a hard limit of this pool.")
+    replace: Replace | None = Field(None, description="How outdated workers are replaced.")
+    mode: Mode = Field(
+        "apply",
+        description="`observe`: plan only; `drain`: let go of every worker; `pause`: leave alone.",
+    )
+    previously: Name | None = Field(None, description="The name this pool had before.")
+
+
+class HooksPool(Section):
+    """Machines that commands of the pool itself make, list and delete."""
+
+    provider: Literal["hooks"] = Field(description="The word `hooks`.")
+    hooks: Hooks = Field(description="The commands.")
+    machine: Machine = Field(description="The figures of a machine.")
+    image: Name | None = Field(None, description="What its machines boot; a name of `images`.")
+    serves: list[Name] | None = Field(
+        None, description="Names of `queues`; left out: every queue."
+    )
+    provides: list[WorkerTag] = Field(
+        default_factory=list, description="Tags its workers provide."
+    )
+    workers: Workers | None = Field(None, description="How many workers it may hold.")
+    mode: Mode = Field("apply", description="As in other pools.")
+
+
+class StaticPool(Section):
+    """Machines that exist already: counted as capacity, never touched."""
+
+    static: Annotated[list[Text], Field(min_length=1)] = Field(description="Names of the workers.")
+    provides: list[WorkerTag] = Field(
+        default_factory=list, description="Tags its workers provide."
+    )
+    serves: list[Name] | None = Field(
+        None, description="Names of `queues`; left out: every queue."
+    )
+
+
+def _pool_form(value: object) -> str | None:
+    match value:
+        case StaticPool() | {"static": _}:
+            return "pool-static"
+        case HooksPool() | {"hooks": _} | {"provider": "hooks", "machine": dict()}:
+            return "pool-hooks"
+        case Pool() | dict():
+            return "pool-dynamic"
+        case _:
+            return None
+
+
+AnyPool = Annotated[
+    Annotated[Pool, Tag("pool-dynamic")]
+    | Annotated[StaticPool, Tag("pool-static")]
+    | Annotated[HooksPool, Tag("pool-hooks")],
+    branch(_pool_form, "a pool: a mapping with provider, machine, image and workers, or static"),
+]

@@ -1,0 +1,149 @@
+"""This module declares what work may ask for: sizes, tags, derived tags and the allow-list."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from fleet.schema.base import Cores, Count, Section, Text, WorkerTag, branch
+from fleet.schema.units import Day, Mebibytes, Seconds
+
+
+class Size(Section):
+    """A documented size class; a machine provides every class that it reaches."""
+
+    cores: Cores = Field(description="At least this many processor cores.")
+    memory: Mebibytes = Field(description="At least this much main memory.")
+    disk: Mebibytes = Field(description="At least this much disk.")
+    swap: Mebibytes | None = Field(None, description="At least this much swap.")
+
+
+class Askers(Section):
+    """Who may ask for a tag, by name."""
+
+    users: list[Text] = Field(default_factory=list, description="User names.")
+    groups: list[Text] = Field(default_factory=list, description="Group names.")
+    workspaces: list[Text] = Field(default_factory=list, description="Workspace names.")
+    scopes: list[Text] = Field(default_factory=list, description="Scope names.")
+
+
+class LimitsPer(Section):
+    """How many machines one of each may hold at once."""
+
+    submitter: Count | None = Field(None, description="Machines per person who asked.")
+    owner: Count | None = Field(None, description="Machines per owner of the project.")
+    scope: Count | None = Field(None, description="Machines per scope.")
+    team: Count | None = Field(None, description="Machines per team.")
+
+
+class Limits(Section):
+    """How many machines requests with this tag may hold at once."""
+
+    per: LimitsPer = Field(default_factory=LimitsPer, description="Machines per one of each.")
+    total: Count | None = Field(None, description="Machines in all.")
+
+
+class Otherwise(Section):
+    """What happens to a request whose on-demand tag cannot be had."""
+
+    after: Seconds = Field(description="After waiting this long.")
+    drop: Literal[True] = Field(description="The request runs without the tag.")
+
+
+AskedBy = Literal["user", "task", "rules", "tickets", "system"]
+ProvidedBy = Literal["pool", "machine", "image", "worker"]
+
+
+def _asker_form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "asker-word"
+    return "asker-names" if isinstance(value, dict | Askers) else None
+
+
+Asker = Annotated[
+    Annotated[AskedBy, Tag("asker-word")] | Annotated[Askers, Tag("asker-names")],
+    branch(_asker_form, "one of user, task, rules, tickets, system, or a mapping of names"),
+]
+
+
+def _otherwise_form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "otherwise-wait"
+    return "otherwise-drop" if isinstance(value, dict | Otherwise) else None
+
+
+WaitOrDrop = Annotated[
+    Annotated[Literal["wait"], Tag("otherwise-wait")]
+    | Annotated[Otherwise, Tag("otherwise-drop")],
+    branch(_otherwise_form, "wait, or a mapping like {after: 2h, drop: true}"),
+]
+
+
+class TagRule(Section):
+    """What a tag is, who may ask for it, who may provide it."""
+
+    kind: Literal["plain", "number"] = Field(
+        "plain", description="`number`: requests state a minimum, as in memory_gib>=64."
+    )
+    on_demand: bool = Field(
+        False, description="Pools that provide it hold no machine while nothing asks for it."
+    )
+    exclusive: bool = Field(
+        False, description="A worker that provides it runs only requests that ask for it."
+    )
+    asked_by: list[Asker] | None = Field(None, description="Who may ask for it; left out: anyone.")
+    provided_by: list[ProvidedBy] | None = Field(
+        None, description="What may provide it; left out: any source."
+    )
+    limits: Limits = Field(
+        default_factory=Limits, description="How many machines it may hold at once."
+    )
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal", description="`low` displaces nothing."
+    )
+    otherwise: WaitOrDrop = Field(
+        "wait", description="What happens when none can be had: wait, or run without the tag."
+    )
+
+
+class DeriveRule(Section):
+    """A tag that a request gets from its own task data."""
+
+    task: Text | None = Field(None, description="Only for this task; left out: for every task.")
+    from_: Text | None = Field(None, alias="from", description="A dotted path into the task data.")
+    lookup: Text | None = Field(None, description="A table that turns the value into a record.")
+    source_build: bool | None = Field(
+        None, description="Only for source builds (true), or only for others (false)."
+    )
+    ask: Text = Field(description="The tag; `{value}` stands for what was found.")
+
+
+class PowerfulRule(Section):
+    """Builds that get powerful machines: the allow-list."""
+
+    match: Text = Field(
+        description="Full match on owner/project[:dir]/chroot/package (Copr) or "
+        "scope/workspace/architecture/source (Debusine)."
+    )
+    ask: Annotated[list[WorkerTag], Field(min_length=1)] = Field(
+        description="Tags that a matching request gets."
+    )
+    dirs: bool = Field(False, description="Also the pull-request directories of the project.")
+    contact: Text | None = Field(None, description="Whom to ask about it.")
+    reason: Text | None = Field(None, description="Why it needs powerful machines.")
+    expires: Day | None = Field(None, description="The last day it works.")
+    matches: list[Text] = Field(
+        default_factory=list, description="Cases that must match, checked by validate."
+    )
+    rejects: list[Text] = Field(
+        default_factory=list, description="Cases that must not match, checked by validate."
+    )
+
+
+def default_sizes() -> dict[str, Size]:
+    """Return the documented size classes (MiB)."""
+    gib = 1024
+    return {
+        "small": Size.model_construct(cores=2, memory=4 * gib, disk=40 * gib, swap=None),
+        "medium": Size.model_construct(cores=8, memory=16 * gib, disk=160 * gib, swap=None),
+        "big": Size.model_construct(cores=32, memory=64 * gib, disk=280 * gib, swap=None),
+    }

@@ -1,0 +1,171 @@
+"""This module declares where machines come from and where work waits: providers and queues."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from fleet.schema.base import (
+    Command,
+    Cores,
+    Count,
+    SecretRef,
+    Section,
+    Text,
+    Url,
+    branch,
+)
+from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
+
+
+class HcloudProvider(Section):
+    """A Hetzner Cloud project."""
+
+    kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
+    location: Text = Field(description="Where servers stand, for instance fsn1, nbg1, hel1.")
+    token: SecretRef = Field(description="API token of the project, by reference.")
+
+
+class AwsProvider(Section):
+    """An AWS account; credentials come by the usual AWS chain."""
+
+    kind: Literal["aws"] = Field(description="Amazon EC2.")
+    region: Text = Field(description="For instance eu-central-1.")
+
+
+class SimMachineType(Section):
+    """A machine type that the simulated provider sells."""
+
+    cores: Cores = Field(description="Processor cores.")
+    memory: Mebibytes = Field(description="Main memory.")
+    disk: Mebibytes = Field(description="Disk.")
+    price: PricePerHour = Field(description="Price of one machine.")
+    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    stock: Count | None = Field(
+        None, description="How many can exist at once; left out: as many as wanted."
+    )
+
+
+class SimFaults(Section):
+    """What goes wrong at the simulated provider, on purpose."""
+
+    create: Literal["out-of-stock", "quota", "error"] | None = Field(
+        None, description="How every creation fails."
+    )
+    never_boots: list[Text] = Field(
+        default_factory=list, description="Machines of these types never register."
+    )
+
+
+class SimProvider(Section):
+    """Simulated machines, for trials, demos and tests."""
+
+    kind: Literal["sim"] = Field(description="Simulated machines, kept in a file.")
+    path: Text | None = Field(
+        None, description="The file that is the simulated cloud; left out: in .fleet/."
+    )
+    boot: Seconds = Field(60, description="From creation to the worker registering itself.")
+    types: dict[Text, SimMachineType] = Field(
+        default_factory=dict, description="Added to the machine types of the catalogue."
+    )
+    faults: SimFaults = Field(
+        default_factory=SimFaults, description="What goes wrong, on purpose."
+    )
+    engine: Literal["embedded", "pulumi"] = Field(
+        "embedded", description="Which engine owns the stacks of this provider."
+    )
+
+
+class LocalProvider(Section):
+    """Processes on this computer."""
+
+    kind: Literal["local"] = Field(description="Processes on this computer.")
+
+
+class Hooks(Section):
+    """Commands that make, list and delete machines."""
+
+    new: Command = Field(description="Makes a machine: a program and its arguments.")
+    delete: Command = Field(description="Deletes a machine.")
+    list: Command = Field(description="Prints the machines that exist.")
+    livecheck: Command | None = Field(None, description="Says whether a machine still works.")
+
+
+class HooksProvider(Hooks):
+    """Machines that your own commands make, list and delete."""
+
+    kind: Literal["hooks"] = Field(description="Machines of your own commands.")
+
+
+Provider = Annotated[
+    HcloudProvider | AwsProvider | SimProvider | LocalProvider | HooksProvider,
+    Field(discriminator="kind"),
+]
+
+
+class AdminDsn(Section):
+    """Access to a queue's workers by SQL."""
+
+    dsn: SecretRef = Field(description="DSN of a PostgreSQL role that may write, by reference.")
+
+
+def _admin_form(value: object) -> str | None:
+    if isinstance(value, list):
+        return "admin-command"
+    return "admin-database" if isinstance(value, dict | AdminDsn) else None
+
+
+Admin = Annotated[
+    Annotated[Command, Tag("admin-command")] | Annotated[AdminDsn, Tag("admin-database")],
+    branch(_admin_form, "a command as a list, or {dsn: {env: NAME}}"),
+]
+
+
+class DebusineQueue(Section):
+    """A Debusine server: where work waits and workers register."""
+
+    kind: Literal["debusine"] = Field(description="Debusine.")
+    url: Url = Field(description="Base URL of the server, without credentials.")
+    scopes: Annotated[list[Text], Field(min_length=1)] = Field(
+        description="Scopes whose work this fleet serves."
+    )
+    token: SecretRef | None = Field(
+        None, description="REST token of a user with the role viewer, by reference."
+    )
+    read: SecretRef | None = Field(
+        None,
+        description="DSN of a read-only PostgreSQL role, by reference: exact and fast; without "
+        "it REST is sampled when the queue is long.",
+    )
+    admin: Admin | None = Field(
+        None,
+        description="How to create, enable, drain and disable workers: `debusine-admin` as a "
+        "list of arguments, or `{dsn: …}`.",
+    )
+
+
+class CoprQueue(Section):
+    """A Copr build system."""
+
+    kind: Literal["copr"] = Field(description="Copr.")
+    url: Url = Field(description="Base URL of the frontend.")
+
+
+class TicketQueue(Section):
+    """Tickets that fleet itself hands out."""
+
+    kind: Literal["tickets"] = Field(description="Tickets that fleet itself hands out.")
+
+
+class WorldQueue(Section):
+    """A queue recorded by `fleet observe`."""
+
+    kind: Literal["world"] = Field(description="A recording made by `fleet observe`.")
+    path: Text = Field(description="The recording, relative to this file.")
+    queue: Name | None = Field(
+        None, description="Which queue of the recording; left out: the only one it holds."
+    )
+
+
+Queue = Annotated[
+    DebusineQueue | CoprQueue | TicketQueue | WorldQueue, Field(discriminator="kind")
+]
