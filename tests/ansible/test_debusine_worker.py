@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from fleet.schema import model
+from fleet.schema import pools
 from tests.process import ROOT, Completed, clean_environment, run_process
 
 ROLE = ROOT / "ansible" / "roles" / "debusine_worker"
@@ -68,8 +68,8 @@ def test_the_options_that_images_were_promised_keep_their_words_and_defaults() -
 def test_the_role_knows_exactly_the_executors_and_tasks_of_fleet_yaml() -> None:
     packages = read("vars/main.yml")
 
-    backends = list(get_args(model.Backend))
-    tasks = list(get_args(model.Task))
+    backends = list(get_args(pools.Backend))
+    tasks = list(get_args(pools.Task))
 
     assert options()["debusine_worker_enable_backends"]["choices"] == backends
     assert options()["debusine_worker_enable_tasks"]["choices"] == tasks

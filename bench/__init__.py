@@ -1,0 +1,1 @@
+"""This module groups the measurements: `python -m bench NAME [--json]`."""

@@ -1,0 +1,25 @@
+"""This module runs one measurement: a table for people, one JSON object with --json."""
+
+import argparse
+import importlib
+import json
+import sys
+
+from bench.report import Report
+
+NAMES = ("startup",)
+
+
+def main() -> int:
+    """Measure, print, and return 0: figures are to be looked at, not a verdict."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    report: Report = importlib.import_module(f"bench.{args.name}").measure()
+    print(json.dumps(report.as_json()) if args.json else report.as_table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
