@@ -1,0 +1,95 @@
+"""This module renders what an apply did: per pool, what failed and what to do next."""
+
+from collections.abc import Iterator
+
+from fleet.plan import Outcome, Plan, StackOutcome
+from fleet.render import words
+from fleet.render.terminal import Line, Span, Style, line, lines_to_text
+
+_STYLES = {
+    "applied": Style.GREEN,
+    "unchanged": Style.DIM,
+    "failed": Style.RED,
+    "refused": Style.YELLOW,
+}
+_MOST_NAMES = 5
+_MOST_ERROR_LINES = 20
+
+
+def outcome_to_text(outcome: Outcome, plan: Plan, *, colour: bool) -> str:
+    """Return what was done per pool, what was not and why, and the next step."""
+    lines = [
+        _headline(outcome, plan),
+        *(text for stack in _changed(outcome) for text in _stack(stack)),
+        *_unchanged(outcome),
+        *_refused(outcome),
+        *_next(outcome, plan),
+    ]
+    return lines_to_text(lines, colour=colour)
+
+
+def _headline(outcome: Outcome, plan: Plan) -> Line:
+    done = {
+        "created": sum(len(stack.created) for stack in outcome.stacks),
+        "drained": sum(len(stack.drained) for stack in outcome.stacks),
+        "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
+    }
+    results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
+    figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
+    verdict = results[outcome.exit_code]
+    if not any(done.values()):
+        figures = "nothing changed"
+    return line(Span(f"{verdict}: {figures}", Style.BOLD), f" (fleet {plan.fleet})")
+
+
+def _changed(outcome: Outcome) -> list[StackOutcome]:
+    return [stack for stack in outcome.stacks if stack.result != "unchanged"]
+
+
+def _stack(stack: StackOutcome) -> Iterator[Line]:
+    yield line("  ", Span(stack.pool, Style.BOLD), ": ", Span(stack.result, _STYLES[stack.result]))
+    done = (
+        ("+ created", Style.GREEN, stack.created),
+        ("~ drained", Style.YELLOW, stack.drained),
+        ("- deleted", Style.RED, stack.deleted),
+    )
+    for what, style, names in done:
+        if names:
+            listed = words.some_of(names, shown=_MOST_NAMES)
+            yield line("    ", Span(what, style), f" {len(names):,}: {listed}")
+    error = stack.error.strip().splitlines()
+    for text in error[:_MOST_ERROR_LINES]:
+        yield line("    ", Span(f"| {text}", _STYLES[stack.result]))
+    if len(error) > _MOST_ERROR_LINES:
+        yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
+
+
+def _unchanged(outcome: Outcome) -> Iterator[Line]:
+    names = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
+    if names:
+        listed = words.some_of(names, shown=_MOST_NAMES)
+        yield line(Span(f"  unchanged: {listed}", _STYLES["unchanged"]))
+
+
+def _refused(outcome: Outcome) -> Iterator[Line]:
+    for because in outcome.refused:
+        yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+
+
+def _next(outcome: Outcome, plan: Plan) -> Iterator[Line]:
+    steps = list(_steps(outcome, plan))
+    if steps:
+        yield line(Span("Next:", Style.BOLD))
+    yield from (line(f"  {step}") for step in steps)
+
+
+def _steps(outcome: Outcome, plan: Plan) -> Iterator[str]:
+    results = {stack.result for stack in outcome.stacks}
+    if "failed" in results:
+        yield "what was done is recorded; mend the cause above, then run `fleet apply` again"
+    if outcome.refused or "refused" in results:
+        yield "`fleet plan` shows each refusal with its limit and the way out"
+    if any(stack.drained for stack in outcome.stacks):
+        yield "drained workers finish their work; a later `fleet apply` deletes them"
+    if words.withheld(plan) and not plan.is_refused:
+        yield f"guards kept back {words.withheld(plan)}; the next `fleet apply` goes on with them"

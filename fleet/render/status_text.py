@@ -1,0 +1,120 @@
+"""This module renders what exists for people: pools, then workers, with work and money."""
+
+from collections.abc import Iterator
+
+from fleet.plan import Plan, WorkerVerdict
+from fleet.render import words
+from fleet.render.status import Status, status_of
+from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table
+
+_STATE_STYLES = {
+    "busy": Style.GREEN,
+    "starting": Style.CYAN,
+    "draining": Style.YELLOW,
+    "disconnected": Style.RED,
+    "unknown": Style.RED,
+}
+
+
+def status_to_text(plan: Plan, *, colour: bool) -> str:
+    """Return pools and workers as two tables; inactive workers are only counted."""
+    status = status_of(plan)
+    lines = [
+        line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
+        line(_money(status)),
+        BLANK,
+        *_pools(status),
+        BLANK,
+        *_workers(status),
+        *_unknown(status),
+    ]
+    return lines_to_text(lines, colour=colour)
+
+
+def _money(status: Status) -> str:
+    waiting = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    verb = "waits" if waiting == 1 else "wait"
+    demand = (
+        f"{words.many(waiting, 'request')} {verb}, {served:,} with a machine there or coming"
+        if waiting
+        else "nothing waits"
+    )
+    return f"{words.rate(status.cost_per_hour)} {status.currency}/h; {demand}"
+
+
+def _pools(status: Status) -> Iterator[Line]:
+    if not status.pools:
+        yield line("No pools.")
+        return
+    money = words.rates([pool.cost_before for pool in status.pools])
+    rows = [
+        _headings(
+            "POOL", "BUSY", "IDLE", "STARTING", "OTHER", "MAX", f"{status.currency}/h", "MODE"
+        )
+    ]
+    for pool, rate in zip(status.pools, money, strict=True):
+        counts = (pool.busy, pool.idle, pool.starting, pool.other)
+        rows.append(
+            [
+                Span(pool.pool),
+                *(Span(str(count), Style.PLAIN if count else Style.DIM) for count in counts),
+                Span(str(pool.max)),
+                Span(rate),
+                Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),
+            ]
+        )
+    yield from table(rows, right=range(1, 7))
+
+
+def _workers(status: Status) -> Iterator[Line]:
+    if status.workers:
+        yield from _worker_table(status)
+    else:
+        yield line("No workers.")
+    if status.hidden:
+        yield line(
+            Span(
+                f"{words.many(status.hidden, 'inactive worker')} not shown "
+                "(machine gone or token disabled)",
+                Style.DIM,
+            )
+        )
+
+
+def _worker_table(status: Status) -> Iterator[Line]:
+    money = words.rates([worker.cost for worker in status.workers])
+    rows = [
+        _headings(
+            "WORKER", "POOL", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h"
+        )
+    ]
+    rows.extend(
+        [
+            Span(worker.worker),
+            Span(worker.pool),
+            Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
+            Span(worker.running or "-"),
+            Span(words.since(worker.since, status.time)),
+            Span(worker.image or "-"),
+            Span(worker.type or "-"),
+            Span(rate),
+        ]
+        for worker, rate in zip(status.workers, money, strict=True)
+    )
+    yield from table(rows, right=(4, 7))
+
+
+def _state(worker: WorkerVerdict) -> str:
+    return f"{worker.state}, outdated" if worker.outdated else worker.state
+
+
+def _headings(*names: str) -> list[Span]:
+    return [Span(name, Style.BOLD) for name in names]
+
+
+def _unknown(status: Status) -> Iterator[Line]:
+    for position, reading in enumerate(status.unknown):
+        if not position:
+            yield BLANK
+        yield line(Span("not known: ", Style.YELLOW), reading)

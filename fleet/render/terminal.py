@@ -1,0 +1,100 @@
+"""This module lays out lines for a terminal: styled spans, aligned columns, nothing hostile.
+
+Every character of a value passes `clean`, so that no name can move the cursor or hide text.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Style(StrEnum):
+    """How a span looks where colour is wanted; its meaning never rests on that alone."""
+
+    PLAIN = ""
+    BOLD = "1"
+    DIM = "2"
+    RED = "31"
+    GREEN = "32"
+    YELLOW = "33"
+    CYAN = "36"
+
+
+class Span(NamedTuple):
+    """A piece of a line in one style."""
+
+    text: str
+    style: Style = Style.PLAIN
+
+
+Line = tuple[Span, ...]
+BLANK: Line = ()
+
+
+def line(*parts: str | Span) -> Line:
+    """Return a line of these parts, one after the other."""
+    return tuple(Span(part) if isinstance(part, str) else part for part in parts)
+
+
+def title(text: str) -> Line:
+    """Return the heading of a section."""
+    return (Span(text, Style.BOLD),)
+
+
+def clean(text: str) -> str:
+    """Return the text with every control or invisible character written out as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> list[Line]:
+    """Return each row as a line, two spaces between columns, those in `right` right-aligned."""
+    widths = [
+        max(len(clean(row[column].text)) for row in rows if column < len(row))
+        for column in range(max((len(row) for row in rows), default=0))
+    ]
+    return [
+        tuple(
+            span
+            for column, cell in enumerate(row)
+            for span in _padded(
+                cell,
+                widths[column],
+                at_right=column in right,
+                is_first=column == 0,
+                is_last=column == len(row) - 1,
+            )
+        )
+        for row in rows
+    ]
+
+
+def lines_to_text(lines: Iterable[Line], *, colour: bool) -> str:
+    """Return the lines as text, each ended, with ANSI styles only where colour is wanted."""
+    return "".join(_line_to_text(spans, colour=colour) + "\n" for spans in lines)
+
+
+def _padded(
+    cell: Span, width: int, *, at_right: bool, is_first: bool, is_last: bool
+) -> Iterable[Span]:
+    gap = " " * (width - len(clean(cell.text)))
+    if not is_first:
+        yield Span("  ")
+    if at_right:
+        yield Span(gap)
+    yield cell
+    if not at_right and not is_last:
+        yield Span(gap)
+
+
+def _line_to_text(spans: Line, *, colour: bool) -> str:
+    styled = colour and any(span.style for span in spans)
+    if not styled:
+        return "".join(clean(span.text) for span in spans).rstrip()
+    return "".join(
+        f"\x1b[{span.style.value}m{clean(span.text)}\x1b[0m" if span.style else clean(span.text)
+        for span in spans
+    ).rstrip()

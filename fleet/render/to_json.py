@@ -1,0 +1,30 @@
+"""This module renders values as JSON: keys sorted, so that equal values are equal bytes."""
+
+import json
+
+from fleet.facts import Value
+from fleet.plan import Outcome, Plan
+from fleet.render.status import status_of
+
+
+def plan_to_json(plan: Plan) -> str:
+    """Return the plan as JSON; reading it back gives an equal plan."""
+    return value_to_json(plan)
+
+
+def outcome_to_json(outcome: Outcome) -> str:
+    """Return the outcome of an apply as JSON; reading it back gives an equal outcome."""
+    return value_to_json(outcome)
+
+
+def status_to_json(plan: Plan) -> str:
+    """Return pools and workers as JSON: the same facts as the status pages."""
+    return value_to_json(status_of(plan))
+
+
+def value_to_json(value: Value) -> str:
+    """Return any value as indented JSON with sorted keys and a final newline."""
+    return (
+        json.dumps(value.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
+        + "\n"
+    )

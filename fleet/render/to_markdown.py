@@ -1,0 +1,170 @@
+"""This module renders a plan as Markdown for a merge request.
+
+No value can leave its cell, mention a person, or point at an issue: see `fleet.render.markdown`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.plan import Action, Create, Delete, Drain, Plan
+from fleet.render import words
+from fleet.render.markdown import code, details, sentence, table
+
+_MOST_OPEN_ROWS = 15
+_MOST_ROWS = 200
+
+
+def plan_to_markdown(plan: Plan) -> str:
+    """Return the plan as Markdown: headline, a table per kind, long ones folded."""
+    blocks = [
+        *_headline(plan),
+        *_creates(plan),
+        *_drains(plan),
+        *_deletes(plan),
+        *_pools(plan),
+        *_unserved(plan),
+        *_guards(plan),
+        *_notes(plan),
+        _digests(plan),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _headline(plan: Plan) -> Iterator[str]:
+    money = words.before_after(plan.cost_before, plan.cost_after, plan.currency, arrow="→")
+    yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
+    yield f"**{money}**, as of {words.time(plan.time)}"
+    kept_back = words.withheld(plan)
+    if kept_back:
+        yield f"**Guards keep back: {kept_back}**"
+
+
+def _creates(plan: Plan) -> Iterator[str]:
+    creates = [action for action in plan.actions if isinstance(action, Create)]
+    rows = [
+        (
+            code(action.worker),
+            code(action.pool),
+            code(action.inputs.type),
+            words.rate(action.cost, sign=True),
+            _why(action),
+        )
+        for action in creates
+    ]
+    headings = ("Worker", "Pool", "Type", f"{plan.currency}/h >", "Why")
+    yield from _section(f"{len(creates):,} to create", headings, rows)
+
+
+def _drains(plan: Plan) -> Iterator[str]:
+    drains = [action for action in plan.actions if isinstance(action, Drain)]
+    rows = [(code(action.worker), code(action.pool), _why(action)) for action in drains]
+    yield from _section(f"{len(drains):,} to drain", ("Worker", "Pool", "Why"), rows)
+
+
+def _deletes(plan: Plan) -> Iterator[str]:
+    deletes = [action for action in plan.actions if isinstance(action, Delete)]
+    rows = [
+        (
+            code(action.worker),
+            code(action.pool),
+            words.rate(-action.saves, sign=True),
+            _why(action),
+        )
+        for action in deletes
+    ]
+    headings = ("Worker", "Pool", f"{plan.currency}/h >", "Why")
+    yield from _section(f"{len(deletes):,} to delete", headings, rows)
+
+
+def _pools(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(pool.pool) if pool.mode == "apply" else f"{code(pool.pool)} ({code(pool.mode)})",
+            str(pool.busy),
+            str(pool.idle),
+            str(pool.starting),
+            str(pool.max),
+            words.before_after(pool.cost_before, pool.cost_after, plan.currency, arrow="→"),
+            sentence(pool.because),
+        )
+        for pool in plan.pools
+    ]
+    headings = ("Pool", "Busy >", "Idle >", "Starting >", "Max >", "Cost >", "Why this many")
+    if rows:
+        shown = _with_rest(rows[:_MOST_ROWS], len(rows))
+        yield details(words.many(len(rows), "pool"), table(headings, shown))
+
+
+def _unserved(plan: Plan) -> Iterator[str]:
+    total = sum(unserved.count for unserved in plan.unserved)
+    required = {signature.id: signature.required for signature in plan.signatures}
+    rows = [
+        (
+            words.many(unserved.count, "request"),
+            ", ".join(code(tag) for tag in required.get(unserved.signature, ())),
+            sentence(unserved.because),
+            code(words.place(unserved.path)) if unserved.path else "",
+        )
+        for unserved in plan.unserved
+    ]
+    headings = ("Requests", "Ask for", "Why not", "In fleet.yaml")
+    yield from _section(f"{words.many(total, 'request')} not served in this run", headings, rows)
+
+
+def _guards(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            f"**{guard.result}**",
+            code(guard.guard),
+            code(guard.pool) if guard.pool else "whole fleet",
+            sentence(guard.because),
+            code(words.place(guard.path)) if guard.path else "",
+            sentence(guard.way_out),
+        )
+        for guard in plan.guards
+        if guard.result != "passed"
+    ]
+    headings = ("Result", "Guard", "Where", "Why", "In fleet.yaml", "Way out")
+    yield from _section("Guards", headings, rows)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    if plan.unknown:
+        yield "#### Not known, so nothing is deleted because of it"
+        yield "\n".join(f"- {sentence(reading)}" for reading in plan.unknown)
+    rows = [
+        (code(warning.rule), code(warning.place), sentence(warning.message))
+        for warning in plan.warnings
+    ]
+    yield from _section("Warnings", ("Rule", "Place", "Message"), rows)
+
+
+def _digests(plan: Plan) -> str:
+    digests = {
+        "plan": plan.digests.plan,
+        "config": plan.digests.config,
+        "world": plan.digests.world,
+    }
+    return ", ".join(f"{name} {code(words.short(text))}" for name, text in digests.items() if text)
+
+
+def _section(
+    heading: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yield a heading with its table; a long table folds, an empty one is not there."""
+    if not rows:
+        return
+    text = table(headings, _with_rest(rows[:_MOST_ROWS], len(rows)))
+    if len(rows) <= _MOST_OPEN_ROWS:
+        yield f"#### {heading}"
+        yield text
+    else:
+        yield details(heading, text)
+
+
+def _with_rest(rows: Sequence[Sequence[str]], total: int) -> list[Sequence[str]]:
+    rest = total - len(rows)
+    return [*rows, (f"… and {rest:,} more, all in the JSON",)] if rest else list(rows)
+
+
+def _why(action: Action) -> str:
+    return f"{sentence(action.because)} ({code(action.reason.value)})"

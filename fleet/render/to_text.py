@@ -1,0 +1,172 @@
+"""This module renders a plan for people: what would change, why, at what cost, and what not.
+
+Long lists are shortened with their count; the JSON form holds everything.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from fleet.plan import GuardResult, Plan, PoolVerdict, Unserved
+from fleet.render import words
+from fleet.render.changes_text import changes_section
+from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+
+_MOST_QUIET_POOLS = 12
+_MOST_UNSERVED = 10
+_MOST_WARNINGS = 10
+
+
+def plan_to_text(plan: Plan, *, colour: bool) -> str:
+    """Return the plan as text for a terminal or a log."""
+    sections = (
+        _headline(plan),
+        _pools(plan),
+        changes_section(plan),
+        _unserved(plan),
+        _guards(plan),
+        _unknown(plan),
+        _warnings(plan),
+        _digests(plan),
+    )
+    return lines_to_text(_separated(sections), colour=colour)
+
+
+def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
+    lines = [list(section) for section in sections]
+    for position, section in enumerate(section for section in lines if section):
+        if position:
+            yield BLANK
+        yield from section
+
+
+def _headline(plan: Plan) -> Iterator[Line]:
+    yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
+    money = words.before_after(plan.cost_before, plan.cost_after, plan.currency)
+    yield line(Span(f"Plan: {words.changes(plan)}; {money}", Style.BOLD))
+    kept_back = words.withheld(plan)
+    if kept_back:
+        yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))
+
+
+def _pools(plan: Plan) -> Iterator[Line]:
+    moving = [pool for pool in plan.pools if not _is_quiet(pool)]
+    quiet = [pool for pool in plan.pools if _is_quiet(pool)]
+    shown = plan.pools if len(quiet) <= _MOST_QUIET_POOLS else tuple(moving)
+    if not plan.pools:
+        return
+    yield from _pool_table(shown, plan.currency)
+    hidden = len(plan.pools) - len(shown)
+    if hidden:
+        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes")
+
+
+def _is_quiet(pool: PoolVerdict) -> bool:
+    machines = pool.busy + pool.idle + pool.starting + pool.other
+    changed = pool.create + pool.drain + pool.delete
+    return not machines and not changed and pool.mode == "apply"
+
+
+def _pool_table(pools: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
+    pools = tuple(pools)
+    money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
+    with_other = any(pool.other for pool in pools)
+    headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
+    rows = [
+        [
+            Span(text, Style.BOLD if text == "Pools" else Style.DIM)
+            for text in (*headings, f"{currency}/h", "after")
+        ]
+    ]
+    for pool, before, after in zip(pools, money[::2], money[1::2], strict=True):
+        mode = "" if pool.mode == "apply" else f" ({pool.mode})"
+        counts = [pool.busy, pool.idle, pool.starting, *([pool.other] if with_other else [])]
+        rows.append(
+            [
+                Span(f"  {pool.pool}{mode}"),
+                *(Span(str(count), Style.PLAIN if count else Style.DIM) for count in counts),
+                Span(str(pool.max)),
+                Span(before),
+                Span(after),
+            ]
+        )
+    heading, *lines = table(rows, right=range(1, len(rows[0])))
+    yield heading
+    for pool, row in zip(pools, lines, strict=True):
+        yield row
+        yield line("      ", Span(pool.because, Style.DIM))
+
+
+def _unserved(plan: Plan) -> Iterator[Line]:
+    if not plan.unserved:
+        return
+    total = sum(unserved.count for unserved in plan.unserved)
+    yield title(f"Not served in this run: {words.many(total, 'request')}")
+    signatures = {signature.id: signature for signature in plan.signatures}
+    for unserved in plan.unserved[:_MOST_UNSERVED]:
+        signature = signatures.get(unserved.signature)
+        yield line("  ", Span("! ", Style.YELLOW), _requests(unserved))
+        yield line("      ", unserved.because)
+        if signature and signature.required:
+            yield line(
+                Span(f"      queue {signature.queue}, asks for ", Style.DIM),
+                Span(", ".join(signature.required), Style.DIM),
+            )
+        if unserved.path:
+            yield line(Span(f"      see {words.place(unserved.path)} in fleet.yaml", Style.DIM))
+    hidden = plan.unserved[_MOST_UNSERVED:]
+    if hidden:
+        waiting = sum(unserved.count for unserved in hidden)
+        kinds = words.many(len(hidden), "other kind")
+        yield line(f"  … and {words.many(waiting, 'request')} of {kinds}")
+
+
+def _requests(unserved: Unserved) -> str:
+    names = words.some_of(unserved.requests, total=unserved.count)
+    return f"{words.many(unserved.count, 'request')}: {names}"
+
+
+def _guards(plan: Plan) -> Iterator[Line]:
+    speaking = [guard for guard in plan.guards if guard.result != "passed"]
+    if speaking:
+        yield title("Guards")
+    for guard in speaking:
+        yield from _guard(guard)
+
+
+def _guard(guard: GuardResult) -> Iterator[Line]:
+    style = Style.RED if guard.result == "refused" else Style.YELLOW
+    where = f"pool {guard.pool}" if guard.pool else "whole fleet"
+    yield line("  ", Span(guard.result, style), f" {guard.guard} guard, {where}: {guard.because}")
+    if guard.path:
+        yield line(Span(f"      limit: {words.place(guard.path)} in fleet.yaml", Style.DIM))
+    if guard.way_out:
+        yield line("      way out: ", guard.way_out)
+
+
+def _unknown(plan: Plan) -> Iterator[Line]:
+    if plan.unknown:
+        yield title("Not known, so nothing is deleted because of it")
+    for reading in plan.unknown:
+        yield line("  ", Span("? ", Style.YELLOW), reading)
+
+
+def _warnings(plan: Plan) -> Iterator[Line]:
+    if plan.warnings:
+        yield title("Warnings")
+    for warning in plan.warnings[:_MOST_WARNINGS]:
+        where = f"{warning.place}: " if warning.place else ""
+        yield line(
+            "  ", where, Span(f"warning[{warning.rule}]", Style.YELLOW), f" {warning.message}"
+        )
+    hidden = len(plan.warnings) - _MOST_WARNINGS
+    if hidden > 0:
+        yield line(f"  … and {words.many(hidden, 'more warning')}")
+
+
+def _digests(plan: Plan) -> Iterator[Line]:
+    digests = (
+        ("plan", plan.digests.plan),
+        ("config", plan.digests.config),
+        ("world", plan.digests.world),
+    )
+    known = ", ".join(f"{name} {words.short(digest)}" for name, digest in digests if digest)
+    yield line(Span(f"Digests: {known}", Style.DIM))

@@ -1,0 +1,112 @@
+"""This module says figures the way people do: money, durations, counts, places."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from fleet.plan import Action, Plan
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
+    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    places = max((_places(amount) for amount in amounts), default=2)
+    form = f"{'+' if sign else ''}.{places}f"
+    return [format(amount, form) for amount in amounts]
+
+
+def rate(amount: Decimal, *, sign: bool = False) -> str:
+    """Return one amount of money with two to four places."""
+    return rates([amount], sign=sign)[0]
+
+
+def before_after(before: Decimal, after: Decimal, currency: str, *, arrow: str = "->") -> str:
+    """Return what an hour costs before and after, once where it stays the same."""
+    first, second = rates([before, after])
+    figures = first if before == after else f"{first} {arrow} {second}"
+    return f"{figures} {currency}/h"
+
+
+def duration(length: timedelta) -> str:
+    """Return a length of time in its two largest units, for instance 1 h 20 min."""
+    seconds = max(0, int(length.total_seconds()))
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes == 0:
+        return f"{seconds} s"
+    if hours == 0:
+        return f"{minutes} min"
+    if days == 0:
+        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
+    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
+
+
+def since(moment: datetime | None, now: datetime) -> str:
+    """Return how long ago something began; a dash where nobody knows."""
+    return "-" if moment is None else duration(now - moment)
+
+
+def time(moment: datetime) -> str:
+    """Return a time to the minute, in UTC."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def many(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number, thousands grouped."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:
+    """Return the first few names and how many more there are."""
+    count = max(len(names), total or 0)
+    first = ", ".join(names[:shown])
+    rest = count - min(len(names), shown)
+    if not first:
+        return f"{rest:,} more" if rest else ""
+    return f"{first} and {rest:,} more" if rest else first
+
+
+def changes(plan: Plan) -> str:
+    """Return how many workers are to be created, drained and deleted."""
+    if plan.is_quiet:
+        return "nothing to change"
+    return _counts(plan.actions, always=True)
+
+
+def withheld(plan: Plan) -> str:
+    """Return what guards keep back, empty where they keep back nothing."""
+    return _counts(plan.withheld, always=False)
+
+
+def place(path: Sequence[str | int]) -> str:
+    """Return a key of fleet.yaml as a dotted path, odd names in quotes."""
+    text = "".join(
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part}"
+        if _BARE_KEY.match(part)
+        else f'."{part}"'
+        for part in path
+    )
+    return text.removeprefix(".")
+
+
+def short(digest: str) -> str:
+    """Return the beginning of a digest, enough to tell it from others."""
+    return digest[:12]
+
+
+def _counts(actions: Sequence[Action], *, always: bool) -> str:
+    counted = Counter(action.action for action in actions)
+    return ", ".join(
+        f"{counted[kind]:,} to {kind}"
+        for kind in ("create", "drain", "delete")
+        if always or counted[kind]
+    )
+
+
+def _places(amount: Decimal) -> int:
+    exponent = amount.normalize().as_tuple().exponent
+    return max(2, -exponent) if isinstance(exponent, int) else 2
