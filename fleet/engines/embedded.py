@@ -101,6 +101,7 @@ class EmbeddedEngine:
         self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
     ) -> tuple[Step, ...]:
         """Make it so, step by step; one that fails does not stop the others."""
+        self._cloud(ref)
         with self._alone(ref):
             recorded = self._recorded(ref)
             moves = self._moves(ref, workers, recorded)
@@ -242,8 +243,12 @@ class EmbeddedEngine:
     @contextmanager
     def _alone(self, ref: StackRef) -> Iterator[None]:
         path = self._records.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(path.name + ".lock").open("a") as lock:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.with_name(path.name + ".lock").open("a")
+        except OSError as error:
+            raise StoreFailed(f"{path}: {error.strerror or error}") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

@@ -44,7 +44,7 @@ class SimMachine(Value):
 class Contents(Value):
     """Everything the file holds."""
 
-    format: Literal["fleet-sim-1"] = "fleet-sim-1"
+    format: Literal["fleet-sim-1"]
     menu: Menu | None = None
     made: int = Field(0, description="How many machines were ever made; ids are never reused.")
     machines: dict[str, SimMachine] = Field(default_factory=dict)
@@ -82,7 +82,7 @@ def load(path: Path) -> Contents:
     try:
         return Contents.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Contents()
+        return Contents(format="fleet-sim-1")
     except OSError as error:
         raise SourceUnreachable(
             f"{path}: the simulated cloud could not be read: {error.strerror or error}"

@@ -1,0 +1,114 @@
+"""This module holds a written engine: stacks and machines in dictionaries, faults on request."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from fleet.errors import EngineMismatch, StackFailed
+from fleet.facts import Stack, WorkerInputs
+from fleet.ports import Progress, StackRef, Step
+
+
+class FixedClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, moment: datetime) -> None:
+        self.moment = moment
+
+    def now(self) -> datetime:
+        """Return the moment it stands at."""
+        return self.moment
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: no code of the product catches it."""
+
+
+class FakeEngine:
+    """Keeps what it was told; `machines` is the cloud: name to what each was made from."""
+
+    name: Literal["embedded", "pulumi"]
+
+    def __init__(self, name: Literal["embedded", "pulumi"] = "embedded") -> None:
+        self.name = name
+        self.stacks: dict[str, Stack] = {}
+        self.machines: dict[str, WorkerInputs] = {}
+        self.fails: set[str] = set()
+        self.dies_at: str | None = None
+
+    def read(self, ref: StackRef) -> Stack | None:
+        """Return the stack as recorded."""
+        stack = self.stacks.get(ref.name)
+        if stack and stack.engine != self.name:
+            raise EngineMismatch(f"stack {ref.name} belongs to {stack.engine}")
+        return stack
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do."""
+        stack = self.read(ref)
+        wanted = {each.name: each for each in workers}
+        recorded = {each.name: each for each in stack.workers} if stack else {}
+        ids = stack.ids if stack else {}
+        steps = [Step(worker=each, operation="delete") for each in recorded.keys() - wanted.keys()]
+        for name, worker in wanted.items():
+            if name not in ids:
+                steps.append(Step(worker=name, operation="create"))
+            elif (before := recorded[name]) != worker:
+                in_place = before.model_copy(update={"labels": worker.labels}) == worker
+                steps.append(Step(worker=name, operation="update" if in_place else "replace"))
+        return tuple(sorted(steps, key=lambda step: step.worker))
+
+    def up(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+    ) -> tuple[Step, ...]:
+        """Make it so, step by step."""
+        steps = self.preview(ref, workers)
+        inputs = {each.name: each for each in workers}
+        self.stacks.setdefault(ref.name, Stack(engine=self.name, provider=ref.provider, serial=1))
+        for step in steps:
+            if step.worker in self.fails:
+                continue
+            if step.operation == "create":
+                self._record(ref, {step.worker: inputs[step.worker]}, {}, interrupted=True)
+                self.machines[step.worker] = inputs[step.worker]
+                if step.worker == self.dies_at:
+                    raise Killed
+                self._record(ref, {}, {step.worker: f"fake-{step.worker}"})
+            elif step.operation == "delete":
+                self.machines.pop(step.worker, None)
+                self._forget(ref, step.worker)
+            progress(step)
+        failed = sorted(step.worker for step in steps if step.worker in self.fails)
+        done = tuple(step for step in steps if step.worker not in self.fails)
+        if failed:
+            raise StackFailed(f"{failed} failed", done=tuple(step.worker for step in done))
+        return done
+
+    def _record(
+        self,
+        ref: StackRef,
+        workers: dict[str, WorkerInputs],
+        ids: dict[str, str],
+        *,
+        interrupted: bool = False,
+    ) -> None:
+        stack = self.stacks[ref.name]
+        known = {each.name: each for each in stack.workers} | workers
+        self.stacks[ref.name] = stack.model_copy(
+            update={
+                "serial": stack.serial + 1,
+                "workers": tuple(known[name] for name in sorted(known)),
+                "ids": stack.ids | ids,
+                "interrupted": interrupted,
+            }
+        )
+
+    def _forget(self, ref: StackRef, worker: str) -> None:
+        stack = self.stacks[ref.name]
+        self.stacks[ref.name] = stack.model_copy(
+            update={
+                "serial": stack.serial + 1,
+                "workers": tuple(each for each in stack.workers if each.name != worker),
+                "ids": {name: each for name, each in stack.ids.items() if name != worker},
+            }
+        )

@@ -1,0 +1,191 @@
+"""The contract of every engine: desired workers in, exactly these machines out."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import EngineMismatch, StackFailed
+from fleet.ports import Step
+from tests.ports.engines import REF, EmbeddedRig, FakeRig, Rig, a_sim_worker, quiet, read
+
+ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
+
+
+@pytest.fixture(params=["fake", "embedded"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+    return FakeRig() if request.param == "fake" else EmbeddedRig(tmp_path)
+
+
+def test_a_stack_that_never_existed_reads_as_none(rig: Rig) -> None:
+    assert rig.engine.read(REF) is None
+
+
+def test_the_first_up_creates_every_worker(rig: Rig) -> None:
+    steps = rig.engine.up(REF, [TWO, ONE], quiet)
+
+    assert steps == tuple(Step(worker=each.name, operation="create") for each in (ONE, TWO))
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_a_second_up_does_nothing(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == ()
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+    kept = read(rig.engine).ids[TWO.name]
+
+    steps = rig.engine.up(REF, [TWO, THREE], quiet)
+
+    assert steps == (
+        Step(worker=ONE.name, operation="delete"),
+        Step(worker=THREE.name, operation="create"),
+    )
+    assert rig.machines() == [TWO.name, THREE.name]
+    assert read(rig.engine).ids[TWO.name] == kept
+
+
+def test_the_preview_says_what_up_then_does(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    preview = rig.engine.preview(REF, [TWO, THREE])
+
+    assert preview == rig.engine.up(REF, [TWO, THREE], quiet)
+
+
+def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
+    steps = rig.engine.preview(REF, [ONE])
+
+    assert steps == (Step(worker=ONE.name, operation="create"),)
+    assert rig.machines() == []
+    assert rig.engine.read(REF) is None
+
+
+def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
+    shown: list[Step] = []
+
+    steps = rig.engine.up(REF, [ONE, TWO], shown.append)
+
+    assert sorted(shown, key=lambda step: step.worker) == list(steps)
+
+
+def test_recorded_workers_are_what_was_asked_for(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    stack = read(rig.engine)
+
+    assert stack.workers == (ONE, TWO)
+    assert stack.provider == REF.provider
+    assert stack.engine == rig.engine.name
+    assert sorted(stack.ids) == [ONE.name, TWO.name]
+    assert not stack.interrupted
+
+
+def test_recorded_workers_passed_back_change_nothing(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert rig.engine.preview(REF, read(rig.engine).workers) == ()
+
+
+def test_a_stack_can_hold_no_worker(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    rig.engine.up(REF, [], quiet)
+
+    assert rig.machines() == []
+    assert read(rig.engine).workers == ()
+
+
+def test_the_serial_grows_with_each_change(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    before = read(rig.engine).serial
+
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert read(rig.engine).serial > before
+
+
+def test_one_creation_that_fails_keeps_the_others(rig: Rig) -> None:
+    rig.refuse(TWO.name)
+
+    with pytest.raises(StackFailed) as caught:
+        rig.engine.up(REF, [ONE, TWO, THREE], quiet)
+
+    assert sorted(caught.value.done) == [ONE.name, THREE.name]
+    assert rig.machines() == [ONE.name, THREE.name]
+    assert sorted(read(rig.engine).ids) == [ONE.name, THREE.name]
+
+
+def test_what_failed_is_done_by_the_next_up(rig: Rig) -> None:
+    rig.refuse(TWO.name)
+    with pytest.raises(StackFailed):
+        rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.heal()
+
+    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_a_killed_run_is_seen_and_what_it_was_making_is_still_wanted(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    stack = read(rig.engine)
+    assert stack.interrupted
+    assert stack.workers == (ONE, TWO)
+    assert sorted(stack.ids) == [ONE.name]
+
+
+def test_a_killed_run_is_finished_by_the_next_without_a_double(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    steps = rig.engine.up(REF, read(rig.engine).workers, quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+    assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]
+    assert not read(rig.engine).interrupted
+
+
+def test_what_a_killed_run_made_is_deleted_when_it_is_not_wanted_any_more(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    rig.engine.up(REF, [ONE], quiet)
+
+    assert rig.machines() == [ONE.name]
+    assert read(rig.engine).workers == (ONE,)
+
+
+def test_the_stack_of_another_engine_is_refused(rig: Rig) -> None:
+    engine = rig.claimed_by_the_other()
+
+    with pytest.raises(EngineMismatch):
+        engine.up(REF, [ONE], quiet)
+
+    assert rig.machines() == []
+
+
+def test_another_type_for_a_recorded_worker_shows_as_a_replacement(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    (step,) = rig.engine.preview(REF, [a_sim_worker(ONE.name, type="ccx63")])
+
+    assert (step.worker, step.operation) == (ONE.name, "replace")
+
+
+def test_another_label_on_a_recorded_worker_shows_as_an_update(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    (step,) = rig.engine.preview(REF, [a_sim_worker(ONE.name, labels=ONE.labels | {"x": "y"})])
+
+    assert (step.worker, step.operation) == (ONE.name, "update")

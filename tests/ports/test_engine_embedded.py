@@ -1,0 +1,148 @@
+"""What only the embedded engine does: intents, what it refuses, what it only checks."""
+
+import fcntl
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.embedded import EmbeddedEngine
+from fleet.errors import EngineMismatch, FleetError, Locked, PlanRefused, StackFailed
+from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.ports import StackRef, Step
+from fleet.providers.sim import SimCloud
+from tests.builders import NOW
+from tests.fakes_engine import FixedClock, Killed
+from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, quiet, read
+
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> EmbeddedRig:
+    return EmbeddedRig(tmp_path)
+
+
+def test_a_stack_that_the_state_gives_to_another_engine_is_refused(rig: EmbeddedRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    with sqlite3.connect(rig.folder / "state.db") as connection:
+        connection.execute("UPDATE embedded_stacks SET engine = 'pulumi'")
+    connection.close()
+
+    with pytest.raises(EngineMismatch, match="belongs to the engine 'pulumi'"):
+        rig.engine.read(REF)
+
+
+def test_changed_inputs_of_a_recorded_worker_are_refused(rig: EmbeddedRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    with pytest.raises(PlanRefused, match=r"replace debian-builders-1 \(type\)"):
+        rig.engine.up(REF, [a_sim_worker(ONE.name, type="ccx63")], quiet)
+
+    assert read(rig.engine).workers == (ONE,)
+
+
+def test_a_pool_that_moved_to_another_provider_is_refused_while_it_holds_machines(
+    rig: EmbeddedRig,
+) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    with pytest.raises(PlanRefused, match="drain the pool"):
+        rig.engine.preview(REF.model_copy(update={"provider": "attic"}), [])
+
+
+def test_a_provider_that_is_not_local_is_only_evaluated(rig: EmbeddedRig) -> None:
+    ref = StackRef(project="sim", name="far", provider="hetzner", pool="far")
+
+    resources = rig.engine.evaluate(ref, {"workers": [ONE.model_dump(mode="json")]})
+
+    assert [each.name for each in resources] == [ONE.name]
+    with pytest.raises(PlanRefused, match="is not local"):
+        rig.engine.up(ref, [ONE], quiet)
+
+
+def test_a_damaged_state_is_unknown_and_never_empty(rig: EmbeddedRig) -> None:
+    (rig.folder / "state.db").write_bytes(b"not a database" * 100)
+
+    assert isinstance(rig.engine.read(REF), Unknown)
+
+
+def test_reading_makes_no_state(rig: EmbeddedRig) -> None:
+    rig.engine.read(REF)
+
+    assert not (rig.folder / "state.db").exists()
+
+
+def test_two_applies_at_once_are_kept_apart(rig: EmbeddedRig) -> None:
+    with (rig.folder / "state.db.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        with pytest.raises(Locked):
+            rig.engine.up(REF, [ONE], quiet)
+
+
+def test_a_deletion_that_was_killed_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    class Slippery(SimCloud):
+        kills = False
+
+        def delete(self, machine_id: str) -> None:
+            super().delete(machine_id)
+            if self.kills:
+                raise Killed
+
+    cloud = Slippery(tmp_path / "sim.json", FixedClock(NOW))
+    cloud.configure(MENU)
+    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
+    engine.up(REF, [ONE, TWO], quiet)
+    cloud.kills = True
+    with pytest.raises(Killed):
+        engine.up(REF, [ONE], quiet)
+    cloud.kills = False
+    interrupted = read(engine)
+
+    steps = engine.up(REF, interrupted.workers, quiet)
+
+    assert interrupted.interrupted
+    assert interrupted.workers == (ONE,)
+    assert steps == (Step(worker=TWO.name, operation="delete"),)
+    assert not read(engine).interrupted
+
+
+def test_a_machine_of_that_name_that_this_stack_did_not_make_is_not_adopted(
+    rig: EmbeddedRig,
+) -> None:
+    rig.cloud.create(a_sim_worker(ONE.name, labels=ONE.labels | {"digest": "another"}))
+
+    with pytest.raises(StackFailed, match="already used"):
+        rig.engine.up(REF, [ONE], quiet)
+
+    assert read(rig.engine).ids == {}
+
+
+def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: EmbeddedRig) -> None:
+    rig.die_making(ONE.name, [ONE])
+    rig.cloud.path.write_text("{}")
+
+    with pytest.raises(FleetError, match="cannot say whether it exists"):
+        rig.engine.up(REF, [ONE], quiet)
+
+
+def test_a_worker_without_an_ownership_label_is_refused_by_name(rig: EmbeddedRig) -> None:
+    unlabelled = WorkerInputs(name="x", type="ccx33", image="trixie")
+
+    with pytest.raises(PlanRefused, match=r"stacks/sim: workers\[0\].labels lacks fleet, pool"):
+        rig.engine.preview(REF, [unlabelled])
+
+
+def test_two_workers_of_one_name_are_refused(rig: EmbeddedRig) -> None:
+    with pytest.raises(PlanRefused, match="declared twice: debian-builders-1"):
+        rig.engine.preview(REF, [ONE, ONE])
+
+
+def test_an_interrupted_stack_names_no_id_for_what_is_unfinished(rig: EmbeddedRig) -> None:
+    rig.die_making(ONE.name, [ONE])
+
+    stack = rig.engine.read(REF)
+
+    assert isinstance(stack, Stack)
+    assert stack.ids == {}

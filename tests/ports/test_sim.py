@@ -1,0 +1,244 @@
+"""The simulated cloud behaves as a cloud does: stock, boot times, names, faults, a file."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import SourceUnreachable, WorkerBusy
+from fleet.facts import Listing, MachineState, Unknown, Worker, WorkerState
+from fleet.providers.sim import CreationRefused, SimCloud, menu_of
+from fleet.providers.sim_file import Menu
+from tests.builders import NOW, a_fleet
+from tests.fakes_engine import FixedClock
+from tests.ports.engines import a_sim_worker
+
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock(NOW)
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, clock: FixedClock) -> SimCloud:
+    cloud = SimCloud(tmp_path / "sim.json", clock)
+    cloud.configure(Menu(boot=60, types={"ccx33": 2, "ccx63": None}, never_boots=("ccx63",)))
+    return cloud
+
+
+def listed(cloud: SimCloud, fleet: str = "debian") -> Listing:
+    listing = cloud.list(fleet)
+    assert isinstance(listing, Listing), listing
+    return listing
+
+
+def workers(cloud: SimCloud) -> tuple[Worker, ...]:
+    return listed(cloud).workers or ()
+
+
+def test_a_new_machine_starts_and_its_worker_is_not_there_yet(cloud: SimCloud) -> None:
+    cloud.create(ONE)
+
+    (machine,) = listed(cloud).machines
+    assert (machine.name, machine.pool, machine.type) == (ONE.name, "builders", "ccx33")
+    assert (machine.state, machine.created_at) == (MachineState.STARTING, NOW)
+    assert workers(cloud) == ()
+
+
+def test_a_worker_registers_itself_when_its_machine_has_booted(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=60)
+
+    (worker,) = workers(cloud)
+    assert (worker.name, worker.machine, worker.pool) == (ONE.name, ONE.name, "builders")
+    assert (worker.state, worker.since) == (WorkerState.IDLE, NOW + timedelta(seconds=60))
+    assert listed(cloud).machines[0].state is MachineState.RUNNING
+
+
+def test_a_machine_of_a_type_that_never_boots_has_no_worker(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(a_sim_worker("debian-builders-1", type="ccx63"))
+    clock.moment += timedelta(days=1)
+
+    assert workers(cloud) == ()
+    assert listed(cloud).machines[0].state is MachineState.STARTING
+
+
+def test_a_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(a_sim_worker("debian-builders-1", settings={"provides": "b a", "requires": "c"}))
+    clock.moment += timedelta(seconds=60)
+
+    (worker,) = workers(cloud)
+    assert (worker.provides, worker.requires) == (("a", "b"), ("c",))
+
+
+def test_an_assigned_worker_is_busy_since_then(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=90)
+
+    cloud.assign(ONE.name, "request-7")
+
+    (worker,) = workers(cloud)
+    assert (worker.state, worker.running) == (WorkerState.BUSY, "request-7")
+    assert worker.since == NOW + timedelta(seconds=90)
+
+
+def test_a_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=60)
+    cloud.assign(ONE.name, "request-7")
+
+    with pytest.raises(WorkerBusy, match="request-7"):
+        cloud.disable(ONE.name)
+
+    assert workers(cloud)[0].state is WorkerState.BUSY
+
+
+def test_draining_and_disabling_outlive_the_process(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=60)
+
+    cloud.drain(ONE.name)
+    cloud.disable(ONE.name)
+
+    (worker,) = workers(SimCloud(cloud.path, clock))
+    assert (worker.draining, worker.state) == (True, WorkerState.DISABLED)
+
+
+def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:
+    with pytest.raises(SourceUnreachable, match="no machine is named 'nobody'"):
+        cloud.drain("nobody")
+
+
+def test_a_name_is_given_once(cloud: SimCloud) -> None:
+    cloud.create(ONE)
+
+    with pytest.raises(CreationRefused, match="uniqueness_error"):
+        cloud.create(ONE)
+
+
+def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
+    first = cloud.create(ONE)
+    cloud.create(TWO)
+    three = a_sim_worker("debian-builders-3")
+
+    with pytest.raises(CreationRefused, match="resource_unavailable: ccx33: 2 of 2 exist"):
+        cloud.create(three)
+    cloud.delete(first)
+
+    assert cloud.create(three) == "sim-3"
+
+
+def test_a_type_that_is_not_sold_is_refused(cloud: SimCloud) -> None:
+    with pytest.raises(CreationRefused, match="type 'big' is not sold; ccx33, ccx63"):
+        cloud.create(a_sim_worker("debian-builders-1", type="big"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("out-of-stock", "resource_unavailable"),
+        ("quota", "resource_limit_exceeded"),
+        ("error", "server_error"),
+    ],
+)
+def test_each_fault_refuses_every_creation(cloud: SimCloud, fault: str, says: str) -> None:
+    cloud.configure(Menu.model_validate({"types": {"ccx33": None}, "create": fault}))
+
+    with pytest.raises(CreationRefused, match=says):
+        cloud.create(ONE)
+
+    assert listed(cloud).machines == ()
+
+
+def test_another_fleets_machines_are_not_listed(cloud: SimCloud) -> None:
+    cloud.create(ONE)
+
+    assert listed(cloud, "debia").machines == ()
+    assert listed(cloud, "debian-ci").machines == ()
+
+
+def test_deleting_twice_is_fine(cloud: SimCloud) -> None:
+    machine_id = cloud.create(ONE)
+
+    cloud.delete(machine_id)
+    cloud.delete(machine_id)
+
+    assert listed(cloud).machines == ()
+
+
+def test_a_machine_can_be_read_by_its_id(cloud: SimCloud) -> None:
+    machine_id = cloud.create(ONE)
+
+    assert cloud.read(machine_id) == ONE
+    assert cloud.read("sim-99") is None
+
+
+def test_a_missing_file_is_an_empty_cloud_and_reading_makes_none(
+    tmp_path: Path, clock: FixedClock
+) -> None:
+    cloud = SimCloud(tmp_path / "none.json", clock)
+
+    assert listed(cloud).machines == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_unknown_when_listed_and_an_error_when_changed(cloud: SimCloud) -> None:
+    cloud.path.write_text('{"format": "fleet-sim-1", "machines": []}')
+
+    listing = cloud.list("debian")
+
+    assert isinstance(listing, Unknown)
+    assert "machines: Input should be" in listing.unknown
+    with pytest.raises(SourceUnreachable, match="not a simulated cloud"):
+        cloud.create(ONE)
+
+
+def test_a_full_disk_is_an_error_and_the_cloud_stays_as_it_was(cloud: SimCloud) -> None:
+    cloud.create(ONE)
+    before = cloud.path.read_bytes()
+
+    with full_disk(), pytest.raises(SourceUnreachable, match="could not be written"):
+        cloud.create(TWO)
+
+    assert cloud.path.read_bytes() == before
+    assert sorted(each.name for each in cloud.path.parent.iterdir()) == [
+        "sim.json",
+        "sim.json.lock",
+    ]
+
+
+def test_the_menu_is_what_fleet_yaml_and_the_catalogue_sell() -> None:
+    sold = {"cores": 2, "memory": "4GiB", "disk": "40GiB", "price": "0.01 EUR/h", "stock": 3}
+    provider = {
+        "kind": "sim",
+        "boot": "5s",
+        "types": {"tiny": sold},
+        "faults": {"create": "quota"},
+    }
+    fleet = a_fleet(providers={"desk": provider}, pools={}, images={})
+
+    menu = menu_of(fleet, "desk")
+
+    assert (menu.boot, menu.create) == (5, "quota")
+    assert menu.types["tiny"] == 3
+    assert menu.types["ccx33"] is None
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
