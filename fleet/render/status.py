@@ -77,5 +77,5 @@ def _waiting(plan: Plan) -> tuple[Waiting, ...]:
             pools=signature.pools,
             because=tuple(unserved.get(signature.id, ())),
         )
-        for signature in sorted(plan.signatures, key=lambda entry: (-entry.priority, entry.id))
+        for signature in sorted(plan.signatures, key=lambda entry: -entry.priority)
     )
