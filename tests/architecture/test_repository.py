@@ -1,0 +1,57 @@
+"""What may not stand in a tracked file, and what every lock must hold."""
+
+import re
+
+import pytest
+
+from tests.architecture.source import tracked_files
+from tests.process import ROOT
+
+# Written in two halves, so that this file itself stays clean.
+HOSTS = [
+    *("pypi.org", "pythonhosted.org", "npmjs.org", "npmjs.com", "crates.io"),
+    *("proxy.golang.org", "sum.golang.org", "repo.maven", "repo1.maven"),
+]
+PATHS = ("/work/main", "/work/shared", "/root/")
+
+
+@pytest.mark.parametrize("forbidden", [*HOSTS, *PATHS])
+def test_no_tracked_file_names_a_registry_or_a_place_on_one_machine(forbidden: str) -> None:
+    naming = [
+        name for name, path in tracked_files().items() if forbidden.encode() in path.read_bytes()
+    ]
+
+    assert naming == []
+
+
+@pytest.mark.parametrize("lock", ["run", "dev"])
+def test_every_locked_package_has_a_version_and_a_hash_and_no_address(lock: str) -> None:
+    text = (ROOT / "requirements" / f"{lock}.lock").read_text(encoding="utf-8")
+
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+
+    assert "://" not in text
+    assert len(entries) > 20
+    assert [e for e in entries if "==" not in e.splitlines()[0] or "--hash=sha256:" not in e] == []
+
+
+def test_the_development_lock_holds_the_same_versions_as_the_lock_that_runs() -> None:
+    pinned = {
+        name: set(
+            re.findall(
+                r"^([a-z0-9][^ ]*==[^ ]+)",
+                (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8"),
+                flags=re.MULTILINE,
+            )
+        )
+        for name in ("run", "dev")
+    }
+
+    assert pinned["run"] - pinned["dev"] == set()
+
+
+def test_the_lock_of_gitlab_ci_local_holds_hashes_and_no_address_of_a_package() -> None:
+    text = (ROOT / "tests" / "gitlab" / "package-lock.json").read_text(encoding="utf-8")
+
+    assert '"resolved"' not in text
+    assert text.count('"integrity"') > 100
