@@ -1,0 +1,46 @@
+"""The documentation: links lead somewhere, and what must have a page has one."""
+
+import re
+
+import pytest
+
+from tests.architecture.source import tracked_files
+from tests.process import ROOT
+
+LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#|mailto:)([^)#\s]+)")
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    pages = {name: path for name, path in tracked_files().items() if name.endswith(".md")}
+
+    dangling = [
+        f"{name}: {target}"
+        for name, path in pages.items()
+        for target in LINK.findall(path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+
+    assert dangling == []
+
+
+def test_every_decision_says_context_decision_alternatives_and_consequences() -> None:
+    decisions = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+
+    texts = {path.name: path.read_text(encoding="utf-8") for path in decisions}
+
+    parts = ("**Context.**", "**Decision.**", "**Alternatives.**", "**Consequences.**")
+    assert len(texts) >= 6
+    assert [n for n, text in texts.items() if not all(part in text for part in parts)] == []
+
+
+WORDS = (
+    "fleet pool provider queue image tag guard approval state cadence budget world demand request "
+    "worker machine stack plan signature verdict action reason cause engine outcome finding"
+)
+
+
+@pytest.mark.parametrize("word", WORDS.split())
+def test_the_glossary_has_the_words_of_the_contracts(word: str) -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+    assert f"| **{word}**" in glossary
