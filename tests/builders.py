@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from fleet.explain import ExplainedReason, Explanation
 from fleet.facts import (
     Demand,
     Listing,
@@ -322,3 +323,21 @@ def an_outcome(*stacks: StackOutcome, **overrides: object) -> Outcome:
     """Return what an apply did to these pools."""
     defaults = {"plan": "e" * 64, "stacks": stacks}
     return Outcome.model_validate(defaults | overrides)
+
+
+def an_explanation(**overrides: object) -> Explanation:
+    """Return why request 101 waits."""
+    defaults = {
+        "kind": "request",
+        "name": "debian/101",
+        "headline": "debian/101 waits: no machine in this run",
+        "facts": ("it waits for 5 min",),
+        "reasons": (
+            ExplainedReason(
+                because="pool builders is at workers.max (3)",
+                path=("pools", "builders", "workers", "max"),
+            ),
+        ),
+        "next_steps": ("raise pools.builders.workers.max",),
+    }
+    return Explanation.model_validate(defaults | overrides)

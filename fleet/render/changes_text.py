@@ -130,6 +130,6 @@ def _difference(action: Action) -> Decimal:
 
 
 def _served(action: Action) -> str:
-    if isinstance(action, Create) and action.serves:
-        return f"for {words.some_of(action.serves, shown=2)}"
-    return ""
+    if not isinstance(action, Create) or all(name in action.because for name in action.serves):
+        return ""  # it serves none, or its reason names them
+    return f"for {words.some_of(action.serves, shown=2)}"

@@ -12,7 +12,9 @@ _STATE_STYLES = {
     "starting": Style.CYAN,
     "draining": Style.YELLOW,
     "disconnected": Style.RED,
-    "unknown": Style.RED,
+    "never-registered": Style.RED,
+    "unrecorded": Style.RED,
+    "missing": Style.RED,
 }
 
 

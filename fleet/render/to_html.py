@@ -136,6 +136,7 @@ def _environment() -> Environment:
         since=words.since,
         time=words.time,
         bar=_bar,
+        look=_look,
         changes=words.changes,
         withheld=words.withheld,
     )
@@ -145,6 +146,13 @@ def _environment() -> Environment:
 def _visible(value: object) -> object:
     """Write invisible characters out; markup made by templates passes, as does their layout."""
     return clean(value) if type(value) is str else value
+
+
+def _look(state: str) -> str:
+    """Return the class that a state is shown with; what is seldom and harmless has none."""
+    if state in ("disconnected", "never-registered", "unrecorded", "missing", "unknown"):
+        return "wrong"
+    return state if state in ("busy", "idle", "starting", "draining") else "plain"
 
 
 def _bar(pool: PoolVerdict) -> tuple[tuple[str, float, float], ...]:

@@ -2,6 +2,7 @@
 
 import json
 
+from fleet.explain import Explanation
 from fleet.facts import Value
 from fleet.plan import Outcome, Plan
 from fleet.render.status import status_of
@@ -20,6 +21,11 @@ def outcome_to_json(outcome: Outcome) -> str:
 def status_to_json(plan: Plan) -> str:
     """Return pools and workers as JSON: the same facts as the status pages."""
     return value_to_json(status_of(plan))
+
+
+def explanation_to_json(explanation: Explanation) -> str:
+    """Return an explanation as JSON; reading it back gives an equal explanation."""
+    return value_to_json(explanation)
 
 
 def value_to_json(value: Value) -> str:

@@ -1,0 +1,39 @@
+"""This module holds how an explanation reads."""
+
+from fleet.explain import ExplainedReason
+from fleet.render.explain_text import explanation_to_text
+from tests.builders import an_explanation
+
+
+def test_the_answer_comes_first_and_the_way_out_last() -> None:
+    assert explanation_to_text(an_explanation(), colour=False) == (
+        "debian/101 waits: no machine in this run\n"
+        "  - it waits for 5 min\n"
+        "\n"
+        "because:\n"
+        "  - pool builders is at workers.max (3)\n"
+        "    see pools.builders.workers.max in fleet.yaml\n"
+        "\n"
+        "what would change it:\n"
+        "  - raise pools.builders.workers.max\n"
+    )
+
+
+def test_a_place_with_its_line_is_said_instead_of_the_key() -> None:
+    reason = ExplainedReason(because="it is full", path=("pools",), place="fleet.yaml:12:3")
+
+    text = explanation_to_text(an_explanation(reasons=(reason,)), colour=False)
+
+    assert "    see fleet.yaml:12:3\n" in text
+
+
+def test_a_bare_answer_is_one_line() -> None:
+    bare = an_explanation(facts=(), reasons=(), next_steps=())
+
+    assert explanation_to_text(bare, colour=False) == "debian/101 waits: no machine in this run\n"
+
+
+def test_a_reason_that_no_line_decides_names_none() -> None:
+    reason = ExplainedReason(because="the queue gave no answer")
+
+    assert "see" not in explanation_to_text(an_explanation(reasons=(reason,)), colour=False)

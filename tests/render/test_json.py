@@ -1,0 +1,102 @@
+"""This module holds that JSON is stable and loses nothing."""
+
+import json
+from datetime import timedelta, timezone
+from decimal import Decimal
+
+from fleet.explain import Explanation
+from fleet.plan import Outcome, Plan
+from fleet.render.status import Status
+from fleet.render.to_json import (
+    explanation_to_json,
+    outcome_to_json,
+    plan_to_json,
+    status_to_json,
+)
+from tests.builders import (
+    NOW,
+    a_create,
+    a_delete,
+    a_drain,
+    a_guard_result,
+    a_plan,
+    a_pool_verdict,
+    a_signature,
+    a_stack_outcome,
+    a_warning,
+    a_worker_verdict,
+    an_explanation,
+    an_outcome,
+    an_unserved,
+)
+
+
+def _a_full_plan() -> Plan:
+    return a_plan(
+        actions=(a_create(), a_drain(), a_delete()),
+        withheld=(a_delete(worker="debian-ci-builders-2"),),
+        workers=(a_worker_verdict(),),
+        pools=(a_pool_verdict(),),
+        signatures=(a_signature(by_worker={"b": "w", "a": "w"}),),
+        unserved=(an_unserved(),),
+        guards=(a_guard_result(),),
+        unknown=("queue copr: no answer",),
+        warnings=(a_warning(),),
+    )
+
+
+def test_a_plan_survives_json() -> None:
+    plan = _a_full_plan()
+
+    assert Plan.model_validate_json(plan_to_json(plan)) == plan
+
+
+def test_an_outcome_survives_json() -> None:
+    outcome = an_outcome(a_stack_outcome(), a_stack_outcome(result="failed", error="no stock"))
+
+    assert Outcome.model_validate_json(outcome_to_json(outcome)) == outcome
+
+
+def test_a_status_survives_json() -> None:
+    text = status_to_json(_a_full_plan())
+
+    assert json.loads(text) == Status.model_validate_json(text).model_dump(mode="json")
+
+
+def test_an_explanation_survives_json() -> None:
+    explanation = an_explanation()
+
+    assert Explanation.model_validate_json(explanation_to_json(explanation)) == explanation
+
+
+def test_json_is_the_same_when_read_and_written_again() -> None:
+    text = plan_to_json(_a_full_plan())
+
+    assert plan_to_json(Plan.model_validate_json(text)) == text
+
+
+def test_the_order_of_names_makes_no_difference() -> None:
+    one = a_plan(signatures=(a_signature(by_worker={"a": "w", "b": "w"}),))
+    other = a_plan(signatures=(a_signature(by_worker={"b": "w", "a": "w"}),))
+
+    assert plan_to_json(one) == plan_to_json(other)
+
+
+def test_equal_times_in_two_zones_are_the_same_text() -> None:
+    in_berlin = NOW.astimezone(timezone(timedelta(hours=1)))
+
+    assert plan_to_json(a_plan(time=in_berlin)) == plan_to_json(a_plan(time=NOW))
+
+
+def test_a_rate_left_out_is_the_same_text_as_zero() -> None:
+    plan = a_plan()
+
+    assert plan_to_json(plan) == plan_to_json(a_plan(cost_before=Decimal(0)))
+
+
+def test_no_rate_is_a_negative_zero() -> None:
+    assert plan_to_json(a_plan(cost_after=Decimal("-0.00001"))) == plan_to_json(a_plan())
+
+
+def test_json_ends_its_last_line() -> None:
+    assert plan_to_json(a_plan()).endswith("}\n")

@@ -1,0 +1,73 @@
+"""This module holds how the outcome of an apply reads."""
+
+from fleet.render.outcome_text import outcome_to_text
+from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an_outcome
+
+
+def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next() -> None:
+    outcome = an_outcome(
+        a_stack_outcome(created=("ci-builders-1", "ci-builders-2"), drained=("ci-builders-7",)),
+        a_stack_outcome(pool="arm", result="failed", created=(), error="out of stock\ncax41"),
+        a_stack_outcome(pool="big", result="unchanged", created=()),
+    )
+
+    assert outcome_to_text(outcome, a_plan(), colour=False) == (
+        "Partly applied: 2 created, 1 drained, 0 deleted (fleet debian-ci)\n"
+        "  builders: applied\n"
+        "    + created 2: ci-builders-1, ci-builders-2\n"
+        "    ~ drained 1: ci-builders-7\n"
+        "  arm: failed\n"
+        "    | out of stock\n"
+        "    | cax41\n"
+        "  unchanged: big\n"
+        "Next:\n"
+        "  what was done is recorded; mend the cause above, then run `fleet apply` again\n"
+        "  drained workers finish their work; a later `fleet apply` deletes them\n"
+    )
+
+
+def test_a_refused_outcome_points_at_the_way_out() -> None:
+    outcome = an_outcome(refused=("guards.refuse.delete: 12 of 14",))
+    plan = a_plan(guards=(a_guard_result(),))
+
+    assert outcome_to_text(outcome, plan, colour=False) == (
+        "Refused: nothing changed (fleet debian-ci)\n"
+        "  refused: guards.refuse.delete: 12 of 14\n"
+        "Next:\n"
+        "  `fleet plan` shows each refusal with its limit and the way out\n"
+    )
+
+
+def test_a_quiet_outcome_is_one_line() -> None:
+    assert outcome_to_text(an_outcome(), a_plan(), colour=False) == (
+        "Applied: nothing changed (fleet debian-ci)\n"
+    )
+
+
+def test_what_was_throttled_goes_on_next_time() -> None:
+    text = outcome_to_text(an_outcome(), a_plan(withheld=(a_create(),)), colour=False)
+
+    assert "guards kept back 1 to create; the next `fleet apply` goes on with them\n" in text
+
+
+def test_many_names_are_counted() -> None:
+    names = tuple(f"w{number}" for number in range(40))
+
+    text = outcome_to_text(an_outcome(a_stack_outcome(created=names)), a_plan(), colour=False)
+
+    assert "    + created 40: w0, w1, w2, w3, w4 and 35 more\n" in text
+
+
+def test_a_long_error_is_cut_with_its_count() -> None:
+    failed = a_stack_outcome(result="failed", created=(), error="no\n" * 300)
+
+    text = outcome_to_text(an_outcome(failed), a_plan(), colour=False)
+
+    assert text.count("| no\n") == 20
+    assert "    | … and 280 more lines\n" in text
+
+
+def test_an_error_cannot_move_the_cursor() -> None:
+    failed = a_stack_outcome(result="failed", created=(), error="\x1b[2Jgone")
+
+    assert "\x1b" not in outcome_to_text(an_outcome(failed), a_plan(), colour=False)

@@ -1,0 +1,104 @@
+"""This module holds how figures are said."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleet.render import words
+from tests.builders import NOW, a_create, a_drain, a_plan, ago
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (4800, "1 h 20 min"),
+        (86400, "1 d"),
+        (90000, "1 d 1 h"),
+        (-5, "0 s"),
+    ],
+)
+def test_a_duration_is_said_in_its_two_largest_units(seconds: int, said: str) -> None:
+    assert words.duration(timedelta(seconds=seconds)) == said
+
+
+def test_what_nobody_knows_the_beginning_of_is_a_dash() -> None:
+    assert words.since(None, NOW) == "-"
+
+
+def test_since_is_relative_to_the_plan() -> None:
+    assert words.since(ago(minutes=5), NOW) == "5 min"
+
+
+def test_rates_share_the_places_that_the_finest_needs() -> None:
+    assert words.rates([Decimal("0.12"), Decimal("0.0119"), Decimal(3)]) == [
+        "0.1200",
+        "0.0119",
+        "3.0000",
+    ]
+
+
+def test_a_rate_has_at_least_two_places() -> None:
+    assert words.rate(Decimal("0.5000")) == "0.50"
+
+
+def test_a_cost_that_stays_is_said_once() -> None:
+    assert words.before_after(Decimal("0.5"), Decimal("0.5"), "EUR") == "0.50 EUR/h"
+
+
+def test_a_cost_that_changes_is_said_before_and_after() -> None:
+    assert words.before_after(Decimal("0.23"), Decimal("0.47"), "EUR") == "0.23 -> 0.47 EUR/h"
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 pools"), (1, "1 pool"), (1200, "1,200 pools")])
+def test_a_noun_agrees_with_its_count(count: int, said: str) -> None:
+    assert words.many(count, "pool") == said
+
+
+def test_a_short_list_is_said_whole() -> None:
+    assert words.some_of(["a", "b", "c"]) == "a, b, c"
+
+
+def test_a_long_list_ends_with_how_many_more() -> None:
+    assert words.some_of(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_a_count_above_the_names_is_believed() -> None:
+    assert words.some_of(["a"], total=7) == "a and 6 more"
+
+
+def test_a_count_without_names_is_only_a_count() -> None:
+    assert words.some_of([], total=7) == "7 more"
+
+
+def test_no_names_say_nothing() -> None:
+    assert words.some_of([]) == ""
+
+
+def test_a_place_is_a_dotted_path() -> None:
+    assert words.place(("pools", "builders", "workers", "max")) == "pools.builders.workers.max"
+
+
+def test_a_place_quotes_odd_names_and_indexes_lists() -> None:
+    assert words.place(("tags", "worker:class:big", "asked_by", 2)) == (
+        'tags."worker:class:big".asked_by[2]'
+    )
+
+
+def test_a_plan_with_actions_counts_each_kind() -> None:
+    assert words.changes(a_plan(actions=(a_create(), a_drain()))) == (
+        "1 to create, 1 to drain, 0 to delete"
+    )
+
+
+def test_a_quiet_plan_says_so() -> None:
+    assert words.changes(a_plan()) == "nothing to change"
+
+
+def test_what_guards_keep_back_is_counted() -> None:
+    assert words.withheld(a_plan(withheld=(a_create(), a_create()))) == "2 to create"
