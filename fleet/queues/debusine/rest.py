@@ -34,7 +34,8 @@ class DebusineRest:
         silence: float = 30,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._queue = queue
+        self._url = queue.url
+        self._scopes = tuple(dict.fromkeys(queue.scopes))
         self._token = token
         self._max_age = max_age
         self._silence = silence
@@ -54,8 +55,8 @@ class DebusineRest:
         from fleet.web.reader import Limits, Reader
 
         limits = Limits(silence=self._silence, total=self._max_age)
-        with Reader(self._queue.url, limits=limits, clock=self._clock) as reader:
-            walks = {scope: self._walk(reader, scope) for scope in self._queue.scopes}
+        with Reader(self._url, limits=limits, clock=self._clock) as reader:
+            walks = {scope: self._walk(reader, scope) for scope in self._scopes}
             empty = tuple(scope for scope, rows in walks.items() if not rows)
             if empty:
                 seen = sum(len(rows) for rows in walks.values())

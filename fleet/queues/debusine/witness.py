@@ -70,12 +70,13 @@ def _pending_by_metrics(scope: str, ask: Ask) -> float | None:
     except SourceUnreachable:
         return None
     text = reply.body.decode("utf-8", errors="replace")
-    if "# TYPE work_requests " not in text:
-        return None
-    wanted = {"scope": scope, "status": "pending", "task_type": "Worker"}.items()
-    samples = _SAMPLE.finditer(text)
-    return sum(
-        float(sample["value"])
-        for sample in samples
-        if wanted <= dict(_LABEL.findall(sample["labels"])).items()
-    )
+    pending: float | None = None
+    for sample in _SAMPLE.finditer(text):
+        labels = dict(_LABEL.findall(sample["labels"]))
+        if labels.get("scope") != scope:
+            continue
+        # Debusine lists every scope it has, with zeros: a scope not named here is not empty.
+        pending = pending or 0
+        if labels.get("status") == "pending" and labels.get("task_type") == "Worker":
+            pending += float(sample["value"])
+    return pending

@@ -1,0 +1,123 @@
+"""This module holds what every Provider promises, run over the fake, sim and Hetzner's API."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.ports import Provider
+from fleet.providers.hcloud import HcloudListing
+from fleet.providers.sim import SimCloud
+from fleet.providers.sim_file import Menu
+from fleet.schema.model import HcloudProvider
+from tests.fake_hcloud import FakeHcloud, a_server
+from tests.fakes_engine import FixedClock
+from tests.fakes_queue import FakeProvider
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+DEMO = ("demo-builders-2", "demo-builders-1")
+OTHER = "demo-two-builders-1"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One kind of provider with machines of the fleets demo and demo-two, and one beyond reach."""
+
+    full: Provider
+    broken: Provider
+
+
+def _fake(_: ExitStack, __: Path) -> Example:
+    def machine(name: str) -> Machine:
+        return Machine(
+            name=name,
+            id=name,
+            pool="builders",
+            type="ccx33",
+            state=MachineState.RUNNING,
+            created_at=NOW,
+        )
+
+    fleets = {"demo": tuple(map(machine, DEMO)), "demo-two": (machine(OTHER),)}
+    return Example(FakeProvider(NOW, fleets), FakeProvider(NOW, broken="it is switched off"))
+
+
+def _sim(_: ExitStack, folder: Path) -> Example:
+    cloud = SimCloud(folder / "cloud.json", FixedClock(NOW))
+    cloud.configure(Menu(types={"ccx33": None}))
+    for name in (*DEMO, OTHER):
+        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        cloud.create(WorkerInputs(name=name, type="ccx33", image="trixie", labels=labels))
+    (folder / "broken.json").write_text("no JSON")
+    return Example(cloud, SimCloud(folder / "broken.json", FixedClock(NOW)))
+
+
+def _hcloud(stack: ExitStack, _: Path) -> Example:
+    two = {"fleet": "demo-two", "pool": "builders"}
+    servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
+    api = stack.enter_context(FakeHcloud(*servers, a_server(id=9, name=OTHER, labels=two)))
+    provider = HcloudProvider.model_validate(
+        {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+    )
+    return Example(
+        HcloudListing(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudListing(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+    )
+
+
+@pytest.fixture(params=[_fake, _sim, _hcloud], ids=["fake", "sim", "hcloud"])
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
+    make: Callable[[ExitStack, Path], Example] = request.param
+    with ExitStack() as stack:
+        yield make(stack, tmp_path)
+
+
+def _listing(provider: Provider, fleet: str) -> Listing:
+    listing = provider.list(fleet)
+    assert isinstance(listing, Listing), listing
+    return listing
+
+
+def test_a_listing_holds_the_machines_of_exactly_this_fleet(example: Example) -> None:
+    names = [machine.name for machine in _listing(example.full, "demo").machines]
+
+    assert names == sorted(DEMO)
+
+
+def test_a_fleet_whose_name_begins_another_does_not_own_its_machines(example: Example) -> None:
+    assert _listing(example.full, "demo-t").machines == ()
+
+
+def test_a_fleet_without_machines_has_a_listing_that_is_empty(example: Example) -> None:
+    assert _listing(example.full, "nobody").machines == ()
+
+
+def test_a_machine_comes_with_its_pool_and_type(example: Example) -> None:
+    machines = _listing(example.full, "demo").machines
+
+    assert {(machine.pool, machine.type) for machine in machines} == {("builders", "ccx33")}
+
+
+def test_no_two_machines_share_an_id(example: Example) -> None:
+    ids = [machine.id for machine in _listing(example.full, "demo").machines]
+
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_listing_is_as_old_as_its_beginning(example: Example) -> None:
+    assert _listing(example.full, "demo").read_at == NOW
+
+
+def test_listing_changes_nothing(example: Example) -> None:
+    assert example.full.list("demo") == example.full.list("demo")
+
+
+def test_a_provider_that_cannot_be_read_is_unknown_and_says_why(example: Example) -> None:
+    unknown = example.broken.list("demo")
+
+    assert isinstance(unknown, Unknown)
+    assert len(unknown.unknown.split()) > 3

@@ -1,0 +1,148 @@
+"""This module holds how a secret is read by its reference, and what is said without one."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import SecretMissing
+from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
+from fleet.store.secrets import HostSecrets
+
+
+def _read(reference: object, folder: Path, **environment: str) -> str:
+    return HostSecrets(environment, folder, timeout_seconds=20).read(reference)
+
+
+def _why_missing(reference: object, folder: Path, **environment: str) -> str:
+    with pytest.raises(SecretMissing) as missing:
+        _read(reference, folder, **environment)
+    return str(missing.value)
+
+
+def _python(code: str) -> CommandSecret:
+    return CommandSecret(command=[sys.executable, "-c", code])
+
+
+def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
+    assert _read(EnvSecret(env="TOKEN"), tmp_path, TOKEN="made-up\n") == "made-up"
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    assert _why_missing(EnvSecret(env="TOKEN"), tmp_path) == (
+        "secret {env: TOKEN}: the environment variable TOKEN is not set; export it, or set it as "
+        "a masked variable of the CI job"
+    )
+
+
+def test_a_variable_that_is_empty_is_missing(tmp_path: Path) -> None:
+    assert "TOKEN is empty" in _why_missing(EnvSecret(env="TOKEN"), tmp_path, TOKEN=" ")
+
+
+def test_a_secret_comes_from_a_file_beside_fleet_yaml(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("made-up\n")
+
+    assert _read(FileSecret(file="token"), tmp_path) == "made-up"
+
+
+def test_a_secret_comes_from_a_file_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("made-up")
+
+    assert _read(FileSecret(file=str(tmp_path / "token")), Path("/nowhere")) == "made-up"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert _why_missing(FileSecret(file="token"), tmp_path) == (
+        f"secret {{file: token}}: {tmp_path}/token cannot be read (No such file or directory); "
+        "relative paths begin at the folder of fleet.yaml"
+    )
+
+
+def test_a_folder_is_no_secret(tmp_path: Path) -> None:
+    assert "cannot be read (Is a directory)" in _why_missing(FileSecret(file="."), tmp_path)
+
+
+def test_an_empty_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+
+    assert _why_missing(FileSecret(file="token"), tmp_path).endswith("/token is empty")
+
+
+def test_a_file_that_is_not_text_is_missing_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"canary\xff")
+
+    why = _why_missing(FileSecret(file="token"), tmp_path)
+
+    assert why.endswith("is not UTF-8 text")
+    assert "canary" not in why
+
+
+def test_a_file_too_long_for_a_secret_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"x" * 70_000)
+
+    assert "is longer than 64 KiB" in _why_missing(FileSecret(file="token"), tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read every file")
+def test_a_file_closed_to_this_user_says_whose_it_is(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("canary")
+    (tmp_path / "token").chmod(0o000)
+
+    why = _why_missing(FileSecret(file="token"), tmp_path)
+
+    assert f"belongs to user {os.getuid()} with mode 0000" in why
+    assert "mode 0600" in why
+
+
+def test_a_secret_comes_from_a_command(tmp_path: Path) -> None:
+    assert _read(_python("print('made-up')"), tmp_path) == "made-up"
+
+
+def test_a_command_runs_in_the_folder_of_fleet_yaml_with_the_environment(tmp_path: Path) -> None:
+    code = "import os; print(os.getcwd(), os.environ['WHO'])"
+
+    assert _read(_python(code), tmp_path, WHO="me") == f"{tmp_path} me"
+
+
+def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    reference = CommandSecret(command=["no-such-program", "show", "a b"])
+
+    assert _why_missing(reference, tmp_path) == (
+        "secret {command: no-such-program show 'a b'}: no-such-program cannot be started "
+        "(No such file or directory); is it installed and on PATH?"
+    )
+
+
+def test_a_command_that_fails_shows_nothing_of_its_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import os, sys; print('can' + 'ary'); sys.stderr.write('can' + 'ary'); sys.exit(3)"
+
+    why = _why_missing(_python(code), tmp_path)
+
+    assert "ended with status 3; run it by hand to see why" in why
+    assert "canary" not in why + "".join(capfd.readouterr())
+
+
+def test_a_command_that_prints_nothing_is_missing(tmp_path: Path) -> None:
+    assert "its output is empty" in _why_missing(_python("pass"), tmp_path)
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    reference = CommandSecret(command=["sh", "-c", "cat /dev/zero >/dev/null & wait"])
+    secrets = HostSecrets(dict(os.environ), tmp_path, timeout_seconds=0.1)
+
+    with pytest.raises(SecretMissing, match=r"printed no secret within 0\.1 s"):
+        secrets.read(reference)
+
+
+def test_a_command_gets_nothing_to_read(tmp_path: Path) -> None:
+    assert "its output is empty" in _why_missing(
+        _python("import sys; print(sys.stdin.read())"), tmp_path
+    )
+
+
+def test_what_is_no_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="not a reference to a secret: str"):
+        _read("canary", tmp_path)

@@ -1,0 +1,152 @@
+"""This module holds how a recorded world is read, and what is said of one that cannot be."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from fleet.errors import FileUnreadable
+from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
+from fleet.queues.world import WorldQueue, read_world
+from fleet.schema import model
+from tests.fakes_queue import FakeFiles
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+BEFORE = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
+WORKER = Worker(name="builder-1", state=WorkerState.IDLE)
+READING = QueueReading(
+    demand=Demand(read_at=BEFORE, requests=(Request(id="1"),), estimate=True), workers=(WORKER,)
+)
+
+
+def _files(**queues: QueueReading) -> FakeFiles:
+    world = World(fleet="demo", time=BEFORE, queues=queues)
+    return FakeFiles({"world.json": world.model_dump_json().encode()})
+
+
+def _read(files: FakeFiles, name: str | None = None) -> QueueReading:
+    queue = model.WorldQueue(kind="world", path="world.json", queue=name)
+    return WorldQueue(queue, files).read(NOW)
+
+
+def _why_unreadable(content: bytes) -> str:
+    with pytest.raises(FileUnreadable) as unreadable:
+        read_world("world.json", FakeFiles({"world.json": content}))
+    return str(unreadable.value)
+
+
+def _why_not(**keys: object) -> str:
+    world = {"fleet": "demo", "time": "2026-11-21T08:00:00Z"} | keys
+    return _why_unreadable(json.dumps(world).encode())
+
+
+# a queue out of a recording
+
+
+def test_a_recording_is_read_now() -> None:
+    demand = _read(_files(debian=READING)).demand
+
+    assert demand == Demand(read_at=NOW, requests=(Request(id="1"),), estimate=True)
+
+
+def test_recorded_workers_are_the_registry() -> None:
+    assert _read(_files(debian=READING)).workers == (WORKER,)
+
+
+def test_recorded_ignorance_stays_ignorance() -> None:
+    unknown = QueueReading(demand=Unknown(unknown="the server was down"), workers=None)
+
+    assert _read(_files(debian=unknown)) == unknown
+
+
+def test_one_queue_of_several_is_chosen_by_name() -> None:
+    other = QueueReading(demand=Demand(read_at=BEFORE), workers=())
+
+    assert _read(_files(debian=READING, kali=other), "debian").workers == (WORKER,)
+
+
+def test_several_queues_without_a_choice_are_unknown_and_named() -> None:
+    reading = _read(_files(kali=READING, debian=READING))
+
+    assert reading.demand == Unknown(
+        unknown="world.json holds more than one queue, or none (debian, kali); "
+        "say which with `queue`"
+    )
+
+
+def test_a_queue_that_was_not_recorded_is_unknown() -> None:
+    assert _read(_files(debian=READING), "kali").demand == Unknown(
+        unknown="world.json holds no queue kali; it has: debian"
+    )
+
+
+def test_a_recording_that_cannot_be_read_makes_the_workers_unknown_too() -> None:
+    reading = _read(FakeFiles({}))
+
+    assert reading.demand == reading.workers == Unknown(unknown="world.json: no such file")
+
+
+# the file
+
+
+def test_a_world_is_read_as_it_was_written() -> None:
+    world = World(fleet="demo", time=BEFORE, queues={"debian": READING})
+
+    assert read_world("w", FakeFiles({"w": world.model_dump_json().encode()})) == world
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "world.json:1:0: not JSON: EOF while parsing a value"),
+        (b'{\n  "fleet": demo}', "world.json:2:12: not JSON: expected value"),
+        (b"\xff\xfe\x00", "world.json:1:1: not JSON: expected value"),
+        (b"[" * 1_000_000, "world.json:1:202: not JSON: recursion limit exceeded"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_place(content: bytes, message: str) -> None:
+    assert _why_unreadable(content) == message
+
+
+def test_a_recording_of_another_format_is_refused() -> None:
+    assert _why_not(format="fleet-world-9") == (
+        "world.json: $.format is not fleet-world-1: this is no recording, or one of another "
+        "version of fleet; make one with `fleet observe --out FILE`"
+    )
+
+
+def test_what_is_no_object_is_refused() -> None:
+    assert "world.json: $ is not an object" in _why_unreadable(b"[]")
+
+
+def test_a_missing_key_is_named_by_its_path() -> None:
+    assert _why_unreadable(b"{}") == (
+        "world.json: not a world of format fleet-world-1: $.fleet is missing; $.time is missing"
+    )
+
+
+def test_a_fault_deep_inside_is_named_by_its_path() -> None:
+    demand = {"read_at": "2026-11-21T08:00:00Z", "requests": [{"id": 5, "prio": 1}]}
+
+    assert _why_not(queues={"debian": {"demand": demand}}).endswith(
+        "$.queues.debian.demand.requests[0].id: input should be a valid string; "
+        "$.queues.debian.demand.requests[0].prio is not a known key"
+    )
+
+
+def test_a_fault_in_what_is_unknown_is_named_alone() -> None:
+    demand = {"unknown": 5}
+
+    assert _why_not(queues={"debian": {"demand": demand}}).endswith(
+        "fleet-world-1: $.queues.debian.demand.unknown: input should be a valid string"
+    )
+
+
+def test_a_time_without_its_zone_is_refused() -> None:
+    assert "$.time: value error, a time needs its zone" in _why_not(time="2026-11-21T08:00:00")
+
+
+def test_only_the_first_faults_are_listed() -> None:
+    many = {f"extra{number}": 1 for number in range(9)}
+
+    assert _why_not(**many).endswith("$.extra2 is not a known key (and 6 more)")
