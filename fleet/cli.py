@@ -217,6 +217,10 @@ def _state(verbs: _Verbs) -> None:
         action = _verb(actions, name, help_text)
         if name == "show":
             _json(action)
+        if name == "init":
+            action.add_argument(
+                "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"
+            )
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet.catalogue import find_type
 from fleet.facts import ImageVersion
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool, StaticPool
+from fleet.schema.model import ExistingImage, Fleet, HooksPool, ImageRecipe, Pool, StaticPool
 
 EXTERNAL_WORKER = "worker:type:external"
 
@@ -104,7 +104,7 @@ def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str]
     )
 
 
-def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
+def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:
     """Say whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
 

@@ -341,3 +341,50 @@ def an_explanation(**overrides: object) -> Explanation:
         "next_steps": ("raise pools.builders.workers.max",),
     }
     return Explanation.model_validate(defaults | overrides)
+
+
+# a pool `builders` at the simulated provider, seen by every witness
+
+
+def a_sim_fleet(**overrides: object) -> Fleet:
+    """Return a fleet whose pool `builders` is at the simulated provider `desk`."""
+    pools = overrides.pop("pools", {"builders": a_pool(provider="desk")})
+    defaults = {"providers": {"desk": {"kind": "sim"}}, "pools": pools}
+    return a_fleet(**(defaults | overrides))
+
+
+def a_sim_world(
+    *workers: Worker,
+    requests: tuple[Request, ...] = (),
+    starting: tuple[str, ...] = (),
+    **overrides: object,
+) -> World:
+    """Return a world in which each worker has its machine, and `starting` ones none yet.
+
+    Workers register at the provider itself; listing and stack agree on every machine.
+    """
+    pool_of = {worker.name: worker.pool or "builders" for worker in workers}
+    pool_of |= dict.fromkeys(starting, "builders")
+    machines = tuple(
+        a_machine(
+            name=name,
+            id=f"sim-{name}",
+            pool=pool,
+            created_at=ago(seconds=30) if name in starting else ago(hours=1),
+        )
+        for name, pool in pool_of.items()
+    )
+    stacks = {
+        pool: a_stack(
+            provider="desk",
+            workers=tuple(some_inputs(name=n) for n, p in pool_of.items() if p == pool),
+            ids={n: f"sim-{n}" for n, p in pool_of.items() if p == pool},
+        )
+        for pool in set(pool_of.values())
+    }
+    defaults: dict[str, object] = {
+        "queues": {"debian": a_reading(*requests, workers=None)},
+        "providers": {"desk": a_listing(*machines, workers=workers)},
+        "stacks": stacks,
+    }
+    return a_world(**(defaults | overrides))

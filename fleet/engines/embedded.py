@@ -88,7 +88,7 @@ class EmbeddedEngine:
             provider=recorded.provider,
             serial=recorded.serial,
             workers=tuple(worker for worker in wanted if worker),
-            ids={row.name: row.id for row in rows if row.id and row.state == "made"},
+            ids={row.name: row.id for row in rows if row.id and row.state != "making"},
             interrupted=any(row.state != "made" for row in rows),
         )
 

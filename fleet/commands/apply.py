@@ -1,0 +1,70 @@
+"""This module makes it so: lock, observe, plan, guard, change, record."""
+
+import argparse
+import getpass
+import os
+import socket
+from pathlib import Path
+
+from fleet.commands.loading import load_fleet
+from fleet.commands.wiring import SystemClock, configure_sims, decide_on, wire
+from fleet.errors import PlanRefused
+from fleet.operate.apply import apply_plan
+from fleet.operate.observe import observe
+from fleet.plan import Outcome, Plan
+from fleet.ports import Console
+from fleet.render.outcome_text import outcome_to_text
+from fleet.render.to_json import outcome_to_json
+from fleet.render.to_text import plan_to_text
+from fleet.schema.model import Fleet
+from fleet.store.places import find_places
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Apply what a plan made under the lock says, and print the outcome."""
+    loading = load_fleet(args.file, console)
+    fleet = loading.fleet
+    _refuse_throwaway_state(fleet, args.file)
+    clock = SystemClock()
+    started = clock.now()
+    sources = wire(fleet, args.file)
+    owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+    with sources.store.lock(owner, started):
+        configure_sims(fleet, sources)
+        console.progress(f"reading queues, providers and stacks of fleet {fleet.fleet}")
+        world = observe(fleet, sources, clock.now())
+        plan = decide_on(loading, world)
+        if not args.json:
+            console.out(plan_to_text(plan, colour=console.colour))
+        outcome = apply_plan(fleet, world, plan, sources, console.progress)
+        sources.store.record_run(
+            started=started,
+            ended=clock.now(),
+            plan=plan.digests.plan,
+            outcome=outcome.model_dump_json(),
+        )
+    console.out(
+        outcome_to_json(outcome)
+        if args.json
+        else outcome_to_text(outcome, plan, colour=console.colour)
+    )
+    return _exit_code(outcome, plan)
+
+
+def _exit_code(outcome: Outcome, plan: Plan) -> int:
+    """Return the outcome's code; 1 also where a source could not be read."""
+    return outcome.exit_code or (1 if plan.unknown else 0)
+
+
+def _refuse_throwaway_state(fleet: Fleet, config: str) -> None:
+    """Refuse state that a CI job would lose with its checkout."""
+    checkout = os.environ.get("CI_PROJECT_DIR")
+    if not checkout:
+        return
+    for path in find_places(fleet, config).local():
+        if path.resolve().is_relative_to(Path(checkout).resolve()):
+            raise PlanRefused(
+                f"refused: state at {path} is inside this job's checkout and would be lost with "
+                "it; set state.backend and state.store to a place that outlives the job "
+                "(docs/how-to/run-in-gitlab.md)"
+            )

@@ -1,0 +1,203 @@
+"""This module wires the edges that a fleet.yaml names to the ports that a command needs."""
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import assert_never
+
+from fleet.commands.loading import Loading, load_fleet
+from fleet.engines.embedded import EmbeddedEngine
+from fleet.errors import EngineAbsent, FleetError, SecretMissing
+from fleet.facts import Listing, QueueReading, Unknown, World
+from fleet.guard import guard
+from fleet.operate.observe import Sources, observe
+from fleet.plan import Plan
+from fleet.ports import Console, Engine, Provider, Queue, Registry
+from fleet.providers.hcloud import HcloudListing
+from fleet.providers.sim import SimCloud, menu_of
+from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.world import WorldQueue, read_world
+from fleet.reconcile import reconcile
+from fleet.schema.model import (
+    AwsProvider,
+    CoprQueue,
+    DebusineQueue,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    SimProvider,
+    TicketQueue,
+)
+from fleet.schema.model import Provider as ProviderModel
+from fleet.schema.model import Queue as QueueModel
+from fleet.schema.model import WorldQueue as WorldQueueModel
+from fleet.store.database import DatabaseStore
+from fleet.store.files import DiskFiles
+from fleet.store.places import Places, find_places
+from fleet.store.secrets import HostSecrets
+
+
+class SystemClock:
+    """The computer's clock."""
+
+    def now(self) -> datetime:
+        """Return the present moment, in UTC."""
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a read command shows: the plan, and what it rests on."""
+
+    loading: Loading
+    world: World
+    plan: Plan
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the configuration."""
+        return self.loading.fleet
+
+
+def decide(args: argparse.Namespace, console: Console) -> Decision:
+    """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
+    loading = load_fleet(args.file, console)
+    if args.world:
+        world = read_world(args.world, DiskFiles(Path()))
+    else:
+        console.progress(f"reading queues, providers and stacks of fleet {loading.fleet.fleet}")
+        world = observe(loading.fleet, wire(loading.fleet, args.file), SystemClock().now())
+    return Decision(loading, world, decide_on(loading, world))
+
+
+def decide_on(loading: Loading, world: World) -> Plan:
+    """Return the guarded plan for a world, with the warnings about fleet.yaml in it."""
+    plan = guard(loading.fleet, reconcile(loading.fleet, world))
+    return plan.model_copy(update={"warnings": loading.warnings})
+
+
+def wire(fleet: Fleet, config: str) -> Sources:
+    """Return the edges that this configuration names."""
+    base = Path(config).resolve().parent
+    secrets = HostSecrets(os.environ, base)
+    places = find_places(fleet, config)
+    clouds = {
+        name: SimCloud(_sim_path(provider, name, places, base), SystemClock())
+        for name, provider in fleet.providers.items()
+        if isinstance(provider, SimProvider)
+    }
+    registries: dict[str, Registry] = dict(clouds)
+    return Sources(
+        queues={
+            name: _queue(fleet, queue, secrets, DiskFiles(base))
+            for name, queue in fleet.queues.items()
+        },
+        providers={
+            name: clouds.get(name) or _provider(provider, secrets)
+            for name, provider in fleet.providers.items()
+        },
+        registries=registries,
+        engine_of=_engines(fleet, places, clouds, secrets),
+        store=DatabaseStore(places.store, fleet.fleet),
+    )
+
+
+def configure_sims(fleet: Fleet, sources: Sources) -> None:
+    """Tell each simulated cloud what fleet.yaml says it sells; only `apply` may."""
+    for name, provider in sources.providers.items():
+        if isinstance(provider, SimCloud):
+            provider.configure(menu_of(fleet, name))
+
+
+class _UnreadableQueue:
+    """A queue that cannot be read, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = Unknown(unknown=reason)
+
+    def read(self, now: datetime) -> QueueReading:  # noqa: ARG002 - the port's own argument
+        """Return that nothing is known."""
+        return QueueReading(demand=self._reason, workers=self._reason)
+
+
+class _UnreadableProvider:
+    """A provider that cannot be listed, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = Unknown(unknown=reason)
+
+    def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
+        """Return that nothing is known."""
+        return self._reason
+
+
+def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: DiskFiles) -> Queue:
+    match queue:
+        case DebusineQueue():
+            try:
+                token = secrets.read(queue.token) if queue.token else None
+            except SecretMissing as error:
+                return _UnreadableQueue(str(error))
+            return DebusineRest(queue, token, max_age=fleet.guards.demand_max_age)
+        case WorldQueueModel():
+            return WorldQueue(queue, files)
+        case CoprQueue() | TicketQueue():
+            return _UnreadableQueue(f"queues of kind {queue.kind} cannot be read yet")
+    assert_never(queue)
+
+
+def _provider(provider: ProviderModel, secrets: HostSecrets) -> Provider:
+    match provider:
+        case HcloudProvider():
+            try:
+                return HcloudListing(provider, secrets.read(provider.token))
+            except SecretMissing as error:
+                return _UnreadableProvider(str(error))
+        case AwsProvider() | LocalProvider() | HooksProvider() | SimProvider():
+            return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
+    assert_never(provider)
+
+
+def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:
+    return base / provider.path if provider.path else places.folder / f"sim-{name}.json"
+
+
+def _engines(
+    fleet: Fleet, places: Places, clouds: dict[str, SimCloud], secrets: HostSecrets
+) -> Callable[[str], Engine]:
+    @cache
+    def engine(name: str) -> Engine:
+        if name == "embedded":
+            return EmbeddedEngine(places.embedded, clouds)
+        from fleet.engines.pulumi import PulumiEngine
+
+        passphrase = fleet.state.passphrase
+        return PulumiEngine(
+            places.backend,
+            places.folder / "pulumi",
+            (lambda: secrets.read(passphrase)) if passphrase else None,
+            {name: cloud.path for name, cloud in clouds.items()},
+        )
+
+    def engine_of(provider: str) -> Engine:
+        declared = fleet.providers.get(provider)
+        if declared is None:
+            raise EngineAbsent(
+                f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
+                "gone"
+            )
+        if isinstance(declared, SimProvider):
+            return engine(declared.engine)
+        if isinstance(declared, HcloudProvider):
+            return engine("pulumi")
+        raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
+
+    return engine_of
+
+
+__all__ = ["Decision", "FleetError", "SystemClock", "configure_sims", "decide", "wire"]

@@ -1,0 +1,168 @@
+"""This module makes a plan so, pool by pool: drain, disable, preview, change, record.
+
+A failing pool blocks no other. The engine must be about to do exactly what the plan says of
+workers; anything else is refused before it is done. A busy worker is never deleted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
+from fleet.facts import Stack, Unknown, World
+from fleet.operate.observe import Sources, stack_ref
+from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, StackOutcome
+from fleet.ports import Engine, StackRecord, StackRef, Step
+from fleet.schema.model import Fleet
+
+Tell = Callable[[str], None]
+
+
+def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
+    """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
+    outcomes = []
+    for verdict in plan.pools:
+        actions = [action for action in plan.actions if action.pool == verdict.pool]
+        blind = _blind(world, verdict.pool, verdict.provider)
+        if blind:
+            outcomes.append(StackOutcome(pool=verdict.pool, result="refused", error=blind))
+        elif actions:
+            ref = stack_ref(fleet, verdict.pool, verdict.provider or "")
+            work = _Work(fleet, world, ref, sources, tell)
+            outcomes.append(_apply_pool(work, actions))
+        elif verdict.mode != "static":
+            outcomes.append(StackOutcome(pool=verdict.pool, result="unchanged"))
+    refused = tuple(result.because for result in plan.guards if result.result == "refused")
+    return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What carrying out one pool's actions needs."""
+
+    fleet: Fleet
+    world: World
+    ref: StackRef
+    sources: Sources
+    tell: Tell
+
+    @property
+    def stack(self) -> Stack | None:
+        """Return the pool's stack as it was observed."""
+        stacks = {} if isinstance(self.world.stacks, Unknown) else self.world.stacks
+        stack = stacks.get(self.ref.pool)
+        return stack if isinstance(stack, Stack) else None
+
+
+def _blind(world: World, pool: str, provider: str | None) -> str:
+    """Return why a pool's stack or machines are unknown, so that nothing may be done there."""
+    if isinstance(world.stacks, Unknown):
+        return world.stacks.unknown
+    for reading in (world.stacks.get(pool), world.providers.get(provider or "")):
+        if isinstance(reading, Unknown):
+            return reading.unknown
+    return ""
+
+
+def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
+    drained: list[str] = []
+    done: tuple[str, ...] = ()
+    error = ""
+    result = "applied"
+    try:
+        for action in actions:
+            if isinstance(action, Drain):
+                work.tell(f"{action.pool}: drain {action.worker}")
+                work.sources.registries[action.registry].drain(action.worker)
+                drained.append(action.worker)
+        deletes, kept = _disable(work, [a for a in actions if isinstance(a, Delete)])
+        creates = [a for a in actions if isinstance(a, Create)]
+        error = "; ".join(kept)
+        if creates or deletes:
+            done = tuple(step.worker for step in _change_stack(work, creates, deletes))
+    except PlanRefused as refusal:
+        result, error = "refused", str(refusal)
+    except StackFailed as failure:
+        result, error, done = "failed", str(failure), failure.done
+    except FleetError as failure:
+        result, error = "failed", str(failure)
+    return StackOutcome.model_validate(
+        {
+            "pool": work.ref.pool,
+            "result": result,
+            "created": tuple(
+                a.worker for a in actions if a.action == "create" and a.worker in done
+            ),
+            "drained": tuple(drained),
+            "deleted": tuple(
+                a.worker for a in actions if a.action == "delete" and a.worker in done
+            ),
+            "error": error,
+        }
+    )
+
+
+def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list[str]]:
+    """Switch off the workers that go; one that took work in the meantime stays."""
+    going, kept = [], []
+    for action in deletes:
+        try:
+            if action.registry is not None:
+                work.sources.registries[action.registry].disable(action.worker)
+        except WorkerBusy as busy:
+            kept.append(f"{action.worker} stays: {busy}")
+        else:
+            going.append(action)
+    return going, kept
+
+
+def _change_stack(
+    work: _Work, creates: Sequence[Create], deletes: Sequence[Delete]
+) -> tuple[Step, ...]:
+    engine = work.sources.engine_of(work.ref.provider)
+    going = {action.worker for action in deletes}
+    recorded = work.stack.workers if work.stack else ()
+    desired = {w.name: w for w in recorded if w.name not in going}
+    desired |= {action.worker: action.inputs for action in creates}
+    workers = tuple(desired[name] for name in sorted(desired))
+    _check_preview(engine.preview(work.ref, workers), creates, deletes)
+    _record(work, engine, serial=work.stack.serial if work.stack else 0)
+    try:
+        return engine.up(work.ref, workers, lambda step: work.tell(_said(work.ref, step)))
+    finally:
+        after = engine.read(work.ref)
+        if isinstance(after, Stack):
+            _record(work, engine, serial=after.serial)
+            if not after.workers and work.ref.pool not in work.fleet.pools:
+                work.sources.store.forget_stack(work.ref.name)
+
+
+def _check_preview(
+    steps: Sequence[Step], creates: Sequence[Create], deletes: Sequence[Delete]
+) -> None:
+    """Refuse unless the engine is about to do exactly what the plan says."""
+    planned = {(action.worker, "create") for action in creates}
+    planned |= {(action.worker, "delete") for action in deletes}
+    previewed = {(step.worker, step.operation) for step in steps}
+    unplanned = sorted(previewed - planned)
+    missing = sorted(planned - previewed)
+    if unplanned or missing:
+        sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
+        sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
+        raise PlanRefused(f"refused, nothing was changed: the engine {'; '.join(sentences)}")
+
+
+def _record(work: _Work, engine: Engine, *, serial: int) -> None:
+    work.sources.store.record_stack(
+        StackRecord(
+            name=work.ref.name,
+            pool=work.ref.pool,
+            provider=work.ref.provider,
+            project=work.ref.project,
+            engine=engine.name,
+            serial=serial,
+        )
+    )
+
+
+def _said(ref: StackRef, step: Step) -> str:
+    return f"{ref.pool}: {step.operation} {step.worker}"

@@ -1,0 +1,102 @@
+"""This module looks at everything a decision rests on, and never takes silence for an answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.facts import Listing, Stack, Unknown, World
+from fleet.ports import Engine, Provider, Queue, Registry, StackRecord, StackRef, Store
+from fleet.schema.model import Fleet, Pool
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The edges that one fleet.yaml names, wired by a command."""
+
+    queues: Mapping[str, Queue]
+    providers: Mapping[str, Provider]
+    registries: Mapping[str, Registry]
+    engine_of: Callable[[str], Engine]
+    """Provider name to the engine that owns its stacks; raises FleetError where none does."""
+    store: Store
+
+
+def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
+    """Return the world as every source tells it; what a source cannot tell is Unknown."""
+    return World(
+        fleet=fleet.fleet,
+        time=now,
+        queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
+        providers={
+            name: _listing(provider, fleet.fleet)
+            for name, provider in sorted(sources.providers.items())
+        },
+        stacks=_stacks(fleet, sources),
+    )
+
+
+def stack_ref(fleet: Fleet, pool: str, provider: str) -> StackRef:
+    """Return which stack holds a pool's machines at a provider."""
+    declared = fleet.providers.get(provider)
+    return StackRef(
+        project=declared.kind if declared else "",
+        name=f"{fleet.fleet}-{pool}",
+        provider=provider,
+        pool=pool,
+    )
+
+
+def _listing(provider: Provider, fleet: str) -> Listing | Unknown:
+    try:
+        return provider.list(fleet)
+    except FleetError as error:
+        return Unknown(unknown=str(error))
+
+
+def _stacks(fleet: Fleet, sources: Sources) -> dict[str, Stack | Unknown] | Unknown:
+    """Return the stacks of configured pools and of those the store remembers."""
+    try:
+        records = {record.pool: record for record in sources.store.stacks()}
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+    configured = {
+        name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
+    }
+    remembered = {record.pool: record.provider for record in records.values()}
+    stacks = {}
+    for pool, provider in sorted((remembered | configured).items()):
+        ref = stack_ref(fleet, pool, provider)
+        stack = _stack(ref, sources.engine_of, records.get(pool))
+        if stack is not None:
+            stacks[pool] = stack
+    return stacks
+
+
+def _stack(
+    ref: StackRef, engine_of: Callable[[str], Engine], record: StackRecord | None
+) -> Stack | Unknown | None:
+    if record is not None and record.provider != ref.provider:
+        return Unknown(
+            unknown=f"its machines are at provider {record.provider}, fleet.yaml now says "
+            f"{ref.provider}; give the pool at {ref.provider} a new name"
+        )
+    try:
+        engine = engine_of(ref.provider)
+        stack = engine.read(ref)
+    except FleetError as error:
+        return Unknown(unknown=str(error))
+    if record is None or isinstance(stack, Unknown):
+        return stack
+    if record.engine != engine.name:
+        return Unknown(
+            unknown=f"it belongs to engine {record.engine}, not {engine.name}; "
+            f"set `engine: {record.engine}` on provider {ref.provider} again"
+        )
+    # Serial 0 was recorded before the first operation: that stack may never have come to be.
+    if stack is None and record.serial > 0:
+        return Unknown(
+            unknown=f"stack {ref.name} was there before and is missing now; restore the state, "
+            "or if it is really gone: fleet state init --forget-stack " + ref.name
+        )
+    return stack

@@ -1,0 +1,211 @@
+"""This module keeps what must outlive a run: which stacks exist, who holds the lock, what ran.
+
+SQLite by default, PostgreSQL for a team. Reading never creates it: a store that is missing
+where one is expected is StoreMissing, and only `init` makes one.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
+from fleet.ports import StackRecord
+
+_FORMAT = "fleet-store-1"
+_METADATA = sa.MetaData()
+_ABOUT = sa.Table(
+    "fleet_about",
+    _METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+_STACKS = sa.Table(
+    "fleet_stacks",
+    _METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("serial", sa.Integer, nullable=False),
+)
+_RUNS = sa.Table(
+    "fleet_runs",
+    _METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("started", sa.Text, nullable=False),
+    sa.Column("ended", sa.Text, nullable=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+_LOCK = sa.Table(
+    "fleet_lock",
+    _METADATA,
+    sa.Column("one", sa.Integer, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
+)
+
+
+class DatabaseStore:
+    """The store behind one SQLAlchemy URL, for one fleet."""
+
+    def __init__(self, url: str, fleet: str) -> None:
+        self.url = url
+        self._fleet = fleet
+
+    @property
+    def place(self) -> str:
+        """Return where the store is, without credentials."""
+        return _file_of(self.url) or sa.make_url(self.url).render_as_string(hide_password=True)
+
+    def init(self) -> bool:
+        """Create the store; False when it exists already and is this fleet's."""
+        path = _file_of(self.url)
+        if path:
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreFailed(
+                    f"cannot create the folder of {path}: {error.strerror}"
+                ) from error
+        try:
+            self._about()
+        except StoreMissing:
+            pass
+        else:
+            return False
+        with self._transaction() as connection:
+            _METADATA.create_all(connection)
+            connection.execute(
+                sa.insert(_ABOUT),
+                [{"key": "format", "value": _FORMAT}, {"key": "fleet", "value": self._fleet}],
+            )
+        return True
+
+    def stacks(self) -> tuple[StackRecord, ...]:
+        """Return every stack that was ever made and not yet removed, sorted by name."""
+        self._about()
+        with self._transaction() as connection:
+            rows = connection.execute(sa.select(_STACKS).order_by(_STACKS.c.name)).mappings()
+            return tuple(StackRecord.model_validate(dict(row)) for row in rows)
+
+    def record_stack(self, record: StackRecord) -> None:
+        """Remember a stack; raises EngineMismatch when another engine owns it."""
+        known = {each.name: each for each in self.stacks()}.get(record.name)
+        if known is not None and known.engine != record.engine:
+            raise EngineMismatch(
+                f"stack {record.name} belongs to engine {known.engine}, not {record.engine}; "
+                f"set `engine: {known.engine}` on provider {known.provider} again"
+            )
+        with self._transaction() as connection:
+            connection.execute(sa.delete(_STACKS).where(_STACKS.c.name == record.name))
+            connection.execute(sa.insert(_STACKS), [record.model_dump()])
+
+    def forget_stack(self, name: str) -> None:
+        """Drop a stack that is empty and whose pool is gone."""
+        with self._transaction() as connection:
+            connection.execute(sa.delete(_STACKS).where(_STACKS.c.name == name))
+
+    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+        """Append one run to the journal; `outcome` is JSON."""
+        with self._transaction() as connection:
+            connection.execute(
+                sa.insert(_RUNS),
+                [
+                    {
+                        "started": started.isoformat(),
+                        "ended": ended.isoformat(),
+                        "plan": plan,
+                        "outcome": outcome,
+                    }
+                ],
+            )
+
+    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first: started, ended, plan, outcome."""
+        self._about()
+        columns = (_RUNS.c.started, _RUNS.c.ended, _RUNS.c.plan, _RUNS.c.outcome)
+        query = sa.select(*columns).order_by(_RUNS.c.number.desc()).limit(count)
+        with self._transaction() as connection:
+            return tuple(
+                {str(key): str(value) for key, value in row.items()}
+                for row in connection.execute(query).mappings()
+            )
+
+    @contextmanager
+    def lock(self, owner: str, now: datetime) -> Iterator[None]:
+        """Hold the fleet's lock, or raise Locked with who holds it since when."""
+        self._about()
+        row = {"one": 1, "owner": owner, "since": now.isoformat()}
+        try:
+            with self._transaction() as connection:
+                connection.execute(sa.insert(_LOCK), [row])
+        except StoreFailed as error:
+            holder = self.lock_holder()
+            if holder is None:
+                raise
+            raise Locked(
+                f"another apply holds the lock of fleet {self._fleet}: {holder[0]}, since "
+                f"{holder[1]}; wait for it, or if that process is dead: fleet state unlock"
+            ) from error
+        try:
+            yield
+        finally:
+            self.unlock(owner)
+
+    def lock_holder(self) -> tuple[str, str] | None:
+        """Return who holds the lock and since when."""
+        with self._transaction() as connection:
+            row = connection.execute(sa.select(_LOCK.c.owner, _LOCK.c.since)).first()
+        return (row.owner, row.since) if row else None
+
+    def unlock(self, owner: str) -> None:
+        """Take the lock away from one owner."""
+        with self._transaction() as connection:
+            connection.execute(sa.delete(_LOCK).where(_LOCK.c.owner == owner))
+
+    def _about(self) -> None:
+        """Check that the store exists, is of this format and belongs to this fleet."""
+        path = _file_of(self.url)
+        if path and not Path(path).exists():
+            raise StoreMissing(self._missing())
+        with self._transaction() as connection:
+            if not sa.inspect(connection).has_table(_ABOUT.name):
+                raise StoreMissing(self._missing())
+            about = dict(connection.execute(sa.select(_ABOUT.c.key, _ABOUT.c.value)).all())
+        if about.get("format") != _FORMAT:
+            raise StoreFailed(
+                f"{self.place} is not a store of this version: {about.get('format')}"
+            )
+        if about.get("fleet") != self._fleet:
+            raise StoreFailed(
+                f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
+                "give each fleet a store of its own"
+            )
+
+    def _missing(self) -> str:
+        return (
+            f"there is no store at {self.place}; for a new fleet create it with "
+            "`fleet state init`, for an old one restore it first: what it knew is not empty, "
+            "it is unknown"
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+            with engine.begin() as connection:
+                yield connection
+        except (sa.exc.SQLAlchemyError, ModuleNotFoundError) as error:
+            # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
+
+
+def _file_of(url: str) -> str:
+    parsed = sa.make_url(url)
+    return parsed.database or "" if parsed.get_backend_name() == "sqlite" else ""

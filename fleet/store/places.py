@@ -1,0 +1,42 @@
+"""This module says where a fleet's stacks and store live, from `state` in fleet.yaml."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.schema.model import Fleet
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where one fleet keeps its state; `folder` is this computer's part of it."""
+
+    folder: Path
+    store: str
+    """SQLAlchemy URL."""
+    backend: str
+    """Pulumi backend URL."""
+
+    @property
+    def embedded(self) -> Path:
+        """Return the SQLite file of the embedded engine's stacks."""
+        return self.folder / "embedded.db"
+
+    def local(self) -> tuple[Path, ...]:
+        """Return the files and folders on this computer that state depends on."""
+        paths = [Path(self.store.removeprefix("sqlite:///"))] if "sqlite:" in self.store else []
+        return (*paths, self.folder) if self.backend.startswith("file://") else tuple(paths)
+
+
+def find_places(fleet: Fleet, config: str) -> Places:
+    """Return where state lives; relative paths are relative to fleet.yaml's folder."""
+    base = Path(config).resolve().parent
+    backend, store = fleet.state.backend, fleet.state.store
+    folder = base / ".fleet"
+    if backend.startswith("file://"):
+        folder = base / backend.removeprefix("file://")
+    if store == "sqlite":
+        store = f"sqlite:///{folder / 'store.db'}"
+    elif store.startswith("sqlite:///"):
+        store = f"sqlite:///{base / store.removeprefix('sqlite:///')}"
+    is_file = backend == "file" or backend.startswith("file://")
+    return Places(folder=folder, store=store, backend=f"file://{folder}" if is_file else backend)

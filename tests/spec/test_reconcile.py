@@ -1,0 +1,461 @@
+"""What reconcile does, one sentence per test."""
+
+from fleet.facts import QueueReading, Unknown, WorkerState
+from fleet.plan import Create, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+
+FIRST = "debian-ci-builders-1"
+SECOND = "debian-ci-builders-2"
+
+
+def actions_of(plan: Plan) -> list[tuple[str, str]]:
+    return [(action.action, action.worker) for action in plan.actions]
+
+
+def reason_of(plan: Plan, worker: str) -> Reason:
+    return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
+
+
+def fleet_with(**pool: object) -> Fleet:
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def test_nothing_waiting_and_nothing_there_gives_an_empty_plan() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world())
+
+    assert plan.is_quiet
+
+
+def test_a_waiting_request_gets_a_machine() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),)))
+
+    assert actions_of(plan) == [("create", FIRST)]
+
+
+def test_an_idle_worker_serves_a_request_before_a_machine_is_made() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(), requests=(a_request(),)))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
+
+
+def test_a_starting_machine_is_counted_once() -> None:
+    world = a_sim_world(starting=(FIRST,), requests=(a_request(id="1"), a_request(id="2")))
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_a_busy_worker_takes_no_waiting_request() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(busy=True), requests=(a_request(),)))
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_no_more_machines_are_made_than_max() -> None:
+    requests = tuple(a_request(id=str(number)) for number in range(5))
+
+    plan = reconcile(fleet_with(max=2), a_sim_world(requests=requests))
+
+    assert len(plan.actions) == 2
+    assert [(u.count, u.because) for u in plan.unserved] == [
+        (3, "pool builders is at workers.max (2)")
+    ]
+
+
+def test_no_more_machines_boot_at_once_than_max_starting() -> None:
+    requests = tuple(a_request(id=str(number)) for number in range(5))
+    world = a_sim_world(starting=(FIRST,), requests=requests)
+
+    plan = reconcile(fleet_with(max=9, max_starting=2), world)
+
+    assert actions_of(plan) == [("create", SECOND)]
+    assert plan.unserved[0].path == ("pools", "builders", "workers", "max_starting")
+
+
+def test_the_cheapest_fitting_pool_is_taken() -> None:
+    fleet = a_sim_fleet(
+        pools={
+            "dear": a_pool(provider="desk", machine="ccx63"),
+            "cheap": a_pool(provider="desk", machine="ccx13"),
+        }
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
+
+    assert [action.pool for action in plan.actions] == ["cheap"]
+
+
+def test_a_full_pool_hands_over_to_the_next_cheapest() -> None:
+    fleet = a_sim_fleet(
+        pools={
+            "dear": a_pool(provider="desk", machine="ccx63"),
+            "cheap": a_pool(provider="desk", machine="ccx13", max=1),
+        }
+    )
+    requests = (a_request(id="1"), a_request(id="2"))
+
+    plan = reconcile(fleet, a_sim_world(requests=requests))
+
+    assert [action.pool for action in plan.actions] == ["cheap", "dear"]
+
+
+def test_higher_priority_is_served_before_age() -> None:
+    old = a_request(id="1", pending_since=ago(days=1))
+    urgent = a_request(id="2", priority=10)
+
+    plan = reconcile(fleet_with(max=1), a_sim_world(requests=(old, urgent)))
+
+    assert isinstance(plan.actions[0], Create)
+    assert plan.actions[0].serves == ("debian/2",)
+
+
+def test_a_request_that_no_pool_fits_is_reported_with_the_missing_tag() -> None:
+    request = a_request(required=("worker:build-arch:riscv64",))
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(requests=(request,)))
+
+    assert plan.is_quiet
+    assert plan.unserved[0].because == (
+        "no pool fits; nearest is builders, which does not provide worker:build-arch:riscv64"
+    )
+
+
+def test_a_pool_that_never_booted_offers_image_catalogue_and_its_own_tags() -> None:
+    fleet = a_sim_fleet(
+        images={"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["of-image"]}},
+        pools={"builders": a_pool(provider="desk", provides=["of-pool"])},
+    )
+    request = a_request(required=("of-image", "of-pool", "worker:build-arch:amd64"))
+
+    plan = reconcile(fleet, a_sim_world(requests=(request,)))
+
+    assert actions_of(plan) == [("create", FIRST)]
+
+
+def test_a_pool_that_requires_a_tag_serves_only_requests_that_bring_it() -> None:
+    fleet = fleet_with(requires=["task:scope:debian"])
+    with_tag = a_request(id="1", provided=("task:scope:debian",))
+    without = a_request(id="2")
+
+    plan = reconcile(fleet, a_sim_world(requests=(with_tag, without)))
+
+    assert isinstance(plan.actions[0], Create)
+    assert plan.actions[0].serves == ("debian/1",)
+    assert plan.unserved[0].requests == ("debian/2",)
+
+
+def test_an_exclusive_tag_keeps_other_requests_out() -> None:
+    fleet = a_sim_fleet(
+        tags={"powerful": {"exclusive": True}},
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
+
+    assert plan.is_quiet
+    assert "is exclusive to requests that ask for powerful" in plan.unserved[0].because
+
+
+def test_an_on_demand_pool_holds_nothing_when_nothing_asks() -> None:
+    fleet = a_sim_fleet(
+        tags={"powerful": {"on_demand": True}},
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
+
+    assert plan.is_quiet
+
+
+def test_an_on_demand_pool_makes_one_machine_for_each_request_that_asks() -> None:
+    fleet = a_sim_fleet(
+        tags={"powerful": {"on_demand": True}},
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+    )
+    requests = (a_request(id="1", required=("powerful",)), a_request(id="2"))
+
+    plan = reconcile(fleet, a_sim_world(requests=requests))
+
+    assert actions_of(plan) == [("create", FIRST)]
+
+
+def test_an_idle_on_demand_worker_goes_at_once() -> None:
+    fleet = a_sim_fleet(
+        tags={"powerful": {"on_demand": True}},
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+    )
+
+    plan = reconcile(fleet, a_sim_world(a_worker(since=ago(seconds=1))))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_spare_workers_are_kept_ready_beyond_what_waits() -> None:
+    plan = reconcile(fleet_with(spare=1), a_sim_world(requests=(a_request(),)))
+
+    assert [action.reason for action in plan.actions] == [
+        Reason.REQUESTS_WAIT,
+        Reason.BELOW_SPARE,
+    ]
+
+
+def test_min_workers_are_held_although_nothing_waits() -> None:
+    plan = reconcile(fleet_with(min=2), a_sim_world())
+
+    assert [action.reason for action in plan.actions] == [Reason.BELOW_MIN, Reason.BELOW_MIN]
+
+
+def test_a_worker_idle_for_too_long_is_drained_first() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(hours=1))))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_worker_idle_for_a_moment_stays() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(minutes=1))))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.IDLE_RECENTLY
+
+
+def test_of_several_idle_workers_the_longest_idle_goes() -> None:
+    workers = (
+        a_worker(name=FIRST, since=ago(minutes=20)),
+        a_worker(name=SECOND, since=ago(hours=2)),
+    )
+
+    plan = reconcile(fleet_with(spare=1), a_sim_world(*workers))
+
+    assert actions_of(plan) == [("drain", SECOND)]
+
+
+def test_a_worker_observed_drained_and_idle_is_deleted() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(draining=True)))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_a_busy_worker_is_never_deleted_even_when_draining() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(busy=True, draining=True)))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.BUSY
+
+
+def test_a_lowered_max_drains_idle_workers_and_keeps_busy_ones() -> None:
+    workers = (a_worker(name=FIRST, busy=True), a_worker(name=SECOND))
+
+    plan = reconcile(fleet_with(max=1), a_sim_world(*workers))
+
+    assert actions_of(plan) == [("drain", SECOND)]
+    assert reason_of(plan, SECOND) is Reason.ABOVE_MAX
+
+
+def test_a_pool_removed_from_fleet_yaml_drains() -> None:
+    worker = a_worker(name="debian-ci-old-1", pool="old")
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(worker))
+
+    assert actions_of(plan) == [("drain", "debian-ci-old-1")]
+    assert reason_of(plan, "debian-ci-old-1") is Reason.POOL_REMOVED
+
+
+def test_a_pool_told_to_drain_drains_and_makes_nothing() -> None:
+    world = a_sim_world(a_worker(), requests=(a_request(id="1"), a_request(id="2")))
+
+    plan = reconcile(fleet_with(mode="drain"), world)
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_paused_pool_is_left_alone() -> None:
+    world = a_sim_world(a_worker(since=ago(days=1)), requests=())
+
+    plan = reconcile(fleet_with(mode="pause", spare=3), world)
+
+    assert plan.is_quiet
+
+
+def test_unreadable_demand_deletes_nothing() -> None:
+    reading = QueueReading(demand=Unknown(unknown="the server is down"), workers=None)
+    world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": reading})
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert "demand of queue debian is unknown: the server is down" in plan.unknown[0]
+
+
+def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
+    stale = a_reading(workers=None).model_copy(
+        update={"demand": a_reading().demand.model_copy(update={"read_at": ago(hours=1)})}
+    )
+    world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": stale})
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert "3600 s before" in plan.unknown[0]
+
+
+def test_an_unreadable_provider_creates_and_deletes_nothing() -> None:
+    world = a_sim_world(
+        a_worker(since=ago(days=1)),
+        requests=(a_request(),),
+        providers={"desk": Unknown(unknown="no answer")},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert plan.unknown == (
+        "machines of provider desk are unknown: no answer (nothing is created or deleted there)",
+    )
+
+
+def test_a_missing_store_creates_and_deletes_nothing() -> None:
+    world = a_sim_world(requests=(a_request(),), stacks=Unknown(unknown="there is no store"))
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+
+
+def test_a_machine_that_only_the_provider_knows_is_kept_and_counted_to_max() -> None:
+    world = a_sim_world(
+        requests=(a_request(),), providers={"desk": a_listing(a_machine(), workers=())}
+    )
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+
+
+def test_a_machine_that_only_the_stack_knows_is_kept() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+
+
+def test_a_machine_whose_making_was_interrupted_is_made_with_its_recorded_inputs() -> None:
+    inputs = some_inputs(image="an-older-image")
+    stack = a_stack(provider="desk", workers=(inputs,), ids={}, interrupted=True)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert isinstance(plan.actions[0], Create)
+    assert plan.actions[0].inputs == inputs
+    assert plan.actions[0].reason is Reason.INTERRUPTED
+
+
+def test_a_machine_whose_deletion_was_interrupted_is_deleted() -> None:
+    stack = a_stack(provider="desk", workers=(), ids={FIRST: "sim-1"}, interrupted=True)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(
+        requests=(a_request(),),
+        providers={"desk": a_listing(a_machine(created_at=ago(days=9)))},
+        stacks={"builders": stack},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert plan.signatures[0].by_worker == {"debian/101": FIRST}
+
+
+def test_a_machine_that_never_registered_is_no_capacity() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(
+        requests=(a_request(),),
+        providers={"desk": a_listing(a_machine(), workers=())},
+        stacks={"builders": stack},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert actions_of(plan) == [("create", SECOND)]
+    assert reason_of(plan, FIRST) is Reason.NEVER_REGISTERED
+
+
+def test_a_new_worker_takes_the_smallest_free_name() -> None:
+    workers = (a_worker(name=FIRST, busy=True), a_worker(name="debian-ci-builders-3", busy=True))
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(*workers, requests=(a_request(),)))
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_money_counts_what_exists_and_what_is_made() -> None:
+    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert (str(plan.cost_before), str(plan.cost_after)) == ("0.0777", "0.1554")
+
+
+def test_a_static_worker_is_capacity_and_never_touched() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-box"]}})
+    worker = a_worker(name="old-box", machine=None, pool=None, static=True)
+    world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(worker,))})
+
+    plan = reconcile(fleet, world)
+
+    assert plan.is_quiet
+    assert not plan.unserved
+    assert reason_of(plan, "old-box") is Reason.STATIC
+
+
+def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
+    worker = a_worker(state=WorkerState.DISCONNECTED)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(worker, requests=(a_request(),)))
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_grouped_requests_count_each() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(count=2),)))
+
+    assert len(plan.actions) == 2
+
+
+def test_requests_of_a_queue_that_a_pool_does_not_serve_get_nothing() -> None:
+    fleet = fleet_with(serves=["other"])
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
+
+    assert plan.unserved[0].because == "no pool serves queue debian"
+
+
+def test_the_plan_is_stamped_with_the_time_of_the_world() -> None:
+    plan = reconcile(a_sim_fleet(), a_sim_world())
+
+    assert plan.time == NOW
