@@ -121,24 +121,20 @@ class HcloudListing:
         from fleet.web.reader import Reader
 
         servers: dict[int, _Server] = {}
-        number = 1
+        number, pages = 1, 0
         with Reader(self._base, clock=self._clock) as reader:
-            for _ in range(_MAX_PAGES):
+            while number > pages:
                 page = self._page(reader, fleet, number)
                 servers |= {server.id: server for server in page.servers}
-                following = page.meta.pagination.next_page
-                if following is None:
+                pages = number
+                number = page.meta.pagination.next_page or 0
+                if number == 0:
+                    return _whole(servers, page.meta.pagination.total_entries, fleet)
+                if number > _MAX_PAGES:
                     break
-                if following <= number:
-                    raise SourceUnreachable(f"{reader.base}/servers: its pages lead in a circle")
-                number = following
-        total = page.meta.pagination.total_entries
-        if total is not None and total != len(servers):
             raise SourceUnreachable(
-                f"{self._base}/servers listed {len(servers)} servers of fleet {fleet}, but counts "
-                f"{total}: it changed while it was read, or the list is not whole; try again"
+                f"{reader.base}/servers: its pages do not end (page {pages} leads to {number})"
             )
-        return tuple(server for server in servers.values() if server.labels.get("fleet") == fleet)
 
     def _page(self, reader: "Reader", fleet: str, number: int) -> _Page:
         query = {
@@ -153,6 +149,15 @@ class HcloudListing:
                 f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
             )
         return reply.parse(_Page)
+
+
+def _whole(servers: dict[int, _Server], total: int | None, fleet: str) -> tuple[_Server, ...]:
+    if total is not None and total != len(servers):
+        raise SourceUnreachable(
+            f"the provider listed {len(servers)} servers of fleet {fleet}, but counts {total}: "
+            "they changed while they were read, or the list is not whole; the next run asks again"
+        )
+    return tuple(server for server in servers.values() if server.labels.get("fleet") == fleet)
 
 
 def _advice(status: int) -> str:
@@ -173,13 +178,13 @@ def _machine(server: _Server) -> Machine:
     state, pool = _STATES.get(server.status), server.labels.get("pool")
     if state is None:
         raise SourceUnreachable(
-            f"server {server.name} is in the state {server.status!r}, which this version of "
+            f"server {server.name!r} is in the state {server.status!r}, which this version of "
             "fleet does not know"
         )
     if not pool:
         # It is neither ours to delete nor to be counted, so nothing may rest on this list.
         raise SourceUnreachable(
-            f"server {server.name} (id {server.id}) carries the label fleet but no label pool; "
+            f"server {server.name!r} (id {server.id}) carries the label fleet but no label pool; "
             "remove the first if fleet did not make it, or give it the second"
         )
     image = server.image

@@ -104,7 +104,7 @@ def test_every_status_of_the_api_has_its_state(
 def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(api: FakeHcloud) -> None:
     api.servers = [a_server(status="dreaming")]
 
-    assert "server demo-builders-1 is in the state 'dreaming'" in _why_unknown(api)
+    assert "server 'demo-builders-1' is in the state 'dreaming'" in _why_unknown(api)
 
 
 def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(api: FakeHcloud) -> None:
@@ -141,11 +141,13 @@ def test_half_a_listing_is_unknown(api: FakeHcloud) -> None:
     assert "listed 1 servers of fleet demo, but counts 2" in _why_unknown(api)
 
 
-def test_pages_that_lead_in_a_circle_are_unknown(api: FakeHcloud) -> None:
-    body = b'{"servers": [], "meta": {"pagination": {"next_page": 1, "total_entries": 0}}}'
-    api.faults.instead[SERVERS] = Answer(200, body)
+@pytest.mark.parametrize("following", [1, 1001])
+def test_pages_that_do_not_end_are_unknown(api: FakeHcloud, following: int) -> None:
+    pagination = {"next_page": following, "total_entries": None}
+    body = {"servers": [], "meta": {"pagination": pagination}}
+    api.faults.instead[SERVERS] = Answer(200, json.dumps(body).encode())
 
-    assert "its pages lead in a circle" in _why_unknown(api)
+    assert f"its pages do not end (page 1 leads to {following})" in _why_unknown(api)
 
 
 @pytest.mark.parametrize(

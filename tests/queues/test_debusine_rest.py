@@ -421,6 +421,18 @@ def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
         assert "holds no cursor" in why_unknown(server.url)
 
 
+def test_a_link_to_the_next_page_that_is_no_address_is_unknown() -> None:
+    with Loopback(lambda _: one_page(row(), next_page="http://[nonsense")) as server:
+        assert "holds no cursor" in why_unknown(server.url)
+
+
+def test_a_server_that_is_no_debusine_is_unknown() -> None:
+    with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
+        server.faults.instead[STATUS] = html(404)
+
+        assert "is it a Debusine server?" in why_unknown(server.url)
+
+
 @pytest.mark.parametrize(
     ("body", "place"),
     [
