@@ -13,6 +13,7 @@ _PLAIN_WORD = re.compile(
     r"""[("']*                          # may open a bracket or a quotation
         [^\W_]+(?:[-/.,'][^\W_]+)*      # letters and digits, joined by simple marks
         %?[)"']*[.,;:?)]*\Z             # may be a share, close a bracket, end a sentence
+        |%\)?[.,;:]*\Z                 # a share sign that stands alone
     """,
     re.VERBOSE,
 )

@@ -135,7 +135,8 @@ def _guards(plan: Plan) -> Iterator[Line]:
 def _guard(guard: GuardResult) -> Iterator[Line]:
     style = Style.RED if guard.result == "refused" else Style.YELLOW
     where = f"pool {guard.pool}" if guard.pool else "whole fleet"
-    yield line("  ", Span(guard.result, style), f" {guard.guard} guard, {where}: {guard.because}")
+    name = Span(f"[{guard.guard}]", Style.CYAN)
+    yield line("  ", Span(guard.result, style), f", {where}: {guard.because} ", name)
     if guard.path:
         yield line(Span(f"      limit: {words.place(guard.path)} in fleet.yaml", Style.DIM))
     if guard.way_out:

@@ -1,0 +1,195 @@
+"""This module holds how a plan reads in a merge request, and that no value acts there."""
+
+import pytest
+
+from fleet.render.markdown import code, sentence
+from fleet.render.to_markdown import plan_to_markdown
+from tests.builders import a_create, a_plan
+from tests.telling import a_telling_plan
+
+TELLING = """\
+### Plan of `debian-ci`: 2 to create, 1 to drain, 1 to delete
+
+**0.8215 → 0.4800 EUR/h**, as of 2026-11-21 08:00 UTC
+
+**Guards keep back: 1 to delete**
+
+#### 2 to create
+
+| Worker | Pool | Type | EUR/h | Why |
+| --- | --- | --- | --: | --- |
+| `debian-ci-builders-3` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
+| `debian-ci-builders-4` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
+
+#### 1 to drain
+
+| Worker | Pool | Why |
+| --- | --- | --- |
+| `debian-ci-builders-2` | `builders` | idle for 20 min; 15 min are allowed (`idle-too-long`) |
+
+#### 1 to delete
+
+| Worker | Pool | EUR/h | Why |
+| --- | --- | --: | --- |
+| `debian-ci-powerful-1` | `powerful` | -0.5815 | drained, and idle for 25 min; 15 min are allowed (`idle-too-long`) |
+
+<details><summary>2 pools</summary>
+
+| Pool | Busy | Idle | Starting | Max | Cost | Why this many |
+| --- | --: | --: | --: | --: | --: | --- |
+| `builders` | 1 | 1 | 0 | 20 | 0.24 → 0.48 EUR/h | 2 of 4 waiting requests fit no worker that exists |
+| `powerful` (`drain`) | 0 | 0 | 0 | 2 | 0.5815 → 0.0000 EUR/h | its pool has mode: drain |
+
+</details>
+
+#### 2 requests not served in this run
+
+| Requests | Ask for | Why not | In fleet.yaml |
+| --- | --- | --- | --- |
+| 2 requests | `worker:build-arch:riscv64` | no pool provides `worker:build-arch:riscv64` | `pools` |
+
+#### Guards
+
+| Result | Guard | Where | Why | In fleet.yaml | Way out |
+| --- | --- | --- | --- | --- | --- |
+| **refused** | `delete` | `old` | 12 of 14 workers would be deleted (86 %); at most 30 % and 10 are allowed | `guards.refuse.delete.share` | add an approval for guard delete, pool builders, count 12 |
+
+#### Not known, so nothing is deleted because of it
+
+- queue copr: no answer; pools that serve it delete nothing
+
+#### Warnings
+
+| Rule | Place | Message |
+| --- | --- | --- |
+| `expires-soon` | `fleet.yaml:18:5` | this rule expires in 7 days |
+
+plan `eeeeeeeeeeee`, config `cccccccccccc`, world `dddddddddddd`
+"""  # noqa: E501 - a row of a table is one line
+
+
+def test_a_plan_has_a_table_per_kind() -> None:
+    assert plan_to_markdown(a_telling_plan()) == TELLING
+
+
+def test_a_quiet_plan_is_its_headline() -> None:
+    assert plan_to_markdown(a_plan()) == (
+        "### Plan of `debian-ci`: nothing to change\n"
+        "\n"
+        "**0.00 EUR/h**, as of 2026-11-21 08:00 UTC\n"
+        "\n"
+        "plan `eeeeeeeeeeee`, config `cccccccccccc`, world `dddddddddddd`\n"
+    )
+
+
+def test_a_long_table_is_folded() -> None:
+    creates = [a_create(worker=f"w{number}") for number in range(16)]
+
+    text = plan_to_markdown(a_plan(actions=creates))
+
+    assert "<details><summary>16 to create</summary>\n\n| Worker |" in text
+
+
+def test_a_very_long_table_ends_with_a_count() -> None:
+    creates = [a_create(worker=f"w{number}") for number in range(500)]
+
+    text = plan_to_markdown(a_plan(actions=creates))
+
+    assert "| `w199` |" in text
+    assert "| `w200` |" not in text
+    assert "| … and 300 more, all in the JSON |  |  |  |  |\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("plain-1", "`plain-1`"),
+        ("a`b", "``a`b``"),
+        ("`a", "`` `a ``"),
+        ("a|b", "`a\u2223b`"),
+        ("a\\|b", "`a\\\u2223b`"),
+        ("a\n\n# b", "`a\\n\\n# b`"),
+        ("<img src=x>", "`<img src=x>`"),
+        ("@all #1 !2", "`@all #1 !2`"),
+        ("", ""),
+        ("  ", ""),
+    ],
+)
+def test_a_name_is_code_that_it_cannot_leave(name: str, shown: str) -> None:
+    assert code(name) == shown
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "@root",
+        "!12",
+        "#12",
+        "group/project#7",
+        "group/project!7",
+        "&3",
+        "$9",
+        "~bug",
+        "%1.0",
+        "^alert",
+        "<b>",
+        "[a](b)",
+        "![a](b)",
+        "*a*",
+        "_a_",
+        "`a`",
+        "$`x`$",
+        "a|b",
+        "\\|",
+        "https://example.org/",
+        "www.example.org",
+        "a@example.org",
+        "[[a]]",
+        "{+a+}",
+        "0123abcdef",
+        "KEY-17",
+        "--",
+        "#",
+        "```",
+    ],
+)
+def test_a_word_that_means_something_becomes_code(word: str) -> None:
+    assert sentence(f"say {word} now") == f"say {code(word)} now"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 requests wait, and no idle worker fits them",
+        "idle for 20 min; 15 min are allowed (30% at most).",
+        "the first 5 now - the rest next run",
+        "it's paused in fleet.yaml: see pools.builders.workers.max",
+    ],
+)
+def test_ordinary_sentences_stay_as_they_are(text: str) -> None:
+    assert sentence(text) == text
+
+
+def test_a_tag_in_a_sentence_is_code_without_its_full_stop() -> None:
+    assert sentence("no pool provides worker:class:big.") == "no pool provides `worker:class:big`."
+
+
+@pytest.mark.parametrize(("word", "shown"), [(":smile:", "`:smile`:"), ("&lt;", "`&lt`;")])
+def test_punctuation_after_code_means_nothing(word: str, shown: str) -> None:
+    assert sentence(word) == shown
+
+
+def test_a_sentence_is_one_line() -> None:
+    assert sentence("one\n\n# two") == r"`one\n\n#` two"
+
+
+def test_no_hostile_name_adds_a_cell_or_a_line() -> None:
+    create = a_create(worker="w | x\n| y |", pool="`|`", because="a | b\n\n<details>")
+
+    rows = [
+        row
+        for row in plan_to_markdown(a_plan(actions=(create,))).splitlines()
+        if "w \u2223" in row
+    ]
+
+    assert [row.count("|") for row in rows] == [6]
