@@ -166,7 +166,7 @@ def _throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
 
     def may_create(held: int) -> int:
-        return min(create.count, max(create.free_below, held * create.share // 100))
+        return min(create.count, max(held, create.free_below) * create.share // 100)
 
     def may_delete(_: int) -> int:
         return delete.count

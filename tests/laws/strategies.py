@@ -1,0 +1,127 @@
+"""This module makes worlds for the laws: small fleets in which a lot can go wrong."""
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+
+from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
+
+TAGS = ("amd64", "arm64", "big", "powerful")
+POOLS = ("arm", "builders", "powerful")
+
+tag_sets = st.sets(st.sampled_from(TAGS), max_size=2).map(lambda tags: tuple(sorted(tags)))
+ages = st.integers(0, 7200).map(lambda seconds: NOW - timedelta(seconds=seconds))
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> dict[str, object]:
+    """Return one to three pools with their limits."""
+    made: dict[str, object] = {}
+    for name in draw(st.sets(st.sampled_from(POOLS), min_size=1)):
+        most = draw(st.integers(0, 4))
+        on_demand = name == "powerful"
+        made[name] = a_pool(
+            provider="desk",
+            machine=draw(st.sampled_from(["ccx13", "ccx33", "ccx63"])),
+            max=most,
+            min=0 if on_demand else draw(st.integers(0, most)),
+            spare=0 if on_demand else draw(st.integers(0, most)),
+            max_starting=draw(st.none() | st.integers(0, 3)),
+            provides=[*draw(tag_sets), *(["powerful"] if on_demand else [])],
+            mode=draw(st.sampled_from(["apply", "apply", "apply", "drain", "pause", "observe"])),
+        )
+    return made
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """Return a fleet at the simulated provider."""
+    return a_sim_fleet(
+        pools=draw(pools()),
+        tags={"powerful": {"on_demand": True, "exclusive": draw(st.booleans())}},
+    )
+
+
+@st.composite
+def demands(draw: st.DrawFn, most: int = 8) -> tuple[Request, ...]:
+    """Return waiting requests."""
+    count = draw(st.integers(0, most))
+    return tuple(
+        a_request(
+            id=str(number),
+            required=draw(tag_sets),
+            priority=draw(st.integers(-1, 1)),
+            pending_since=draw(ages),
+        )
+        for number in range(count)
+    )
+
+
+@st.composite
+def workers_of(draw: st.DrawFn, pool: str) -> tuple[Worker, ...]:
+    """Return workers of one pool, each with its machine."""
+    made = []
+    for number in range(1, draw(st.integers(0, 4)) + 1):
+        state = draw(st.sampled_from(list(WorkerState)))
+        made.append(
+            a_worker(
+                name=f"debian-ci-{pool}-{number}",
+                pool=pool,
+                state=state,
+                running="90" if state is WorkerState.BUSY else None,
+                draining=draw(st.booleans()),
+                since=draw(st.none() | ages),
+            )
+        )
+    return tuple(made)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Return a world of every pool, configured or not, in which a source may be blind."""
+    everyone = tuple(worker for pool in POOLS for worker in draw(workers_of(pool)))
+    world = a_sim_world(*everyone, requests=draw(demands()))
+    blind = draw(st.sampled_from(["none", "none", "none", "queue", "provider", "stack"]))
+    dark = Unknown(unknown="no answer")
+    if blind == "queue":
+        return world.model_copy(
+            update={"queues": {"debian": QueueReading(demand=dark, workers=None)}}
+        )
+    if blind == "provider":
+        return world.model_copy(update={"providers": {"desk": dark}})
+    if blind == "stack" and isinstance(world.stacks, dict):
+        return world.model_copy(update={"stacks": world.stacks | {"builders": dark}})
+    return world
+
+
+def shuffled(world: World) -> World:
+    """Return the same world, observed in the opposite order."""
+    queues = {
+        name: reading.model_copy(
+            update={
+                "demand": reading.demand.model_copy(
+                    update={"requests": tuple(reversed(reading.demand.requests))}
+                )
+                if isinstance(reading.demand, Demand)
+                else reading.demand
+            }
+        )
+        for name, reading in reversed(list(world.queues.items()))
+    }
+    providers = {
+        name: listing
+        if isinstance(listing, Unknown)
+        else listing.model_copy(
+            update={
+                "machines": tuple(reversed(listing.machines)),
+                "workers": None if listing.workers is None else tuple(reversed(listing.workers)),
+            }
+        )
+        for name, listing in reversed(list(world.providers.items()))
+    }
+    stacks = world.stacks
+    if isinstance(stacks, dict):
+        stacks = dict(reversed(list(stacks.items())))
+    return world.model_copy(update={"queues": queues, "providers": providers, "stacks": stacks})
