@@ -98,8 +98,9 @@ def gitlab(session: nox.Session) -> None:
     """Run the jobs of .gitlab-ci.yml on this machine with gitlab-ci-local."""
     use_own_tools(session)
     npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        skip(session, "no node and npm to run gitlab-ci-local")
+    missing = [name for name in ("node", "npm", "rsync") if shutil.which(name) is None]
+    if npm is None or missing:
+        skip(session, f"gitlab-ci-local needs {', '.join(missing)}")
         return
     installed = install_gitlab_ci_local(npm)
     if installed is None:

@@ -1,0 +1,176 @@
+"""The shipped pipeline, run job by job on this machine by gitlab-ci-local."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT, Completed, clean_environment, run_process
+
+pytestmark = pytest.mark.gitlab
+
+SMALL = """\
+fleet: ci
+state: {{backend: "{backend}"}}
+providers:
+  desk: {{kind: sim}}
+queues:
+  trial: {{kind: world, path: world.json}}
+images:
+  trixie: {{existing: {{desk: trixie}}}}
+pools:
+  builders: {{provider: desk, machine: ccx33, image: trixie, workers: {{max: 2, min: 1}}}}
+"""
+WORLD = {
+    "format": "fleet-world-1",
+    "fleet": "ci",
+    "time": "2026-11-21T08:00:00Z",
+    "queues": {"trial": {"demand": {"read_at": "2026-11-21T08:00:00Z"}}},
+}
+MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
+SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
+
+
+class Pipeline:
+    """A checkout with a small fleet whose jobs can be run."""
+
+    def __init__(self, checkout: Path, home: Path) -> None:
+        self.checkout = checkout
+        self._home = home
+
+    def git(self, *arguments: str) -> None:
+        done = run_process("git", *arguments, cwd=self.checkout, env=self._environment())
+        assert done.returncode == 0, done.stderr
+
+    def keep_state_in(self, backend: str) -> None:
+        (self.checkout / "ci" / "fleet.yaml").write_text(
+            SMALL.format(backend=backend), encoding="utf-8"
+        )
+
+    def fleet(self, *arguments: str) -> Completed:
+        return run_process(
+            self.checkout / ".venv" / "bin" / "fleet",
+            *(*arguments, "--file", "ci/fleet.yaml"),
+            cwd=self.checkout,
+            env=self._environment(),
+        )
+
+    def run(self, *arguments: str) -> Completed:
+        return run_process(
+            *(os.environ["FLEET_GITLAB_CI_LOCAL"], *arguments),
+            *("--force-shell-executor", "--no-color", "--home", str(self._home)),
+            *("--variable", "FLEET_FILE=ci/fleet.yaml"),
+            cwd=self.checkout,
+            env=self._environment(),
+            timeout=900,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        # Where packages come from is this machine's own configuration of pip.
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("PIP_", "SSL_", "REQUESTS_", "XDG_")) or name == "HOME"
+        }
+        own = {"PYTHONWARNINGS": "default", "GCL_IGNORE_PREDEFINED_VARS": "CI_PIPELINE_SOURCE"}
+        return clean_environment(self._home, {**kept, **own})
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Return a fresh checkout of what is being developed, with a history of one commit."""
+    checkout = tmp_path_factory.mktemp("pipeline") / "checkout"
+    home = tmp_path_factory.mktemp("home")
+    listed = run_process(
+        *("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"),
+        cwd=ROOT,
+        env=clean_environment(home),
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, checkout / name)
+    (checkout / "ci").mkdir()
+    (checkout / "ci" / "world.json").write_text(json.dumps(WORLD), encoding="utf-8")
+    made = Pipeline(checkout, home)
+    made.keep_state_in("file")
+    made.git("init", "--quiet", "--initial-branch", "main")
+    made.git("config", "user.email", "ci@example.org")
+    made.git("config", "user.name", "ci")
+    made.git("remote", "add", "origin", "git@gitlab.example.org:debian/fleet.git")
+    made.git("add", "--all")
+    made.git("commit", "--quiet", "--message", "as it is")
+    return made
+
+
+@pytest.fixture
+def kept(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
+    """Return the checkout with state that outlives its jobs."""
+    pipeline.keep_state_in(f"file://{tmp_path}/state")
+    made = pipeline.run("validate", *MERGE_REQUEST)
+    assert made.returncode == 0, made.stdout + made.stderr
+    initialised = pipeline.fleet("state", "init")
+    assert initialised.returncode == 0, initialised.stderr
+    return pipeline
+
+
+def jobs(listed: Completed) -> set[str]:
+    header, *rows = listed.stdout.splitlines()
+    assert header.startswith("name;stage;"), listed.stdout + listed.stderr
+    return {row.partition(";")[0] for row in rows}
+
+
+def test_a_merge_request_is_judged_and_changes_no_machine(pipeline: Pipeline) -> None:
+    listed = pipeline.run("--list-csv", *MERGE_REQUEST)
+
+    assert jobs(listed) == {"lint", "validate", "tests", "plan"}, listed.stderr
+
+
+def test_the_default_branch_is_checked_applied_and_shown(pipeline: Pipeline) -> None:
+    listed = pipeline.run("--list-csv", "--variable", "CI_PIPELINE_SOURCE=push")
+
+    assert jobs(listed) == {"lint", "validate", "tests", "apply", "pages"}, listed.stderr
+
+
+def test_a_schedule_only_applies_and_shows(pipeline: Pipeline) -> None:
+    listed = pipeline.run("--list-csv", *SCHEDULE)
+
+    assert jobs(listed) == {"apply", "pages"}, listed.stderr
+
+
+def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
+    ran = kept.run("validate", *MERGE_REQUEST)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert json.loads((kept.checkout / "code-quality.json").read_text(encoding="utf-8")) == []
+
+
+def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> None:
+    ran = kept.run("plan", *MERGE_REQUEST)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "ci-builders-1" in (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
+    assert report == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pipeline) -> None:
+    applied = kept.run("apply", *SCHEDULE)
+    shown = kept.run("pages", *SCHEDULE)
+
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    page = kept.checkout / "public" / "-" / "status" / "workers" / "index.html"
+    assert "ci-builders-1" in page.read_text(encoding="utf-8")
+
+
+def test_the_apply_job_refuses_state_that_its_checkout_would_take_along(kept: Pipeline) -> None:
+    kept.keep_state_in("file")
+
+    ran = kept.run("apply", *SCHEDULE)
+
+    assert ran.returncode != 0
+    assert "inside this job's checkout" in ran.stdout + ran.stderr
+    assert not (kept.checkout / "ci" / ".fleet").exists()
