@@ -7,6 +7,10 @@ class FleetError(Exception):
     exit_code = 1
 
 
+class ConfigInvalid(FleetError):
+    """fleet.yaml has errors; they were told where they were found."""
+
+
 class FileUnreadable(FleetError):
     """A file could not be read or written."""
 

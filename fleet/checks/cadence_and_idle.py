@@ -1,0 +1,39 @@
+"""This module finds times too short for how often somebody looks."""
+
+from collections.abc import Iterator
+
+from fleet.schema.findings import Finding, Path
+from fleet.schema.model import Fleet, Pool
+
+RULE = "cadence-and-idle"
+
+
+def check(fleet: Fleet) -> Iterator[Finding]:
+    """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`."""
+    for name, pool in fleet.pools.items():
+        if not isinstance(pool, Pool):
+            continue
+        for section, key in (("retire", "idle_after"), ("boot", "deadline")):
+            written = getattr(pool, section)
+            if getattr(written, key) < fleet.cadence:
+                is_own = key in written.model_fields_set
+                path: Path = ("pools", name, section, key) if is_own else ("cadence",)
+                yield _warning(fleet, path, key, getattr(written, key))
+
+
+def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:
+    return Finding(
+        RULE,
+        f"{key} is {_duration(seconds)}, but fleet apply runs every "
+        f"{_duration(fleet.cadence)}: nothing is noticed sooner",
+        path,
+        severity="warning",
+        hint=f"run more often, or make {key} at least {_duration(fleet.cadence)}",
+    )
+
+
+def _duration(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

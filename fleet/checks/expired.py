@@ -1,0 +1,42 @@
+"""This module finds rules and approvals that have stopped working, or soon will."""
+
+from collections.abc import Iterator
+from datetime import date
+
+from fleet.schema.findings import Finding, Path
+from fleet.schema.model import Fleet
+
+RULE = "expired"
+_SOON = 30
+_VERY_SOON = 7
+
+
+def check(fleet: Fleet, today: date) -> Iterator[Finding]:
+    """Warn 30 and 7 days before a rule or an approval stops working, and afterwards."""
+    for path, what, day in _dated(fleet):
+        left = (day - today).days
+        if left < 0:
+            message = f"{what} expired on {day}: it does nothing any more"
+            yield _warning(path, message, "remove it, or give it a later date")
+        elif left <= _VERY_SOON:
+            message = f"{what} expires on {day}, in {_days(left)}: within a week it does nothing"
+            yield _warning(path, message, "ask its contact now, then move the date or remove it")
+        elif left <= _SOON:
+            message = f"{what} expires on {day}, in {_days(left)}"
+            yield _warning(path, message, "ask its contact whether it is still needed")
+
+
+def _dated(fleet: Fleet) -> Iterator[tuple[Path, str, date]]:
+    for number, rule in enumerate(fleet.powerful):
+        if rule.expires is not None:
+            yield ("powerful", number, "expires"), "this rule", rule.expires
+    for number, approval in enumerate(fleet.approvals):
+        yield ("approvals", number, "expires"), "this approval", approval.expires
+
+
+def _warning(path: Path, message: str, hint: str) -> Finding:
+    return Finding(RULE, message, path, severity="warning", hint=hint)
+
+
+def _days(count: int) -> str:
+    return "1 day" if count == 1 else f"{count} days"

@@ -1,0 +1,52 @@
+"""This module finds money that cannot be added up."""
+
+from collections.abc import Iterator
+
+from fleet.catalogue import find_type
+from fleet.schema.findings import Finding, Path
+from fleet.schema.model import Fleet, Money, Pool, Section, SimProvider
+
+RULE = "unknown-currency"
+_AMOUNTS = ("per_hour", "per_day", "per_month")
+
+
+def check(fleet: Fleet) -> Iterator[Finding]:
+    """Require that all money is in the currency of the file or has an exchange rate."""
+    for path, currency in _currencies(fleet):
+        if currency != fleet.money.currency and currency not in fleet.money.exchange:
+            yield Finding(
+                RULE,
+                f"there is no exchange rate from {currency} to {fleet.money.currency}",
+                path,
+                hint=f"add money: {{exchange: {{{currency}: {{rate: …, as_of: …}}}}}}",
+            )
+
+
+def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
+    for path, money in _written(fleet):
+        yield path, money.currency
+    for name, pool in fleet.pools.items():
+        known = find_type(fleet, pool) if isinstance(pool, Pool) else None
+        if known is not None and known.price is not None:
+            yield ("pools", name, "machine"), known.currency
+
+
+def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
+    for name, provider in fleet.providers.items():
+        if isinstance(provider, SimProvider):
+            for kind, sold in provider.types.items():
+                yield ("providers", name, "types", kind, "price"), sold.price
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool) and pool.budget:
+            yield from _amounts(("pools", name, "budget"), pool.budget)
+    for name, budget in fleet.budgets.items():
+        yield from _amounts(("budgets", name), budget)
+    if fleet.guards.refuse.cost_increase:
+        yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
+
+
+def _amounts(path: Path, section: Section) -> Iterator[tuple[Path, Money]]:
+    for key in _AMOUNTS:
+        amount = getattr(section, key)
+        if amount is not None:
+            yield (*path, key), amount

@@ -1,0 +1,21 @@
+"""This module finds pools whose image nothing declares."""
+
+from collections.abc import Iterator
+
+from fleet.schema.findings import Finding, did_you_mean
+from fleet.schema.model import Fleet, StaticPool
+
+RULE = "unknown-image"
+
+
+def check(fleet: Fleet) -> Iterator[Finding]:
+    """Require that the image of a pool is declared under `images`."""
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, StaticPool) or pool.image is None or pool.image in fleet.images:
+            continue
+        yield Finding(
+            RULE,
+            f"there is no image '{pool.image}'",
+            ("pools", name, "image"),
+            hint=did_you_mean(pool.image, fleet.images) or f"add images: {{{pool.image}: …}}",
+        )

@@ -1,0 +1,85 @@
+"""This module loads fleet.yaml for every command: read, validated, checked, told once."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from posixpath import dirname
+from typing import TYPE_CHECKING
+
+from fleet.checks import check_all
+from fleet.errors import ConfigInvalid
+from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.load import Loaded, load
+from fleet.schema.model import Fleet
+from fleet.schema.source import Document
+from fleet.store.files import LocalFiles
+
+if TYPE_CHECKING:
+    # The ports bring the facts with them, which validate does not need.
+    from fleet.ports import Console
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A fleet.yaml and all that is wrong with it; no fleet where anything is an error."""
+
+    fleet: Fleet | None
+    document: Document
+    findings: tuple[Finding, ...]
+
+
+def check_file(name: str, today: date) -> Checked:
+    """Return everything that is to be said about a file."""
+    loaded = load(name, LocalFiles(within=dirname(name)))
+    found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today))]
+    findings = in_order(found, name)
+    return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
+
+
+def load_fleet(
+    args: argparse.Namespace, console: "Console", today: date
+) -> tuple[Fleet, Document]:
+    """Return the fleet of a file, telling what is wrong; raises when anything is an error."""
+    from fleet.render.findings import to_summary, to_text
+
+    checked = check_file(args.file, today)
+    if checked.findings:
+        console.note(to_text(checked.findings, checked.document))
+    if checked.fleet is None:
+        raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    return checked.fleet, checked.document
+
+
+def _across(loaded: Loaded, today: date) -> Iterator[Finding]:
+    """Yield what the checks say; of a file that is partly wrong, what surely holds of the rest."""
+    if loaded.rest is None:
+        return
+    for finding in check_all(loaded.rest, today):
+        is_sure = finding.severity == "error" and not _may_be_there(loaded, finding)
+        if loaded.fleet is not None or is_sure:
+            yield finding
+
+
+def _may_be_there(loaded: Loaded, finding: Finding) -> bool:
+    """Say whether what a finding misses is written, only not rightly."""
+    if finding.rule == "unknown-currency":
+        return any(other.path[:1] == ("money",) for other in loaded.findings)
+    value = loaded.document.value
+    names = {
+        name
+        for section in (value.values() if isinstance(value, dict) else ())
+        if isinstance(section, dict)
+        for name in section
+    }
+    for step in finding.path:
+        value = _at(value, step)
+    return value in names if isinstance(value, str) else finding.path[-1] in names
+
+
+def _at(value: object, step: str | int) -> object:
+    if isinstance(value, dict):
+        return value.get(step)
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return value[step]
+    return None

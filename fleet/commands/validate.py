@@ -1,0 +1,29 @@
+"""This module checks fleet.yaml and says everything that is wrong with it at once."""
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fleet.commands.loading import check_file
+from fleet.schema.findings import has_errors
+from fleet.store.files import LocalFiles
+
+if TYPE_CHECKING:
+    # The ports bring the facts with them, which validate does not need.
+    from fleet.ports import Console
+
+
+def run(args: argparse.Namespace, console: "Console") -> int:
+    """Print findings and return 1 when any is an error."""
+    from fleet.render.findings import to_gitlab, to_json, to_summary, to_text
+
+    checked = check_file(args.file, datetime.now(tz=UTC).date())
+    if args.gitlab_code_quality:
+        LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(checked.findings) + "\n")
+    if args.json:
+        console.out(to_json(checked.findings))
+    else:
+        if checked.findings:
+            console.out(to_text(checked.findings, checked.document, colour=console.colour) + "\n")
+        console.out(to_summary(checked.findings, checked.document))
+    return 1 if has_errors(checked.findings) else 0

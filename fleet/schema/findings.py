@@ -1,0 +1,89 @@
+"""This module holds what is wrong with a fleet.yaml as values: a rule, a place, what to do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Path = tuple[str | int, ...]
+Severity = Literal["error", "warning"]
+At = Literal["value", "key"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters of one file, counted from 1; the end is the first character after it."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+    end_line: int = 1
+    end_column: int = 1
+
+    def __str__(self) -> str:
+        """Return the form that editors and terminals can jump to."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, and the next action; `span` is None until a document says it."""
+
+    rule: str
+    message: str
+    path: Path = ()
+    severity: Severity = "error"
+    at: At = "value"
+    hint: str = ""
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The JSON form of findings."""
+
+    findings: tuple[Finding, ...]
+    format: Literal["fleet-findings-1"] = "fleet-findings-1"
+
+
+def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
+    """Return findings by position, those of the main file first, each once."""
+
+    def position(finding: Finding) -> tuple[object, ...]:
+        span = finding.span or Span(main)
+        place = (span.file != main, span.file, span.line, span.column)
+        return (*place, finding.severity, finding.rule, finding.message)
+
+    return tuple(sorted(dict.fromkeys(findings), key=position))
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Say whether anything is wrong that is not merely a warning."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word a person most likely meant, or nothing."""
+    import difflib
+
+    candidates = {each.lower(): each for each in sorted(known)}
+    close = difflib.get_close_matches(word.lower()[:100], candidates, n=1, cutoff=0.6)
+    return candidates[close[0]] if close else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint that names the nearest known word, or all of them."""
+    names = sorted(known)
+    close = nearest(word, names)
+    if close:
+        return f"did you mean '{close}'?"
+    return f"known: {', '.join(names)}" if names else ""
+
+
+def quoted(value: object) -> str:
+    """Return a value the way a message shows it: short, on one line, without control codes."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "…" + text[-1]  # noqa: PLR2004 - fits a line

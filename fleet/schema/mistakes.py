@@ -1,0 +1,192 @@
+"""This module says in a person's words what pydantic found: which rule, where, what instead."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fleet.schema.base import (
+    CURRENCY_PATTERN,
+    ENV_PATTERN,
+    EXPECTED,
+    TAG_PATTERN,
+    URL_PATTERN,
+    CommandSecret,
+    EnvSecret,
+    FileSecret,
+)
+from fleet.schema.concealed import holds_secret
+from fleet.schema.findings import Finding, Path, did_you_mean, nearest, quoted
+from fleet.schema.model import Fleet
+from fleet.schema.pools import WINDOW_PATTERN
+from fleet.schema.shape import Written, fields_of, follow
+
+_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_BOUNDS = {
+    "string_too_short": "text, not an empty one",
+    "string_too_long": "at most {max_length} characters",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} characters",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le:g}",
+}
+_PATTERNS = {
+    TAG_PATTERN: "a tag, without white space",
+    ENV_PATTERN: "the name of an environment variable, like HCLOUD_TOKEN",
+    CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
+    URL_PATTERN: "a URL that begins with https:// and holds no user name",
+    WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
+}
+_BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_MANY = 200
+"""Above this many unknown keys the file is something else; guessing at each would take minutes."""
+
+
+def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Return one finding per mistake."""
+    errors = list(errors)
+    unknown = [error["loc"][:-1] for error in errors if error["type"] == "extra_forbidden"]
+    for error in errors:
+        place = follow(Fleet, error["loc"])
+        match error["type"]:
+            case "extra_forbidden":
+                yield _unknown_key(place.path, error["loc"], guess=len(unknown) < _MANY)
+            case "missing":
+                if not _is_misspelt_reference(error["loc"], unknown):
+                    yield _missing(place.path)
+            case "union_tag_not_found":
+                yield _missing((*place.path, "kind"))
+            case "union_tag_invalid":
+                known = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
+                yield _not_one_of((*place.path, "kind"), error["ctx"]["tag"], known)
+            case "literal_error":
+                yield _literal(place.path, error)
+            case _:
+                yield _wrong(place, error)
+
+
+def dotted(path: Path) -> str:
+    """Return a path the way a message shows it, as pools.builders.workers."""
+    return ".".join(_shown(str(part)) if _is_odd(str(part)) else str(part) for part in path)
+
+
+def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
+    key = str(path[-1])
+    section = follow(Fleet, place[:-1]).model
+    return Finding(
+        rule="unknown-key",
+        message=f"unknown key {_shown(key)}",
+        path=path,
+        at="key",
+        hint=did_you_mean(key, fields_of(section)) if section and guess else "",
+    )
+
+
+def _is_misspelt_reference(place: Path, unknown: list[Path]) -> bool:
+    """Say whether a secret's reference lacks its key only because that key is misspelt."""
+    section = follow(Fleet, place[:-1]).model
+    return section in (EnvSecret, FileSecret, CommandSecret) and place[:-1] in unknown
+
+
+def _missing(path: Path) -> Finding:
+    where = dotted(path[:-1]) or "the file"
+    return Finding(
+        rule="missing-key",
+        message=f"{where} lacks the key '{path[-1]}'",
+        path=path,
+        hint=f"add {path[-1]}: …",
+    )
+
+
+def _literal(path: Path, error: Mapping[str, Any]) -> Finding:
+    allowed = error["ctx"]["expected"].replace("'", "")
+    if isinstance(error["input"], str):
+        return _not_one_of(path, error["input"], _allowed(allowed))
+    return Finding(
+        rule="wrong-value",
+        message=f"expected {allowed.lower()}, found {_found(error['input'])}",
+        path=path,
+    )
+
+
+def _allowed(expected: str) -> list[str]:
+    """Return the words of pydantic's sentence: a, b or c."""
+    return [word.strip() for word in expected.replace(" or ", ", ").split(",")]
+
+
+def _not_one_of(path: Path, value: object, known: list[str]) -> Finding:
+    close = nearest(str(value), known)
+    return Finding(
+        rule="wrong-value",
+        message=f"{_shown(value)} is not one of {', '.join(known)}",
+        path=path,
+        hint=f"did you mean '{close}'?" if close else "",
+    )
+
+
+def _wrong(place: Written, error: Mapping[str, Any]) -> Finding:
+    value = error["input"]
+    expected = _expected(error)
+    is_type = error["type"] in _TYPES or (error["type"] == EXPECTED) or not _is_text(value, error)
+    return Finding(
+        rule="wrong-type" if is_type else "wrong-value",
+        message=f"expected {expected}, found {_found(value)}",
+        path=place.path,
+        at="key" if place.is_key else "value",
+        hint=_way_out(error["type"], value),
+    )
+
+
+def _is_text(value: object, error: Mapping[str, Any]) -> bool:
+    return isinstance(value, str) or error["type"] != "value_error"
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    context, kind = error.get("ctx", {}), error["type"]
+    if kind == "value_error":
+        return str(context["error"]).removeprefix("expected ")
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
+    if kind in _BOUNDS:
+        return _BOUNDS[kind].format(**context)
+    return _TYPES.get(kind, str(error["msg"]).removeprefix("expected "))
+
+
+def _way_out(kind: str, value: object) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'quote it: "{quoted(value)}"'
+    if kind == "list_type" and isinstance(value, str) and len(value) < 40 and value:  # noqa: PLR2004 - fits a line
+        return f"write [{value}]" if not holds_secret(value) else ""
+    if kind == "bool_type" and str(value).lower() in _BOOLEANS:
+        return f"write {_BOOLEANS[str(value).lower()]}"
+    return ""
+
+
+def _found(value: object) -> str:
+    match value:
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list():
+            return "a list" if value else "an empty list"
+        case str():
+            return _shown(value)
+        case None | bool():
+            return quoted(value)
+        case _:
+            return f"the number {quoted(value)}"
+
+
+def _shown(value: object) -> str:
+    return "(hidden)" if isinstance(value, str) and holds_secret(value) else quoted(value)
+
+
+def _is_odd(part: str) -> bool:
+    return holds_secret(part) or not part.isprintable() or len(part) > 60  # noqa: PLR2004 - fits

@@ -1,0 +1,263 @@
+"""This module parses the text of one file into nodes that know where they were written.
+
+Nothing here recurses over the input, and the events are counted before anything is built from
+them: depth and size, aliases expanded, are bounded whatever the text says.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
+
+import yaml
+
+from fleet.schema.findings import Finding, Span
+
+MAX_DEPTH = 50
+MAX_NODES = 200_000
+
+# Stricter than YAML 1.1 on purpose: no yes/no/on/off, dates, octal or sexagesimal numbers.
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
+_NOT_NUMBERS = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+# What YAML itself calls printable, less the byte order mark.
+_NOT_TEXT = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+_TOO_MANY = f"more than {MAX_NODES} values, aliases counted as often as they are used"
+
+Place = tuple[int, int]
+Kind = Literal["scalar", "mapping", "list"]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A value as it was written, with its place; lines and columns count from 0."""
+
+    kind: Kind
+    file: str
+    start: Place
+    end: Place
+    block: bool = False
+    value: Any = None
+    entries: "list[tuple[Node, Node]]" = field(default_factory=list)
+    items: "list[Node]" = field(default_factory=list)
+    size: int = 1
+    height: int = 1
+
+    @property
+    def span(self) -> Span:
+        """Return the characters it was written with."""
+        return Span(
+            self.file, self.start[0] + 1, self.start[1] + 1, self.end[0] + 1, self.end[1] + 1
+        )
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A file's nodes, where it has any, and what is wrong with its text."""
+
+    root: Node | None
+    findings: tuple[Finding, ...]
+
+
+def parse(text: str, file: str) -> Parsed:
+    """Return the nodes of a file's text."""
+    strange = _NOT_TEXT.search(text)
+    if strange:
+        return Parsed(None, (_not_text(text, strange.start(), file),))
+    builder = _Builder(file)
+    try:
+        for event in _events(text):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        builder.findings.append(_syntax(error, file))
+        return Parsed(None, tuple(builder.findings))
+    except _Refused as refused:
+        return Parsed(None, (refused.finding,))
+    return Parsed(builder.root, tuple(builder.findings))
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as YAML counts them."""
+    return _LINE_BREAK.split(text)
+
+
+def _not_text(text: str, index: int, file: str) -> Finding:
+    before = lines_of(text[:index])
+    line, column = len(before), len(before[-1]) + 1
+    return Finding(
+        rule="not-text",
+        message=f"the character U+{ord(text[index]):04X} has no place in a text file",
+        hint="is this really a YAML file, in UTF-8?",
+        span=Span(file, line, column, line, column + 1),
+    )
+
+
+def _syntax(error: yaml.MarkedYAMLError, file: str) -> Finding:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    while_doing = f" ({error.context})" if error.context else ""
+    return Finding(
+        rule="invalid-yaml",
+        message=f"{error.problem or 'this is not YAML'}{while_doing}",
+        hint="look at indentation, brackets and quotes just before this place",
+        span=Span(file, line, column, line, column + 1),
+    )
+
+
+def _events(text: str) -> Iterator[Any]:
+    # Without libyaml the loader in Python does the same, ten times slower.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        while (event := loader.get_event()) is not None:
+            yield event
+    finally:
+        loader.dispose()
+
+
+class _Refused(Exception):
+    """The text is not worth reading on."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class _Builder:
+    """Takes events one by one and keeps the open collections on a stack of its own."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.root: Node | None = None
+        self.findings: list[Finding] = []
+        self._open: list[Node] = []
+        self._keys: list[Node | None] = []
+        self._written: list[dict[str, Node]] = []
+        self._anchors: dict[str, Node] = {}
+
+    def take(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
+        """Take the next event of the stream."""
+        match event:
+            case yaml.ScalarEvent():
+                self._add(self._scalar(event), event.anchor)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._start(event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._close(event)
+            case yaml.AliasEvent():
+                self._add(self._alias(event), None)
+            case yaml.DocumentStartEvent() if self.root is not None:
+                self._refuse(event, "invalid-yaml", "a second document begins here")
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+        node = self._node("scalar", event)
+        if event.tag is not None:
+            self._report(node, "a tag (!…) has no meaning here", "leave it out; quote text")
+        node.value = event.value
+        if event.implicit[0] and event.tag is None:
+            node.value = self._plain(node, event.value)
+        return node
+
+    def _plain(self, node: Node, text: str) -> object:
+        if text in _WORDS:
+            return _WORDS[text]
+        if _WHOLE.match(text):
+            return int(text)
+        if _DECIMAL.match(text):
+            number = float(text)
+            if abs(number) < 1e15:  # noqa: PLR2004 - so far floats hold every whole number
+                # As in JSON Schema, 20.0 is the whole number 20.
+                return int(number) if number.is_integer() else number
+        elif not _NOT_NUMBERS.match(text):
+            return text
+        self._report(node, "this is not a finite number", "write a number, or quote the text")
+        return None
+
+    def _start(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        node = self._node("mapping" if is_mapping else "list", event)
+        node.block = not event.flow_style
+        if event.tag is not None:
+            self._report(node, "a tag (!…) has no meaning here", "leave it out")
+        if len(self._open) >= MAX_DEPTH:
+            self._refuse(event, "too-complex", f"nested more than {MAX_DEPTH} deep")
+        if event.anchor:
+            # An alias inside its own anchor must not find it: it is complete only at its end.
+            self._anchors.pop(event.anchor, None)
+        self._open.append(node)
+        self._keys.append(None)
+        self._written.append({})
+        node.value = event.anchor
+
+    def _close(self, event: Any) -> None:  # noqa: ANN401 - PyYAML's events are not typed
+        node = self._open.pop()
+        self._keys.pop()
+        self._written.pop()
+        node.end = (event.end_mark.line, event.end_mark.column)
+        last = node.items[-1] if node.items else node.entries[-1][1] if node.entries else None
+        if node.block and last:
+            # libyaml ends a block where the next token begins, lines later.
+            node.end = last.end
+        anchor, node.value = node.value, None
+        self._add(node, anchor)
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        target = self._anchors.get(event.anchor or "")
+        if target is None:
+            self._refuse(event, "invalid-yaml", "this alias (*…) has no anchor (&…) before it")
+        if len(self._open) + target.height > MAX_DEPTH:
+            self._refuse(event, "too-complex", f"nested more than {MAX_DEPTH} deep")
+        return target
+
+    def _add(self, node: Node, anchor: str | None) -> None:
+        if anchor:
+            self._anchors[anchor] = node
+        if not self._open:
+            self.root = node
+            return
+        parent = self._open[-1]
+        parent.size += node.size
+        parent.height = max(parent.height, node.height + 1)
+        if parent.size > MAX_NODES:
+            self._refuse_at(parent.start, "too-complex", _TOO_MANY)
+        if parent.kind == "list":
+            parent.items.append(node)
+        elif (key := self._keys[-1]) is None:
+            self._keys[-1] = node
+        else:
+            self._keys[-1] = None
+            self._entry(parent, key, node)
+
+    def _entry(self, parent: Node, key: Node, value: Node) -> None:
+        if key.kind != "scalar" or not isinstance(key.value, str):
+            self._report(key, "a key must be text", 'put it in quotes, as in "1": …')
+        elif key.value == "<<":
+            self._report(key, "merge keys (<<) are not used here", "write the keys out")
+        elif twin := self._written[-1].get(key.value):
+            message = f"this key is written twice, first in line {twin.start[0] + 1}"
+            self._report(key, message, "keep one of them", rule="duplicate-key")
+        else:
+            self._written[-1][key.value] = key
+            parent.entries.append((key, value))
+
+    def _node(self, kind: Kind, event: Any) -> Node:  # noqa: ANN401 - PyYAML's events are not typed
+        start, end = event.start_mark, event.end_mark
+        return Node(kind, self.file, (start.line, start.column), (end.line, end.column))
+
+    def _report(self, node: Node, message: str, hint: str, rule: str = "invalid-yaml") -> None:
+        self.findings.append(Finding(rule, message, hint=hint, span=node.span))
+
+    def _refuse(self, event: Any, rule: str, message: str) -> NoReturn:  # noqa: ANN401 - as above
+        self._refuse_at((event.start_mark.line, event.start_mark.column), rule, message)
+
+    def _refuse_at(self, place: Place, rule: str, message: str) -> NoReturn:
+        line, column = place[0] + 1, place[1] + 1
+        span = Span(self.file, line, column, line, column + 1)
+        raise _Refused(Finding(rule, message, hint="write it out, shorter and flatter", span=span))

@@ -1,0 +1,307 @@
+"""This module turns the text of fleet.yaml and its included files into data with positions.
+
+Whatever a person can get wrong in the text is a finding; a document always comes back, if
+only with findings. Secrets written inline are noticed here, and no line shows them.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from posixpath import dirname, join, normpath
+from typing import Protocol
+
+from fleet.errors import FileUnreadable
+from fleet.schema.base import ENV_PATTERN
+from fleet.schema.concealed import holds_secret, masked, masked_source, names_secret
+from fleet.schema.findings import At, Finding, Path, Span, nearest
+from fleet.schema.nodes import MAX_NODES, Node, lines_of, parse
+
+LIMIT = 5_000_000
+"""Bytes of fleet.yaml and its included files together."""
+
+INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
+_ONLY_MAIN = ("include", "fleet", "state")
+_REFERENCE_KEYS = ("env", "file", "command")
+
+
+class Files(Protocol):
+    """What reading needs of the port of the same name."""
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes."""
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the names that match, sorted."""
+
+
+class Document:
+    """What a person wrote: plain data, and where each part of it stands."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        root: Node | None,
+        texts: dict[str, str],
+        findings: Sequence[Finding],
+    ) -> None:
+        self.name = name
+        self.files = tuple(texts) or (name,)
+        self._texts = texts
+        self._lines: dict[str, list[str]] = {}
+        self._values: dict[Path, Node] = {}
+        self._keys: dict[Path, Node] = {}
+        self._secrets: dict[Path, Node] = {}
+        self._parsed = root is not None
+        self.value: object = None if root is None else self._build(root, (), secret=False)
+        self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
+
+    def place(self, path: Path, at: At = "value") -> str:
+        """Return where a path was written, as fleet.yaml:12:3; its parent's where it was not."""
+        return str(self.span(path, at))
+
+    def span(self, path: Path, at: At = "value") -> Span:
+        """Return the characters of a path; of its nearest parent where it was not written."""
+        if path in self._values:
+            node, key = self._values[path], self._keys.get(path)
+            if key is not None and (at == "key" or (node.block and node.kind != "scalar")):
+                return key.span
+            return node.span
+        return self.span(path[:-1]) if path else Span(self.name)
+
+    def locate(self, finding: Finding) -> Finding:
+        """Return a finding with its place."""
+        if finding.span is not None:
+            return finding
+        path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
+        return replace(finding, span=self.span(finding.path, finding.at), path=path)
+
+    def line(self, file: str, number: int) -> str | None:
+        """Return a line of a file, counted from 1, with every secret in it masked."""
+        if file not in self._texts:
+            return None
+        if file not in self._lines:
+            self._lines[file] = lines_of(self._texts[file])
+        lines = self._lines[file]
+        if not 1 <= number <= len(lines):
+            return None
+        if not self._parsed:
+            return masked_source(lines, number - 1)
+        line = lines[number - 1]
+        for node in self._secrets.values():
+            if node.file == file:
+                line = _without(line, node, number - 1)
+        return masked(line)
+
+    def is_secret(self, path: Path) -> bool:
+        """Say whether a value must not be repeated anywhere."""
+        return any(path[:length] in self._secrets for length in range(len(path) + 1))
+
+    def _build(self, node: Node, path: Path, *, secret: bool) -> object:
+        self._values[path] = node
+        if node.kind == "mapping":
+            return {
+                key.value: self._entry(key, value, path, secret=secret)
+                for key, value in node.entries
+            }
+        if node.kind == "list":
+            return [
+                self._build(item, (*path, number), secret=secret)
+                for number, item in enumerate(node.items)
+            ]
+        if (secret and node.value is not None) or (
+            isinstance(node.value, str) and holds_secret(node.value)
+        ):
+            self._secrets[path] = node
+        return node.value
+
+    def _entry(self, key: Node, value: Node, path: Path, *, secret: bool) -> object:
+        name = key.value
+        here = (*path, name)
+        self._keys[here] = key
+        if holds_secret(name):
+            self._secrets[(*here, "(key)")] = key
+        meant = nearest(name, _REFERENCE_KEYS) if secret else ""
+        if meant and value.kind != "mapping":
+            wrong = meant == "env" and not re.match(ENV_PATTERN, str(value.value))
+            return self._build(value, here, secret=wrong)
+        begins = names_secret(name) or (name == "read" and path[:1] == ("queues",))
+        chosen_name = len(here) == 2 and value.kind == "mapping"  # noqa: PLR2004 - as in pools.NAME
+        return self._build(value, here, secret=secret or (begins and not chosen_name))
+
+    def _inline_secrets(self) -> Iterator[Finding]:
+        for path, node in self._secrets.items():
+            yield Finding(
+                rule=INLINE_SECRET,
+                message="a secret is written here, where everyone who reads the file can use it",
+                path=path,
+                hint="refer to it: {env: NAME}, {file: PATH} or {command: […]}; "
+                "and replace the secret, for this one is known now",
+                span=node.span,
+            )
+
+
+def read_document(name: str, files: Files) -> Document:
+    """Return what is written in a file and in those it includes."""
+    reader = _Reader(name, files)
+    root = reader.read(name)
+    if root is not None and root.kind != "mapping":
+        reader.report(root.span, "wrong-type", "expected a mapping that begins with fleet: NAME")
+        root = None
+    if root is not None:
+        reader.include(root)
+    return Document(name, root=root, texts=reader.texts, findings=reader.findings)
+
+
+class _Reader:
+    """Reads the main file and merges the included ones into it."""
+
+    def __init__(self, main: str, files: Files) -> None:
+        self.main = main
+        self.texts: dict[str, str] = {}
+        self.findings: list[Finding] = []
+        self._files = files
+        self._left = LIMIT
+        self._size = 0
+
+    def read(self, name: str) -> Node | None:
+        """Return a file's nodes; what is wrong with it becomes findings."""
+        try:
+            content = self._files.read(name, self._left)
+        except FileUnreadable as error:
+            text = str(error).removeprefix(f"{name}: ")
+            self.report(Span(name), "unreadable-file", text, "name another file with --file")
+            return None
+        self._left -= len(content)
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            self._not_utf_8(name, content, error)
+            return None
+        self.texts[name] = text
+        parsed = parse(text, name)
+        self.findings += parsed.findings
+        if parsed.root is None and not parsed.findings:
+            self._empty(name)
+        return parsed.root
+
+    def include(self, root: Node) -> None:
+        """Merge every included file into the nodes of the main one."""
+        patterns = next((value for key, value in root.entries if key.value == "include"), None)
+        done = {self.main}
+        for item in patterns.items if patterns else ():
+            for name in self._matching(item):
+                if name not in done:
+                    done.add(name)
+                    self._merge(root, self.read(name))
+
+    def report(self, span: Span, rule: str, message: str, hint: str = "") -> None:
+        """Note something that is wrong with the text."""
+        self.findings.append(Finding(rule, message, hint=hint, span=span))
+
+    def _not_utf_8(self, name: str, content: bytes, error: UnicodeDecodeError) -> None:
+        before = lines_of(content[: error.start].decode("utf-8"))
+        line, column = len(before), len(before[-1]) + 1
+        message = f"the byte 0x{content[error.start]:02X} is not UTF-8"
+        span = Span(name, line, column, line, column + 1)
+        self.report(span, "not-text", message, "is this really a YAML file, in UTF-8?")
+
+    def _empty(self, name: str) -> None:
+        if name == self.main:
+            hint = "begin with fleet: NAME"
+            self.report(Span(name), "empty-file", "nothing is written here", hint)
+
+    def _matching(self, item: Node) -> Sequence[str]:
+        pattern = item.value
+        if not isinstance(pattern, str) or not pattern:
+            return ()  # the schema says so
+        full = normpath(join(dirname(self.main), pattern))
+        if pattern.startswith("/") or ".." in pattern.split("/"):
+            message = "an included file must stand beside or below this one"
+            self.report(item.span, "invalid-include", message, "write a pattern without / or ..")
+            return ()
+        if fnmatch.fnmatchcase(normpath(self.main), full):
+            message = "this pattern includes the file itself"
+            self.report(
+                item.span, "invalid-include", message, "use a folder, as in fleet.d/*.yaml"
+            )
+            return ()
+        try:
+            names = self._files.glob(full)
+        except FileUnreadable as error:
+            self.report(item.span, "invalid-include", str(error))
+            return ()
+        if not names:
+            message = "no file matches this pattern"
+            self.report(item.span, "invalid-include", message, f"looked for {full}")
+        return names
+
+    def _merge(self, root: Node, included: Node | None) -> None:
+        if included is None:
+            return
+        self._size += included.size
+        if self._size > MAX_NODES:
+            message = f"more than {MAX_NODES} values in all files together"
+            self.report(included.span, "too-complex", message, "write less, or split the fleet")
+            return
+        if included.kind != "mapping":
+            self.report(
+                included.span, "wrong-type", "expected a mapping of sections, as in pools:"
+            )
+            return
+        for key, value in included.entries:
+            if key.value in _ONLY_MAIN:
+                message = f"{key.value} may only stand in {self.main}"
+                self.report(key.span, "invalid-include", message, "move it there")
+            elif value.kind != "scalar" or value.value is not None:
+                self._merge_section(root, key, value)
+
+    def _merge_section(self, root: Node, key: Node, value: Node) -> None:
+        place = next((n for n, (k, _) in enumerate(root.entries) if k.value == key.value), None)
+        if place is None:
+            root.entries.append((key, value))
+            return
+        there_key, there = root.entries[place]
+        if there.kind == "scalar" and there.value is None:
+            root.entries[place] = (key, value)
+        elif there.kind == value.kind == "list":
+            root.entries[place] = (there_key, _joined(there, value))
+        elif there.kind == value.kind == "mapping":
+            fresh = self._without_twins(there, value)
+            root.entries[place] = (there_key, _joined(there, fresh))
+        else:
+            self._twin(key, there_key)
+
+    def _without_twins(self, there: Node, value: Node) -> Node:
+        known = {key.value: key for key, _ in there.entries}
+        for key, _ in value.entries:
+            if key.value in known:
+                self._twin(key, known[key.value])
+        entries = [entry for entry in value.entries if entry[0].value not in known]
+        return Node("mapping", value.file, value.start, value.end, entries=entries)
+
+    def _twin(self, key: Node, first: Node) -> None:
+        message = f"this key is written twice, first in {first.span}"
+        self.report(key.span, "duplicate-key", message, "keep one of them")
+
+
+def _joined(one: Node, other: Node) -> Node:
+    return Node(
+        one.kind,
+        one.file,
+        one.start,
+        one.end,
+        block=one.block,
+        entries=one.entries + other.entries,
+        items=one.items + other.items,
+    )
+
+
+def _without(line: str, node: Node, number: int) -> str:
+    """Return a line with a node's characters replaced by stars, one for one."""
+    if not node.start[0] <= number <= node.end[0]:
+        return line
+    start = node.start[1] if number == node.start[0] else 0
+    end = node.end[1] if number == node.end[0] else len(line)
+    return line[:start] + re.sub(r"\S", "*", line[start:end]) + line[end:]

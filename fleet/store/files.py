@@ -1,0 +1,88 @@
+"""This module reads and writes the files a person names; a file is written whole or not at all."""
+
+import errno
+import glob
+import os
+import stat
+from pathlib import Path
+
+from fleet.errors import FileUnreadable
+
+_WORDS = {
+    errno.ENOENT: "there is no such file",
+    errno.EISDIR: "this is a directory, not a file",
+    errno.ENOTDIR: "a part of its path is not a directory",
+    errno.EACCES: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.ELOOP: "too many symbolic links",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+class LocalFiles:
+    """The files of this computer; `within` is where included files have to stand."""
+
+    def __init__(self, within: str | None = None) -> None:
+        self._within = None if within is None else Path(within or ".")
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file's bytes, reading no more than limit."""
+        try:
+            with Path(name).open("rb") as stream:
+                content = stream.read(limit + 1)
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error, "cannot be read") from error
+        if len(content) > limit:
+            raise FileUnreadable(f"{name}: larger than {_size(limit)}")
+        return content
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the files that match, sorted; a link that leads elsewhere is refused."""
+        names = sorted(name for name in glob.glob(pattern) if not Path(name).is_dir())  # noqa: PTH207 - names stay as they were written
+        if self._within is not None:
+            base = self._within.resolve()
+            for name in names:
+                if not Path(name).resolve().is_relative_to(base):
+                    raise FileUnreadable(f"{name}: leads out of {self._within}")
+        return tuple(names)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file: all of it or, when that fails, nothing."""
+        try:
+            _write(Path(name), text.encode())
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error, "cannot be written") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    target = path.resolve()
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        # A device or a pipe, as in --out /dev/stdout: there is nothing to replace.
+        with target.open("wb") as stream:
+            stream.write(content)
+        return
+    # In the same directory, so that the rename is atomic.
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnreadable:
+    number = error.errno if isinstance(error, OSError) else None
+    strerror = error.strerror if isinstance(error, OSError) else str(error)
+    return FileUnreadable(f"{name}: {what}: {_WORDS.get(number or 0, strerror or 'unknown')}")
+
+
+def _size(limit: int) -> str:
+    return f"{limit // 1_000_000} MB" if limit >= 1_000_000 else f"{limit} bytes"  # noqa: PLR2004 - one MB
