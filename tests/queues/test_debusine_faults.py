@@ -1,0 +1,249 @@
+"""This module holds that a server that refuses, lies or is down gives Unknown, and why."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from fleet.facts import Unknown
+from fleet.queues.debusine.rest import DebusineRest
+from fleet.schema.model import DebusineQueue
+from tests.debusine import (
+    LIST,
+    METRICS,
+    NO_ROWS,
+    NOW,
+    STATUS,
+    one_page,
+    read_demand,
+    row,
+    why_unknown,
+)
+from tests.loopback import Answer, Loopback, html, redirect
+from tests.replay import PENDING, TOKEN, Replay, read_exchange
+
+
+@pytest.fixture
+def server() -> Iterator[Replay]:
+    with Replay(*PENDING, "service-status") as replay:
+        yield replay
+
+
+# the token stays with its server
+
+
+def test_only_the_cursor_is_taken_from_the_link_to_the_next_page(server: Replay) -> None:
+    recorded_host = "127.0.0.1:18080"
+
+    read_demand(server.url)
+
+    assert recorded_host in read_exchange(PENDING[0]).answer.body.decode()
+    assert [received.query.get("cursor") for received in server.received] == [
+        None,
+        "cD0yMDI2LTExLTIxKzAwJTNBMTQlM0E0My4zMjk1NTAlMkIwMCUzQTAw",
+        "cD0yMDI2LTExLTIxKzAwJTNBMTQlM0EzMy42MzU3NjUlMkIwMCUzQTAw",
+    ]
+
+
+def test_a_redirect_is_not_followed_and_the_token_is_not_sent_there(server: Replay) -> None:
+    with Loopback(lambda _: one_page()) as other:
+        server.faults.instead[LIST] = redirect(other.url + "/?token=canary")
+
+        unknown = why_unknown(server.url)
+
+    assert other.received == []
+    assert "redirects to the host 127.0.0.1" in unknown
+    assert "no token was sent there" in unknown
+    assert "canary" not in unknown
+
+
+def test_a_redirect_within_the_server_is_an_error_too(server: Replay) -> None:
+    server.faults.instead[LIST] = redirect("/login")
+
+    assert "redirects to another path of the same host" in why_unknown(server.url)
+
+
+def test_a_redirect_to_nonsense_is_an_error_too(server: Replay) -> None:
+    server.faults.instead[LIST] = redirect("http://[nonsense")
+
+    assert "redirects to another path" in why_unknown(server.url)
+
+
+def test_questions_that_need_no_token_get_none() -> None:
+    with Replay("wr-list-outsider", "service-status") as server:
+        server.faults.instead[LIST] = Answer(200, NO_ROWS)
+
+        why_unknown(server.url)
+        sent = {received.path: received.headers.get("token") for received in server.received}
+
+    assert sent == {LIST: TOKEN, STATUS: None, METRICS: None}
+
+
+def test_a_token_with_a_line_break_is_refused_without_showing_it(server: Replay) -> None:
+    unknown = why_unknown(server.url, token="canary\nX-Evil: yes")
+
+    assert "holds characters that HTTP does not carry" in unknown
+    assert "canary" not in unknown
+    assert server.received == []
+
+
+def test_a_token_outside_ascii_is_refused_without_showing_it(server: Replay) -> None:
+    unknown = why_unknown(server.url, token="canäry")
+
+    assert "holds characters that HTTP does not carry" in unknown
+    assert "canäry" not in unknown
+
+
+# a server that refuses, lies or is down
+
+
+def test_a_wrong_token_is_unknown_and_says_how_to_make_another(server: Replay) -> None:
+    server.faults.instead[LIST] = read_exchange("wr-list-bad-token").answer
+
+    assert why_unknown(server.url) == (
+        f"{server.url}{LIST} answered with status 403: the token is wrong, disabled or expired, "
+        "or not a user's; `debusine-admin create_token USER` makes one"
+    )
+
+
+def test_a_workers_token_is_unknown(server: Replay) -> None:
+    server.faults.instead[LIST] = read_exchange("wr-list-worker-token").answer
+
+    assert "or not a user's" in why_unknown(server.url)
+
+
+def test_a_missing_token_is_unknown_and_says_where_to_write_it(server: Replay) -> None:
+    server.faults.instead[LIST] = read_exchange("wr-list-no-token").answer
+
+    assert "give this queue a `token` in fleet.yaml" in why_unknown(server.url, token=None)
+    assert "token" not in server.received[0].headers
+
+
+def test_an_unknown_scope_is_unknown_although_the_server_answers_with_a_page(
+    server: Replay,
+) -> None:
+    server.faults.instead[LIST] = read_exchange("wr-list-unknown-scope").answer
+
+    assert "status 404: it knows no scope nosuch" in why_unknown(server.url, scopes=("nosuch",))
+
+
+def test_a_refused_question_is_unknown(server: Replay) -> None:
+    server.faults.instead[LIST] = read_exchange("wr-list-invalid-status").answer
+
+    assert "status 400: it refuses the question" in why_unknown(server.url)
+
+
+def test_a_page_instead_of_json_is_unknown(server: Replay) -> None:
+    server.faults.instead[LIST] = html()
+
+    assert "answered with an HTML page instead of JSON" in why_unknown(server.url)
+
+
+def test_a_failing_server_is_unknown(server: Replay) -> None:
+    server.faults.instead[LIST] = html(500)
+
+    assert "status 500: the trouble is the server's" in why_unknown(server.url)
+
+
+def test_an_answer_that_breaks_off_is_unknown(server: Replay) -> None:
+    server.faults.truncate = {2}
+
+    assert "broke off in the middle of its answer" in why_unknown(server.url)
+
+
+def test_one_connection_closed_without_an_answer_is_asked_again(server: Replay) -> None:
+    server.faults.drop = {2}
+
+    assert len(read_demand(server.url).requests) == 27
+
+
+def test_a_connection_closed_twice_without_an_answer_is_unknown(server: Replay) -> None:
+    server.faults.drop = {2, 3}
+
+    assert "closed the connection twice without an answer" in why_unknown(server.url)
+
+
+def test_a_server_that_is_down_is_unknown() -> None:
+    with Loopback(lambda _: one_page()) as server:
+        pass
+
+    assert "could not be reached" in why_unknown(server.url)
+
+
+def test_a_server_that_says_nothing_is_unknown(server: Replay) -> None:
+    server.faults.hold = True
+
+    assert "sent nothing for 0.2 s" in why_unknown(server.url)
+
+
+def test_a_reading_older_than_its_limit_is_given_up(server: Replay) -> None:
+    seconds = count(step=100)
+    queue = DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
+
+    reading = DebusineRest(queue, TOKEN, max_age=300, clock=lambda: next(seconds)).read(NOW)
+
+    assert isinstance(reading.demand, Unknown)
+    assert "was not read within 300 s" in reading.demand.unknown
+    assert "demand older than guards.demand_max_age is not acted upon" in reading.demand.unknown
+
+
+def test_a_list_that_leads_in_a_circle_is_unknown() -> None:
+    circle = one_page(row(), next_page="http://elsewhere.example/?cursor=again")
+
+    with Loopback(lambda _: circle) as server:
+        assert "leads in a circle (after 2 pages" in why_unknown(server.url)
+
+
+def test_a_link_to_the_next_page_without_a_cursor_is_unknown() -> None:
+    with Loopback(lambda _: one_page(row(), next_page="/?page=2")) as server:
+        assert "holds no cursor" in why_unknown(server.url)
+
+
+def test_a_link_to_the_next_page_that_is_no_address_is_unknown() -> None:
+    with Loopback(lambda _: one_page(row(), next_page="http://[nonsense")) as server:
+        assert "holds no cursor" in why_unknown(server.url)
+
+
+def test_a_server_that_is_no_debusine_is_unknown() -> None:
+    with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
+        server.faults.instead[STATUS] = html(404)
+
+        assert "is it a Debusine server?" in why_unknown(server.url)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b"", "Invalid JSON"),
+        (b"[]", "Input should be an object"),
+        (b"{}", "at next: Field required"),
+        (b"[" * 100_000, "Invalid JSON: recursion limit exceeded"),
+        (b'{"next": 5, "results": []}', "at next: Input should be a valid string"),
+        (b'{"next": null, "results": [{}]}', "at results.0.id: Field required"),
+    ],
+)
+def test_an_answer_of_another_shape_is_unknown_and_says_where(body: bytes, place: str) -> None:
+    with Loopback(lambda _: Answer(200, body)) as server:
+        assert place in why_unknown(server.url)
+
+
+@pytest.mark.parametrize("key", ["worker", "scheduler_tags_required", "priority_base", "scope"])
+def test_a_row_without_a_field_that_decides_is_unknown(key: str) -> None:
+    short = row()
+    del short[key]
+
+    with Loopback(lambda _: one_page(short)) as server:
+        assert f"at results.0.{key}: Field required" in why_unknown(server.url)
+
+
+@pytest.mark.parametrize(
+    "other", [{"status": "running"}, {"scope": "kali"}, {"task_type": "Signing"}]
+)
+def test_a_row_that_was_not_asked_for_is_unknown(other: dict[str, object]) -> None:
+    with Loopback(lambda _: one_page(row(**other))) as server:
+        assert "which is not pending work for workers in scope debian" in why_unknown(server.url)
+
+
+def test_what_a_server_wrote_is_not_repeated_in_a_message() -> None:
+    with Loopback(lambda _: one_page(row(priority_base="canary"))) as server:
+        assert "canary" not in why_unknown(server.url)
