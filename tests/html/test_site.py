@@ -1,0 +1,213 @@
+"""This module holds what the status pages show, link and never do."""
+
+import json
+from html.parser import HTMLParser
+from posixpath import dirname, join, normpath
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from fleet.render.to_html import site
+from fleet.render.to_json import status_to_json
+from tests.builders import (
+    a_create,
+    a_plan,
+    a_pool_verdict,
+    a_signature,
+    a_worker_verdict,
+)
+from tests.telling import a_lively_plan
+
+_VOID = frozenset({"meta", "link", "rect"})
+_HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
+
+
+class _Page(HTMLParser):
+    """Collects elements and links of a page, and whether every tag is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.attributes: list[str] = []
+        self.broken: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.broken += self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID and (not self._open or self._open.pop() != tag):
+            self.broken.append(tag)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return site(a_lively_plan())
+
+
+@pytest.fixture(scope="module")
+def pages(files: dict[str, str]) -> dict[str, _Page]:
+    return {path: _Page(text) for path, text in files.items() if path.endswith(".html")}
+
+
+def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> None:
+    assert sorted(files) == [
+        "-/status/pools/arm/index.html",
+        "-/status/pools/builders/index.html",
+        "-/status/pools/legacy/index.html",
+        "-/status/pools/powerful/index.html",
+        "-/status/queue/index.html",
+        "-/status/workers/builder-01/index.html",
+        "-/status/workers/debian-ci-builders-1/index.html",
+        "-/status/workers/debian-ci-builders-2/index.html",
+        "-/status/workers/debian-ci-builders-3/index.html",
+        "-/status/workers/debian-ci-builders-4/index.html",
+        "-/status/workers/debian-ci-builders-5/index.html",
+        "-/status/workers/debian-ci-powerful-1/index.html",
+        "-/status/workers/index.html",
+        "index.html",
+        "status.json",
+        "style.css",
+    ]
+
+
+def test_every_link_is_relative_and_leads_to_a_file(
+    files: dict[str, str], pages: dict[str, _Page]
+) -> None:
+    targets = {
+        (path, link): normpath(join(dirname(path), unquote(urlsplit(link).path)))
+        for path, page in pages.items()
+        for link in page.links
+        if not link.startswith("#")
+    }
+
+    assert {key: target for key, target in targets.items() if target not in files} == {}
+
+
+def test_every_page_is_well_formed(pages: dict[str, _Page]) -> None:
+    assert {path: page.broken for path, page in pages.items() if page.broken} == {}
+
+
+def test_no_page_holds_a_script_a_style_or_a_handler(pages: dict[str, _Page]) -> None:
+    tags = {tag for page in pages.values() for tag in page.tags}
+    attributes = {name for page in pages.values() for name in page.attributes}
+
+    assert tags & {"script", "style", "iframe", "object", "embed", "form", "img"} == set()
+    assert {name for name in attributes if name.startswith("on") or name == "style"} == set()
+
+
+def test_every_page_forbids_scripts(files: dict[str, str]) -> None:
+    policy = "default-src 'none'; style-src 'self' file:; base-uri 'none'; form-action 'none'"
+
+    without = [path for path in files if path.endswith(".html") and policy not in files[path]]
+
+    assert without == []
+
+
+def test_every_page_has_one_heading_one_main_and_a_viewport(pages: dict[str, _Page]) -> None:
+    counts = {(page.tags.count("h1"), page.tags.count("main")) for page in pages.values()}
+
+    assert counts == {(1, 1)}
+
+
+def test_workers_show_their_pool_and_link_to_their_page(files: dict[str, str]) -> None:
+    page = files["-/status/workers/index.html"]
+
+    assert '<a href="../../../-/status/workers/debian-ci-powerful-1/index.html">' in page
+    assert '<a href="../../../-/status/pools/powerful/index.html">powerful</a>' in page
+
+
+def test_inactive_workers_are_hidden_and_counted(files: dict[str, str]) -> None:
+    assert not any("debian-ci-builders-9" in text for text in files.values())
+    assert "1 inactive worker not shown" in files["-/status/workers/index.html"]
+
+
+def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
+    page = files["-/status/workers/debian-ci-powerful-1/index.html"]
+
+    assert "debian/10217" in page
+    assert "19 h 5 min" in page
+    assert "its limit of 1 machine is in use" in page
+    assert "<dd>hetzner</dd>" in page
+
+
+def test_a_request_is_found_by_its_id(files: dict[str, str]) -> None:
+    assert "<li>debian/10349</li>" in files["-/status/queue/index.html"]
+
+
+def test_the_json_beside_the_pages_is_that_of_the_command(files: dict[str, str]) -> None:
+    assert files["status.json"] == status_to_json(a_lively_plan())
+
+
+def test_what_a_machine_is_made_from_is_not_shown() -> None:
+    create = a_create()
+    secret = create.inputs.model_copy(update={"settings": {"user_data": "token=s3cret"}})
+    plan = a_plan(
+        pools=(a_pool_verdict(),), actions=(create.model_copy(update={"inputs": secret}),)
+    )
+
+    assert not any("s3cret" in text for text in site(plan).values())
+
+
+def test_hostile_names_are_shown_and_do_nothing() -> None:
+    plan = a_plan(
+        fleet=_HOSTILE,
+        workers=(a_worker_verdict(worker=_HOSTILE, pool=_HOSTILE, running=_HOSTILE),),
+        pools=(a_pool_verdict(pool=_HOSTILE, because=_HOSTILE, provides=(_HOSTILE,)),),
+        signatures=(a_signature(requests=(_HOSTILE,), required=(_HOSTILE,)),),
+        unknown=(_HOSTILE,),
+    )
+
+    pages = {path: text for path, text in site(plan).items() if path.endswith(".html")}
+
+    assert not any("<script" in text for text in pages.values())
+    assert not any("\x1b" in text or "\u202e" in text for text in pages.values())
+    assert {path: _Page(text).broken for path, text in pages.items() if _Page(text).broken} == {}
+    assert "&lt;script&gt;" in pages["index.html"]
+
+
+def test_hostile_names_stay_inside_the_site() -> None:
+    plan = a_plan(workers=(a_worker_verdict(worker="../../../../x"),))
+
+    assert "-/status/workers/..%2F..%2F..%2F..%2Fx/index.html" in site(plan)
+
+
+def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
+    files = site(a_plan(workers=(a_worker_verdict(pool="gone"),)))
+
+    page = files["-/status/workers/debian-ci-builders-1/index.html"]
+
+    assert "This pool is no longer in the configuration." in page
+
+
+def test_an_empty_fleet_has_its_pages() -> None:
+    files = site(a_plan())
+
+    assert "No pools are configured." in files["index.html"]
+    assert "Nothing waits." in files["-/status/queue/index.html"]
+    assert "No workers exist at the moment." in files["-/status/workers/index.html"]
+
+
+def test_long_lists_end_with_a_count() -> None:
+    requests = tuple(f"debian/{number}" for number in range(600))
+
+    page = site(a_plan(signatures=(a_signature(requests=requests),)))["-/status/queue/index.html"]
+
+    assert "<li>debian/499</li>" in page
+    assert "<li>debian/500</li>" not in page
+    assert "and 100 more" in page
+
+
+def test_the_same_plan_gives_the_same_site() -> None:
+    assert site(a_lively_plan()) == site(a_lively_plan())
+
+
+def test_status_json_is_json(files: dict[str, str]) -> None:
+    assert json.loads(files["status.json"])["format"] == "fleet-status-1"

@@ -1,0 +1,174 @@
+"""This module opens the status pages in headless Chromium: they show what is there, styled."""
+
+import shutil
+import struct
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from fleet.render.to_html import site
+from tests.telling import a_lively_plan
+
+pytestmark = pytest.mark.pages
+
+_LIGHT_PAPER = (0xFB, 0xFA, 0xF8)
+_DARK_PAPER = (0x16, 0x18, 0x1C)
+_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+
+class Browser:
+    """Headless Chromium, a new profile each time."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self._runs = 0
+
+    def dom(self, url: str) -> str:
+        """Return a page's elements as the browser understood them."""
+        return self._run("--dump-dom", url).decode()
+
+    def screenshot(self, url: str, name: str, *, size: str, dark: bool = False) -> bytes:
+        """Return a picture of a page; it stays in the test's folder to be looked at."""
+        picture = self._folder / f"{name}.png"
+        flags = ["--force-dark-mode"] if dark else []
+        self._run(
+            *flags, "--hide-scrollbars", f"--window-size={size}", f"--screenshot={picture}", url
+        )
+        return picture.read_bytes()
+
+    def _run(self, *args: str) -> bytes:
+        self._runs += 1
+        profile = self._folder / f"profile-{self._runs}"
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ]
+        done = subprocess.run(
+            [self._program, *flags, f"--user-data-dir={profile}", *args],
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+        return done.stdout
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    if _CHROMIUM is None:
+        pytest.skip("SKIPPED: no chromium on PATH; install it to test the status pages")
+    return Browser(_CHROMIUM, tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write the site of an ordinary day and return where it is."""
+    root = tmp_path / "served" / "group" / "project"
+    for path, text in site(a_lively_plan()).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    return root
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its own name there
+        """Say nothing."""
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[str]:
+    """Serve the site below a path, as GitLab Pages does, and return its address."""
+    handler = partial(_QuietHandler, directory=str(folder.parent.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/group/project"
+        server.shutdown()
+        thread.join()
+
+
+def _size(picture: bytes) -> tuple[int, int]:
+    width, height = struct.unpack(">II", picture[16:24])
+    return width, height
+
+
+def _first_pixel(picture: bytes) -> tuple[int, ...]:
+    """Return the colour in the upper left corner, which no PNG filter changes."""
+    packed, place = b"", 8
+    while place < len(picture):
+        (length,) = struct.unpack(">I", picture[place : place + 4])
+        if picture[place + 4 : place + 8] == b"IDAT":
+            packed += picture[place + 8 : place + 8 + length]
+        place += length + 12
+    return tuple(zlib.decompress(packed)[1:4])
+
+
+def test_the_overview_is_styled_from_a_file(browser: Browser, folder: Path) -> None:
+    url = (folder / "index.html").as_uri()
+
+    picture = browser.screenshot(url, "overview", size="1280,900")
+
+    assert _size(picture) == (1280, 900)
+    assert _first_pixel(picture) == _LIGHT_PAPER
+
+
+def test_the_overview_fits_a_phone(browser: Browser, folder: Path) -> None:
+    url = (folder / "index.html").as_uri()
+
+    picture = browser.screenshot(url, "overview-phone", size="400,800")
+
+    assert _size(picture) == (400, 800)
+
+
+def test_the_overview_is_dark_where_that_is_preferred(browser: Browser, folder: Path) -> None:
+    url = (folder / "index.html").as_uri()
+
+    picture = browser.screenshot(url, "overview-dark", size="1280,900", dark=True)
+
+    assert _first_pixel(picture) == _DARK_PAPER
+
+
+def test_a_page_is_styled_below_a_path_of_a_server(browser: Browser, served: str) -> None:
+    url = f"{served}/-/status/workers/debian-ci-powerful-1/index.html"
+
+    picture = browser.screenshot(url, "worker", size="1280,900")
+
+    assert _first_pixel(picture) == _LIGHT_PAPER
+
+
+def test_the_overview_has_a_row_per_pool(browser: Browser, folder: Path) -> None:
+    dom = browser.dom((folder / "index.html").as_uri())
+
+    assert dom.count('<th scope="row"><a href="-/status/pools/') == 4
+    assert "Needs attention" in dom
+
+
+def test_the_workers_page_has_a_row_per_active_worker(browser: Browser, folder: Path) -> None:
+    dom = browser.dom((folder / "-/status/workers/index.html").as_uri())
+
+    assert dom.count('<th scope="row"><a href="../../../-/status/workers/') == 7
+    assert "debian-ci-builders-9" not in dom
+
+
+def test_a_worker_page_leads_to_its_pool(browser: Browser, served: str) -> None:
+    dom = browser.dom(f"{served}/-/status/workers/debian-ci-powerful-1/index.html")
+
+    assert '<a href="../../../../-/status/pools/powerful/index.html">powerful</a>' in dom
+
+
+def test_the_directory_of_a_page_is_the_page(browser: Browser, served: str) -> None:
+    dom = browser.dom(f"{served}/-/status/workers/")
+
+    assert "<h1>Workers</h1>" in dom
