@@ -115,7 +115,9 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
     blind = []
     if isinstance(listing, Unknown):
         blind.append(f"machines of provider {provider} are unknown: {listing.unknown}")
-    if isinstance(stack, Unknown):
+    if isinstance(world.stacks, Unknown):
+        blind.append(f"stacks are unknown: {world.stacks.unknown}")
+    elif isinstance(stack, Unknown):
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
     if isinstance(listing, Unknown) or isinstance(stack, Unknown):
         return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind))

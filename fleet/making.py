@@ -23,7 +23,7 @@ def _obstacles(fleet: Fleet, world: World, census: PoolCensus) -> Iterator[str]:
         yield "it is no longer in fleet.yaml"
         return
     if census.blind:
-        yield "; ".join(census.blind)
+        yield "what it has is unknown in this run"
     if pool.mode in ("drain", "pause"):
         yield f"it has mode: {pool.mode}"
     provider = fleet.providers[pool.provider]
