@@ -20,6 +20,16 @@ pytestmark = pytest.mark.pages
 _LIGHT_PAPER = (0xFB, 0xFA, 0xF8)
 _DARK_PAPER = (0x16, 0x18, 0x1C)
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 class Browser:
@@ -57,7 +67,7 @@ class Browser:
             "--disable-sync",
         ]
         done = subprocess.run(
-            [self._program, *flags, f"--user-data-dir={profile}", *args],
+            [self._program, *_FLAGS, f"--user-data-dir={profile}", *args],
             capture_output=True,
             check=True,
             timeout=120,

@@ -1,0 +1,25 @@
+"""This module holds that each reason has its section on the page that explains reasons."""
+
+import re
+from pathlib import Path
+
+from fleet.plan import Reason
+
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
+
+
+def _sections() -> dict[str, str]:
+    _, *parts = re.split(r"^### ", _PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {part.splitlines()[0]: part for part in parts}
+
+
+def test_each_reason_has_one_section_in_the_order_of_the_code() -> None:
+    assert list(_sections()) == [reason.value for reason in Reason]
+
+
+def test_each_section_says_why_before_and_after() -> None:
+    marks = ("\n- Why: ", "\n- Before: ", "\n- After: ")
+
+    lacking = [name for name, text in _sections().items() if not all(m in text for m in marks)]
+
+    assert lacking == []
