@@ -1,6 +1,8 @@
 """This module holds what the status pages show, link and never do."""
 
 import json
+import subprocess
+import sys
 from html.parser import HTMLParser
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote, urlsplit
@@ -211,3 +213,13 @@ def test_the_same_plan_gives_the_same_site() -> None:
 
 def test_status_json_is_json(files: dict[str, str]) -> None:
     assert json.loads(files["status.json"])["format"] == "fleet-status-1"
+
+
+def test_templates_are_loaded_only_when_a_site_is_made() -> None:
+    asked = "import sys, fleet.render.to_html; print('jinja2' in sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "False\n"

@@ -56,16 +56,6 @@ class Browser:
     def _run(self, *args: str) -> bytes:
         self._runs += 1
         profile = self._folder / f"profile-{self._runs}"
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-        ]
         done = subprocess.run(
             [self._program, *_FLAGS, f"--user-data-dir={profile}", *args],
             capture_output=True,
