@@ -143,9 +143,8 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 def _validate(verbs: _Verbs) -> None:
     parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print findings as JSON")
-    form.add_argument(
+    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    parser.add_argument(
         "--gitlab-code-quality",
         metavar="FILE",
         help="also write a GitLab code quality report to FILE",

@@ -33,7 +33,7 @@ _BOUNDS = {
     "string_too_short": "text, not an empty one",
     "string_too_long": "at most {max_length} characters",
     "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} characters",
+    "too_long": "at most {max_length} of them",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le:g}",

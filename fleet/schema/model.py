@@ -7,7 +7,7 @@ Meaning of each key: docs/reference/fleet-yaml.md, generated from the descriptio
 
 from typing import Annotated
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from fleet.schema.base import (
     Command,
@@ -76,9 +76,7 @@ from fleet.schema.sources import (
     TicketQueue,
     WorldQueue,
 )
-from fleet.schema.units import Day, Money, Name, Seconds
-
-FLEET_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
+from fleet.schema.units import Day, FleetName, Money, Name, Seconds
 
 
 class State(Section):
@@ -117,13 +115,6 @@ class MoneySettings(Section):
     )
     time_zone: Text = Field("UTC", description="Calendar of days and months, an IANA name.")
     net: bool = Field(True, description="Whether prices are without value-added tax.")
-
-
-FleetName = Annotated[
-    Name,
-    Field(max_length=20),
-    WithJsonSchema({"type": "string", "pattern": FLEET_NAME_PATTERN}),
-]
 
 
 class Fleet(Section):

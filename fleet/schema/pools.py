@@ -225,7 +225,7 @@ def _pool_form(value: object) -> str | None:
     match value:
         case StaticPool() | {"static": _}:
             return "pool-static"
-        case HooksPool() | {"hooks": _} | {"provider": "hooks", "machine": dict()}:
+        case HooksPool() | {"hooks": _}:
             return "pool-hooks"
         case Pool() | dict():
             return "pool-dynamic"

@@ -15,6 +15,7 @@ MONEY_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}$"
 PRICE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}/h$"
 DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
+FLEET_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
 
 _MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -31,6 +32,15 @@ class Money(BaseModel):
     def __str__(self) -> str:
         """Return the amount the way fleet.yaml writes it."""
         return f"{self.amount} {self.currency}"
+
+
+def written(value: int, pattern: str) -> str:
+    """Return a number of seconds, MiB or percent the way fleet.yaml writes it."""
+    if pattern == PERCENT_PATTERN:
+        return f"{value}%"
+    units = _SECONDS if pattern == DURATION_PATTERN else _MIB
+    unit, size = next((u, s) for u, s in reversed(units.items()) if value % s == 0)
+    return f"{value // size}{unit}"
 
 
 def _from_text(pattern: str, what: str, parse: Callable[[str], Any]) -> BeforeValidator:
@@ -114,15 +124,25 @@ Day = Annotated[
 ]
 
 
-def _name(value: str) -> str:
-    if not re.match(NAME_PATTERN.removesuffix("$") + r"\Z", value):
-        raise ValueError(
-            "expected a name of lower-case letters, digits and hyphens, "
-            "beginning with a letter, at most 31 long"
-        )
-    return value
+def _name(pattern: str, longest: int) -> AfterValidator:
+    compiled = re.compile(pattern.removesuffix("$") + r"\Z")
+
+    def validate(value: str) -> str:
+        if not compiled.match(value):
+            raise ValueError(
+                "expected a name of lower-case letters, digits and hyphens, "
+                f"beginning with a letter, at most {longest} long"
+            )
+        return value
+
+    return AfterValidator(validate)
 
 
 Name = Annotated[
-    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
+    str, _name(NAME_PATTERN, 31), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
+]
+FleetName = Annotated[
+    str,
+    _name(FLEET_NAME_PATTERN, 20),
+    WithJsonSchema({"type": "string", "pattern": FLEET_NAME_PATTERN}),
 ]
