@@ -1,0 +1,219 @@
+"""What the guards hold back, one sentence per test."""
+
+from decimal import Decimal
+
+from fleet.guard import guard
+from fleet.plan import Cause, GuardResult, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_create,
+    a_delete,
+    a_drain,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+)
+
+
+def creates(count: int, pool: str = "builders", **overrides: object) -> tuple[object, ...]:
+    return tuple(
+        a_create(pool=pool, worker=f"debian-ci-{pool}-{n}", **overrides) for n in range(count)
+    )
+
+
+def drains(count: int, cause: Cause, pool: str = "builders") -> tuple[object, ...]:
+    return tuple(a_drain(pool=pool, worker=f"{pool}-{n}", cause=cause) for n in range(count))
+
+
+def with_guards(**guards: object) -> Fleet:
+    return a_sim_fleet(guards=guards)
+
+
+def said(plan: Plan) -> list[tuple[str, str | None, str]]:
+    return [(result.guard, result.pool, result.result) for result in plan.guards]
+
+
+def test_a_plan_within_every_limit_passes_untouched() -> None:
+    plan = a_plan(actions=creates(3), pools=(a_pool_verdict(),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.actions == plan.actions
+    assert guarded.guards == ()
+
+
+def test_creations_by_demand_beyond_the_limit_come_next_run() -> None:
+    plan = a_plan(actions=creates(12), pools=(a_pool_verdict(busy=0),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert (len(guarded.actions), len(guarded.withheld)) == (10, 2)
+    assert said(guarded) == [("throttle-create", "builders", "throttled")]
+    assert not guarded.is_refused
+
+
+def test_what_is_throttled_is_the_last_in_the_order_of_service() -> None:
+    plan = a_plan(actions=creates(12), pools=(a_pool_verdict(busy=0),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.withheld == plan.actions[10:]
+
+
+def test_a_pool_may_start_from_zero_up_to_free_below() -> None:
+    fleet = with_guards(throttle={"create": {"share": "100%", "free_below": 4, "count": 50}})
+    plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
+
+    assert len(guard(fleet, plan).actions) == 4
+
+
+def test_growth_is_measured_from_what_the_pool_holds() -> None:
+    fleet = with_guards(throttle={"create": {"share": "50%", "free_below": 2, "count": 50}})
+    plan = a_plan(actions=creates(9), pools=(a_pool_verdict(busy=8),))
+
+    assert len(guard(fleet, plan).actions) == 4
+
+
+def test_creations_are_throttled_for_the_whole_fleet_too() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
+    plan = a_plan(actions=(*creates(8, "arm"), *creates(8)), pools=pools)
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert len(guarded.actions) == 10
+    assert said(guarded) == [("throttle-create", None, "throttled")]
+
+
+def test_drains_by_demand_are_throttled() -> None:
+    plan = a_plan(actions=drains(25, Cause.DEMAND), pools=(a_pool_verdict(busy=0, idle=40),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert len(guarded.actions) == 20
+    assert not guarded.is_refused
+
+
+def test_removals_by_config_above_the_share_are_refused() -> None:
+    plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=10),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.actions == ()
+    assert guarded.guards[0].because == (
+        "4 of 10 machines of pool builders would go because of a change of config (40%); "
+        "allowed are 30% and at most 10"
+    )
+
+
+def test_removals_by_config_above_the_count_are_refused() -> None:
+    plan = a_plan(actions=drains(11, Cause.CONFIG), pools=(a_pool_verdict(busy=89, idle=11),))
+
+    assert guard(a_sim_fleet(), plan).is_refused
+
+
+def test_a_small_pool_is_not_exempt() -> None:
+    plan = a_plan(actions=drains(1, Cause.CONFIG), pools=(a_pool_verdict(busy=0, idle=1),))
+
+    assert guard(a_sim_fleet(), plan).is_refused
+
+
+def test_removals_by_config_within_share_and_count_pass() -> None:
+    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=7, idle=3),))
+
+    assert guard(a_sim_fleet(), plan).actions == plan.actions
+
+
+def test_removals_by_config_are_counted_for_the_whole_fleet_too() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=27, idle=3) for name in ("a", "b", "c", "d"))
+    actions = tuple(drain for pool in pools for drain in drains(3, Cause.CONFIG, pool.pool))
+
+    guarded = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools))
+
+    assert said(guarded) == [("delete", None, "refused")]
+
+
+def test_a_refusal_withholds_only_that_pools_actions() -> None:
+    pools = (a_pool_verdict(pool="arm", idle=1, busy=0), a_pool_verdict(busy=50))
+    plan = a_plan(actions=(*drains(1, Cause.CONFIG, "arm"), *creates(1)), pools=pools)
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert [action.pool for action in guarded.actions] == ["builders"]
+    assert [action.pool for action in guarded.withheld] == ["arm"]
+
+
+def test_deletions_after_a_drain_by_demand_are_never_refused() -> None:
+    deletes = tuple(a_delete(worker=f"builders-{n}") for n in range(10))
+    plan = a_plan(actions=deletes, pools=(a_pool_verdict(busy=0, idle=10),))
+
+    assert not guard(a_sim_fleet(), plan).is_refused
+
+
+def test_creations_by_config_that_cost_too_much_are_refused() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    warm = creates(9, cause=Cause.CONFIG, reason=Reason.BELOW_MIN, cost=Decimal("0.12"))
+    plan = a_plan(actions=warm, pools=(a_pool_verdict(),))
+
+    guarded = guard(fleet, plan)
+
+    assert guarded.guards[0].because == (
+        "9 creations caused by config would add 1.08 EUR/h; allowed is 1 EUR/h"
+    )
+    assert guarded.actions == ()
+
+
+def test_creations_by_demand_never_count_as_a_cost_increase() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    plan = a_plan(actions=creates(9), pools=(a_pool_verdict(),))
+
+    assert not guard(fleet, plan).is_refused
+
+
+def test_a_pool_in_mode_observe_only_shows_its_actions() -> None:
+    plan = a_plan(actions=creates(2), pools=(a_pool_verdict(mode="observe"),))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.actions == ()
+    assert said(guarded) == [("mode", "builders", "throttled")]
+
+
+def test_money_after_counts_only_what_is_not_withheld() -> None:
+    plan = a_plan(
+        actions=creates(12), pools=(a_pool_verdict(busy=0, cost_before=0, cost_after="1.44"),)
+    )
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.cost_after == Decimal("1.2")
+
+
+def test_a_budget_that_is_not_enforced_yet_refuses_to_buy() -> None:
+    pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
+    fleet = a_sim_fleet(pools={"builders": pool})
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
+
+    guarded = guard(fleet, plan)
+
+    assert guarded.actions == ()
+    assert guarded.guards[0] == GuardResult(
+        guard="unenforced",
+        pool="builders",
+        result="refused",
+        because=guarded.guards[0].because,
+        way_out=guarded.guards[0].way_out,
+        path=("pools", "builders", "budget"),
+    )
+
+
+def test_a_pool_with_an_unenforced_budget_may_still_shrink() -> None:
+    pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
+    fleet = a_sim_fleet(pools={"builders": pool})
+    plan = reconcile(fleet, a_sim_world(a_worker(draining=True)))
+
+    assert [action.action for action in guard(fleet, plan).actions] == ["delete"]
