@@ -87,23 +87,22 @@ def _rows(shown: list[Action], types: dict[str, str | None], currency: str) -> l
 
 
 def _group(group: _Alike, rows: dict[int, Line], currency: str) -> Iterator[Line]:
+    reason = Span(f"[{group.reason.value}]", Style.CYAN)
+    sentences = {action.because for action in group.actions}
     for because, actions in groupby(group.shown, key=lambda action: action.because):
-        for action in actions:
-            yield line("    ", *rows[id(action)])
-            last = action
-        if group.hidden and last is group.shown[-1]:
-            yield _hidden(group, currency)
-        yield line("        ", because, " ", Span(f"[{group.reason.value}]", Style.CYAN))
+        yield from (line("    ", *rows[id(action)]) for action in actions)
+        if len(sentences) == 1 and group.hidden:
+            yield line("    ", *_hidden(group, currency))
+        yield line("        ", because, " ", reason)
+    if len(sentences) > 1 and group.hidden:
+        yield line("    ", *_hidden(group, currency), " ", reason)
 
 
 def _hidden(group: _Alike, currency: str) -> Line:
     money = sum((_difference(action) for action in group.hidden), Decimal(0))
     figures = f", {words.rate(money, sign=True)} {currency}/h" if money else ""
-    return line(
-        "    ",
-        _mark(group.action, "… and"),
-        f" {len(group.hidden):,} more to {group.action} alike{figures}",
-    )
+    text = f" {len(group.hidden):,} more to {group.action} alike{figures}"
+    return line(_mark(group.action, "… and"), text)
 
 
 def _mark(action: str, text: str) -> Span:

@@ -61,6 +61,8 @@ def many(count: int, noun: str) -> str:
 def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:
     """Return the first few names and how many more there are."""
     count = max(len(names), total or 0)
+    if len(names) == count == shown + 1:
+        shown = count  # the last name is no longer than "and 1 more"
     first = ", ".join(names[:shown])
     rest = count - min(len(names), shown)
     if not first:

@@ -28,7 +28,7 @@ Pools               busy  idle  starting  other  max   EUR/h   after
 Changes
   builders
     + create  debian-ci-builders-3  ccx33  +0.1200 EUR/h  for 101
-    + create  debian-ci-builders-4  ccx33  +0.1200 EUR/h  for 102, 103 and 1 more
+    + create  debian-ci-builders-4  ccx33  +0.1200 EUR/h  for 102, 103, 104
         1 request waits and no idle worker fits it [requests-wait]
     ~ drain   debian-ci-builders-2  ccx33
         idle for 20 min; 15 min are allowed [idle-too-long]
@@ -99,8 +99,8 @@ def test_alike_for_different_figures_each_say_their_own() -> None:
         "    ~ drain  debian-ci-builders-3\n"
         "        idle for 3 h [idle-too-long]\n"
         "    ~ drain  debian-ci-builders-4\n"
-        "    ~ … and 4 more to drain alike\n"
         "        idle for 4 h [idle-too-long]\n"
+        "    ~ … and 4 more to drain alike [idle-too-long]\n"
     ) in text
 
 

@@ -68,6 +68,10 @@ def test_a_long_list_ends_with_how_many_more() -> None:
     assert words.some_of(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
+def test_one_more_is_named_rather_than_counted() -> None:
+    assert words.some_of(["a", "b", "c", "d"]) == "a, b, c, d"
+
+
 def test_a_count_above_the_names_is_believed() -> None:
     assert words.some_of(["a"], total=7) == "a and 6 more"
 
