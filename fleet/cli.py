@@ -7,7 +7,9 @@ It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 u
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -55,6 +57,7 @@ class TerminalConsole:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     console = TerminalConsole()
+    _start_lightly()
     try:
         args = build_parser().parse_args(argv)
         command = importlib.import_module(f"fleet.commands.{args.command}")
@@ -74,6 +77,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note(f"fleet: error: {error.strerror or error}: {error.filename or 'output'}")
         return 1
     return code
+
+
+def _start_lightly() -> None:
+    """Leave out what costs a short command much and gives it nothing (bench/startup.py)."""
+    # Most of what is made while starting stays: collecting it early is work in vain.
+    gc.set_threshold(50_000)
+    # pydantic looks through every installed package for plugins, and loads email and more for it.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    name = "importlib.metadata"
+    spec = importlib.util.find_spec(name)
+    if name not in sys.modules and spec is not None and spec.loader is not None:
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def build_parser() -> argparse.ArgumentParser:

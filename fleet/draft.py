@@ -83,7 +83,8 @@ class Draft:
                 reason=why.reason,
                 cause=why.cause,
                 because=why.because,
-                cost=self.price or Decimal(0),
+                # What exists already is counted in what the pool costs now.
+                cost=Decimal(0) if why.exists else self.price or Decimal(0),
                 serves=why.serves,
             )
         )
@@ -126,6 +127,8 @@ class Why:
     cause: Cause
     because: str
     serves: tuple[str, ...] = ()
+    exists: bool = False
+    """Its machine is there already; only the record of it is missing."""
 
 
 def is_busy(unit: Unit) -> bool:

@@ -105,27 +105,30 @@ def _unenforced(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 def _refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Result]:
     """Refuse deletions that a change of config or lost knowledge causes, above share or count."""
     limit = fleet.guards.refuse.delete
-    for pool, held, ours in _by_pool_and_fleet(plan, actions, _is_removal_by_config):
+    way_out = (
+        "check that the change means this; then raise guards.refuse.delete in the same "
+        "merge request, and lower it again afterwards"
+    )
+    refused: set[str] = set()
+    for pool in [*(verdict.pool for verdict in plan.pools), None]:
+        removals = [a for a in actions if _is_removal_by_config(a) and a.worker not in refused]
+        held, ours = _count(plan, removals, pool)
         share = 100 * len(ours) / held if held else 0
         if len(ours) <= limit.count and share <= limit.share:
             continue
+        refused |= {action.worker for action in ours}
         where = f"pool {pool}" if pool else "the fleet"
         because = (
             f"{len(ours)} of {held} machines of {where} would go because of a change of "
             f"config ({share:.0f}%); allowed are {limit.share}% and at most {limit.count}"
         )
-        way_out = (
-            "check that the change means this; then raise guards.refuse.delete in the same "
-            "merge request, and lower it again afterwards"
-        )
-        path = ("guards", "refuse", "delete")
         yield (
             GuardResult(
                 guard="delete",
                 pool=pool,
                 result="refused",
                 because=because,
-                path=path,
+                path=("guards", "refuse", "delete"),
                 way_out=way_out,
             ),
             ours,
@@ -211,15 +214,6 @@ def _throttle_kind(
             ),
             later,
         )
-
-
-def _by_pool_and_fleet(
-    plan: Plan, actions: Sequence[Action], is_ours: Callable[[Action], bool]
-) -> Iterator[tuple[str | None, int, list[Action]]]:
-    """Yield each pool, then the fleet (None): machines held, actions that count."""
-    ours = [action for action in actions if is_ours(action)]
-    for pool in [*(verdict.pool for verdict in plan.pools), None]:
-        yield (pool, *_count(plan, ours, pool))
 
 
 def _count(plan: Plan, ours: Sequence[Action], pool: str | None) -> tuple[int, list[Action]]:

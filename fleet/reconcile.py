@@ -63,7 +63,10 @@ def _finish_interrupted(draft: Draft) -> None:
     because = "an earlier apply was interrupted while making it"
     for unit in draft.census.having(State.UNFINISHED):
         if unit.inputs is not None:
-            draft.create(unit.inputs, Why(Reason.INTERRUPTED, Cause.KNOWLEDGE, because))
+            why = Why(
+                Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=unit.machine is not None
+            )
+            draft.create(unit.inputs, why)
     for unit in draft.census.having(State.UNDELETED):
         because = "an earlier apply was interrupted while deleting it"
         draft.delete(unit, Reason.INTERRUPTED, because)

@@ -178,10 +178,11 @@ def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
 def _why_so_many(draft: Draft) -> str:
     if draft.closed and not draft.census.units:
         return f"it makes no machine: {draft.closed}"
-    waiting = sum(a.reason is Reason.REQUESTS_WAIT for a in draft.actions)
+    served = len(draft.used) + sum(a.reason is Reason.REQUESTS_WAIT for a in draft.actions)
     parts = []
-    if draft.used or waiting:
-        parts.append(f"{len(draft.used) + waiting} waiting requests are served here")
+    if served:
+        are = "request is" if served == 1 else "requests are"
+        parts.append(f"{served} waiting {are} served here")
     if draft.pool is not None and not draft.on_demand:
         workers = draft.pool.workers
         parts += [f"workers.min is {workers.min}"] if workers.min else []

@@ -20,6 +20,11 @@ settings.register_profile(
 settings.register_profile("laws", max_examples=2000, deadline=None, print_blob=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a reviewer rewrite the golden plans."""
+    parser.addoption("--update-plans", action="store_true", help="rewrite tests/plans/*")
+
+
 def pytest_configure() -> None:
     """Make every run alike: one time zone, one locale, one Hypothesis budget."""
     os.environ.update(TZ="UTC", LC_ALL="C.UTF-8", COLUMNS="100")

@@ -6,11 +6,16 @@ import os
 import socket
 from pathlib import Path
 
-from fleet.commands.loading import load_fleet
-from fleet.commands.wiring import SystemClock, configure_sims, decide_on, wire
+from fleet.commands.wiring import (
+    SystemClock,
+    configure_sims,
+    load_config,
+    look,
+    plan_for,
+    wire,
+)
 from fleet.errors import PlanRefused
 from fleet.operate.apply import apply_plan
-from fleet.operate.observe import observe
 from fleet.plan import Outcome, Plan
 from fleet.ports import Console
 from fleet.render.outcome_text import outcome_to_text
@@ -22,8 +27,8 @@ from fleet.store.places import find_places
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Apply what a plan made under the lock says, and print the outcome."""
-    loading = load_fleet(args.file, console)
-    fleet = loading.fleet
+    config = load_config(args, console)
+    fleet = config.fleet
     _refuse_throwaway_state(fleet, args.file)
     clock = SystemClock()
     started = clock.now()
@@ -31,9 +36,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
     with sources.store.lock(owner, started):
         configure_sims(fleet, sources)
-        console.progress(f"reading queues, providers and stacks of fleet {fleet.fleet}")
-        world = observe(fleet, sources, clock.now())
-        plan = decide_on(loading, world)
+        world = look(config, sources, console)
+        plan = plan_for(config, world)
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
         outcome = apply_plan(fleet, world, plan, sources, console.progress)

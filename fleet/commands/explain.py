@@ -32,15 +32,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
     if kind == "request":
-        return explain_request(decision.fleet, decision.world, decision.plan, name)
+        return explain_request(decision.config.fleet, decision.world, decision.plan, name)
     if kind == "pool":
-        return explain_pool(decision.fleet, decision.plan, name)
+        return explain_pool(decision.config.fleet, decision.plan, name)
     return explain_worker(decision.plan, name)
 
 
 def _with_places(decision: Decision, explanation: Explanation) -> Explanation:
     reasons = tuple(
-        reason.model_copy(update={"place": decision.loading.place(reason.path)})
+        reason.model_copy(update={"place": decision.config.document.place(reason.path)})
         if reason.path
         else reason
         for reason in explanation.reasons

@@ -2,21 +2,18 @@
 
 import argparse
 
-from fleet.commands.loading import load_fleet
-from fleet.commands.wiring import SystemClock, wire
-from fleet.operate.observe import observe
+from fleet.commands.wiring import load_config, look, wire
 from fleet.ports import Console
 from fleet.render.to_json import value_to_json
-from fleet.store.files import write_text
+from fleet.store.files import LocalFiles
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the world as JSON."""
-    fleet = load_fleet(args.file, console).fleet
-    console.progress(f"reading queues, providers and stacks of fleet {fleet.fleet}")
-    text = value_to_json(observe(fleet, wire(fleet, args.file), SystemClock().now()))
+    config = load_config(args, console)
+    text = value_to_json(look(config, wire(config.fleet, args.file), console))
     if args.out:
-        write_text(args.out, text)
+        LocalFiles().write_text(args.out, text)
         console.note(f"recorded in {args.out}; replay it with --world {args.out}")
     else:
         console.out(text)

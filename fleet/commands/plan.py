@@ -9,16 +9,16 @@ from fleet.render.to_gitlab import plan_to_terraform_report
 from fleet.render.to_json import plan_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
-from fleet.store.files import write_text
+from fleet.store.files import LocalFiles
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 3 when asked and something would change."""
     plan = decide(args, console).plan
     if args.out:
-        write_text(args.out, plan_to_json(plan))
+        LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:
-        write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
+        LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
     console.out(_rendered(args, console, plan))
     if plan.is_refused:
         return 4

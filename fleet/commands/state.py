@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from fleet.commands.loading import load_fleet
+from fleet.commands.wiring import load_config
 from fleet.errors import FleetError
 from fleet.ports import Console
 from fleet.store.database import DatabaseStore
@@ -12,7 +12,7 @@ from fleet.store.places import Places, find_places
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Create the store, show it, or take away a dead run's lock."""
-    fleet = load_fleet(args.file, console).fleet
+    fleet = load_config(args, console).fleet
     places = find_places(fleet, args.file)
     store = DatabaseStore(places.store, fleet.fleet)
     match args.action:
@@ -35,9 +35,7 @@ def _init(store: DatabaseStore, forget: str | None, console: Console) -> int:
     return 0
 
 
-def _show(
-    store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console
-) -> int:
+def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:
     stacks = [record.model_dump() for record in store.stacks()]
     runs = [dict(run) for run in store.last_runs(5)]
     holder = store.lock_holder()

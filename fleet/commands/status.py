@@ -7,7 +7,7 @@ from fleet.commands.wiring import decide
 from fleet.ports import Console
 from fleet.render.status_text import status_to_text
 from fleet.render.to_json import status_to_json
-from fleet.store.files import write_text
+from fleet.store.files import LocalFiles
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -18,7 +18,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         pages = site(plan)
         for path, text in pages.items():
-            write_text(str(Path(args.site) / path), text)
+            LocalFiles().write_text(str(Path(args.site) / path), text)
         console.note(f"wrote {len(pages)} files to {args.site}")
     if args.json:
         console.out(status_to_json(plan))

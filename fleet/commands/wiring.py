@@ -9,19 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import assert_never
 
-from fleet.commands.loading import Loading, load_fleet
+from fleet.commands.loading import check_file
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.errors import EngineAbsent, FleetError, SecretMissing
+from fleet.errors import ConfigInvalid, EngineAbsent, SecretMissing
 from fleet.facts import Listing, QueueReading, Unknown, World
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe
-from fleet.plan import Plan
+from fleet.plan import Plan, Warning_
 from fleet.ports import Console, Engine, Provider, Queue, Registry
 from fleet.providers.hcloud import HcloudListing
 from fleet.providers.sim import SimCloud, menu_of
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
+from fleet.render.findings import to_summary, to_text
 from fleet.schema.model import (
     AwsProvider,
     CoprQueue,
@@ -36,8 +37,9 @@ from fleet.schema.model import (
 from fleet.schema.model import Provider as ProviderModel
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
+from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
-from fleet.store.files import DiskFiles
+from fleet.store.files import LocalFiles
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
 
@@ -51,34 +53,60 @@ class SystemClock:
 
 
 @dataclass(frozen=True)
+class Config:
+    """A valid fleet.yaml, where each key of it stands, and what it warns of."""
+
+    fleet: Fleet
+    document: Document
+    warnings: tuple[Warning_, ...]
+
+
+@dataclass(frozen=True)
 class Decision:
     """What a read command shows: the plan, and what it rests on."""
 
-    loading: Loading
+    config: Config
     world: World
     plan: Plan
 
-    @property
-    def fleet(self) -> Fleet:
-        """Return the configuration."""
-        return self.loading.fleet
+
+def load_config(args: argparse.Namespace, console: Console) -> Config:
+    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
+    checked = check_file(args.file, SystemClock().now().date())
+    if checked.fleet is None:
+        console.note(to_text(checked.findings, checked.document))
+        raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    warnings = tuple(
+        Warning_(
+            rule=finding.rule,
+            message=finding.message,
+            place=checked.document.place(finding.path),
+        )
+        for finding in checked.findings
+    )
+    return Config(checked.fleet, checked.document, warnings)
 
 
 def decide(args: argparse.Namespace, console: Console) -> Decision:
     """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
-    loading = load_fleet(args.file, console)
+    config = load_config(args, console)
     if args.world:
-        world = read_world(args.world, DiskFiles(Path()))
+        world = read_world(args.world, LocalFiles())
     else:
-        console.progress(f"reading queues, providers and stacks of fleet {loading.fleet.fleet}")
-        world = observe(loading.fleet, wire(loading.fleet, args.file), SystemClock().now())
-    return Decision(loading, world, decide_on(loading, world))
+        world = look(config, wire(config.fleet, args.file), console)
+    return Decision(config, world, plan_for(config, world))
 
 
-def decide_on(loading: Loading, world: World) -> Plan:
-    """Return the guarded plan for a world, with the warnings about fleet.yaml in it."""
-    plan = guard(loading.fleet, reconcile(loading.fleet, world))
-    return plan.model_copy(update={"warnings": loading.warnings})
+def look(config: Config, sources: Sources, console: Console) -> World:
+    """Observe the world, saying so to a person who waits."""
+    console.progress(f"reading queues, providers and stacks of fleet {config.fleet.fleet}")
+    return observe(config.fleet, sources, SystemClock().now())
+
+
+def plan_for(config: Config, world: World) -> Plan:
+    """Return the guarded plan for a world, with what fleet.yaml warns of."""
+    plan = guard(config.fleet, reconcile(config.fleet, world))
+    return plan.model_copy(update={"warnings": config.warnings})
 
 
 def wire(fleet: Fleet, config: str) -> Sources:
@@ -94,7 +122,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
     registries: dict[str, Registry] = dict(clouds)
     return Sources(
         queues={
-            name: _queue(fleet, queue, secrets, DiskFiles(base))
+            name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())
             for name, queue in fleet.queues.items()
         },
         providers={
@@ -136,7 +164,7 @@ class _UnreadableProvider:
         return self._reason
 
 
-def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: DiskFiles) -> Queue:
+def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFiles) -> Queue:
     match queue:
         case DebusineQueue():
             try:
@@ -149,6 +177,13 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: DiskFil
         case CoprQueue() | TicketQueue():
             return _UnreadableQueue(f"queues of kind {queue.kind} cannot be read yet")
     assert_never(queue)
+
+
+def _beside(queue: QueueModel, base: Path) -> QueueModel:
+    """Return a queue whose recording is found from fleet.yaml's folder."""
+    if isinstance(queue, WorldQueueModel):
+        return queue.model_copy(update={"path": str(base / queue.path)})
+    return queue
 
 
 def _provider(provider: ProviderModel, secrets: HostSecrets) -> Provider:
@@ -198,6 +233,3 @@ def _engines(
         raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
 
     return engine_of
-
-
-__all__ = ["Decision", "FleetError", "SystemClock", "configure_sims", "decide", "wire"]

@@ -63,9 +63,7 @@ def _alike(actions: tuple[Action, ...], pool: str) -> list[_Alike]:
             groups.setdefault((action.action, action.reason), []).append(action)
     return [
         _Alike(action=alike[0].action, reason=reason, actions=tuple(alike))
-        for (_, reason), alike in sorted(
-            groups.items(), key=lambda item: (_ORDER.index(item[0][0]), item[0][1])
-        )
+        for (_, reason), alike in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0]))
     ]
 
 

@@ -1,0 +1,53 @@
+"""Golden plans: a folder each under tests/plans/, named by the sentence it shows.
+
+`pytest --update-plans` rewrites plan.json and plan.txt; the review reads the difference.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.commands.loading import check_file
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.queues.world import read_world
+from fleet.reconcile import reconcile
+from fleet.render.to_json import plan_to_json
+from fleet.render.to_text import plan_to_text
+from fleet.store.files import LocalFiles
+from tests.builders import NOW
+
+FOLDERS = sorted(
+    path.parent for path in (Path(__file__).parents[1] / "plans").glob("*/world.json")
+)
+
+
+def plan_of(folder: Path) -> Plan:
+    checked = check_file(str(folder / "fleet.yaml"), NOW.date())
+    assert checked.fleet is not None, checked.findings
+    world = read_world(str(folder / "world.json"), LocalFiles())
+    return guard(checked.fleet, reconcile(checked.fleet, world))
+
+
+@pytest.fixture
+def updates(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-plans"))
+
+
+def test_there_are_golden_plans() -> None:
+    assert FOLDERS
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_golden_plan_is_what_reconcile_and_guard_say(
+    folder: Path,
+    updates: bool,  # noqa: FBT001 - a fixture
+) -> None:
+    plan = plan_of(folder)
+
+    shown = {"plan.json": plan_to_json(plan), "plan.txt": plan_to_text(plan, colour=False)}
+
+    if updates:
+        for name, text in shown.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    assert {name: (folder / name).read_text(encoding="utf-8") for name in shown} == shown
