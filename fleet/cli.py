@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -83,14 +82,8 @@ def _start_lightly() -> None:
     """Leave out what costs a short command much and gives it nothing (bench/startup.py)."""
     # Most of what is made while starting stays: collecting it early is work in vain.
     gc.set_threshold(50_000)
-    # pydantic looks through every installed package for plugins, and loads email and more for it.
+    # pydantic would look through every installed package for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    name = "importlib.metadata"
-    spec = importlib.util.find_spec(name)
-    if name not in sys.modules and spec is not None and spec.loader is not None:
-        spec.loader = importlib.util.LazyLoader(spec.loader)
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
 
 
 def build_parser() -> argparse.ArgumentParser:
