@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
 from fleet.engines.evaluate import Resource, evaluate
+from fleet.engines.ownership import check_owner, check_provider
 from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
-    EngineMismatch,
     FleetError,
     Locked,
     PlanRefused,
@@ -129,20 +129,11 @@ class EmbeddedEngine:
         return tuple(sorted(done, key=lambda step: step.worker))
 
     def _recorded(self, ref: StackRef) -> StackRows | None:
-        owner = self._claimed_by(ref)
+        check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
         recorded = self._records.read(ref.name)
-        if recorded and recorded.engine != self.name:
-            owner = recorded.engine
-        if owner not in (None, self.name):
-            raise EngineMismatch(
-                f"stack {ref.name} belongs to the engine {owner!r}, not to {self.name!r}; say "
-                f"`engine: {owner}` for provider {ref.provider}, or drain the pool first"
-            )
-        if recorded and recorded.rows and recorded.provider != ref.provider:
-            raise PlanRefused(
-                f"stack {ref.name} holds machines at provider {recorded.provider!r}, but the pool "
-                f"now says {ref.provider!r}; drain the pool before it moves"
-            )
+        if recorded:
+            check_owner(ref, mine=self.name, owner=recorded.engine)
+            check_provider(ref, recorded.provider, holds_machines=bool(recorded.rows))
         return recorded
 
     def _moves(

@@ -1,10 +1,21 @@
 """This module lets one contract suite drive every engine: each with a cloud it can look into."""
 
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
 from fleet.engines.embedded import EmbeddedEngine
+from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.pulumi_cli import find_cli
+from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, StackRef
 from fleet.providers.sim import SimCloud
@@ -121,6 +132,91 @@ class EmbeddedRig:
 
     def claimed_by_the_other(self) -> Engine:
         return self.new_engine(owner="pulumi")
+
+
+class PulumiRig:
+    """The real engine over the simulated cloud, which it reaches as a plugin."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
+        self.cloud.configure(MENU)
+        self.engine = self.new_engine()
+        self.blocker = ""
+
+    def new_engine(self, owner: str | None = None) -> PulumiEngine:
+        return PulumiEngine(
+            f"file://{self.folder / 'state'}",
+            self.folder / "home",
+            lambda: "a passphrase for tests",
+            {"desk": Account(self.cloud, config={"sim:path": str(self.cloud.path)})},
+            claimed_by=lambda _: owner,
+        )
+
+    def machines(self) -> list[str]:
+        return names_in(self.cloud)
+
+    def refuse(self, worker: str) -> None:
+        taken = a_sim_worker(worker, labels={"fleet": "somebody-else"})
+        self.blocker = self.cloud.create(taken)
+
+    def heal(self) -> None:
+        self.cloud.delete(self.blocker)
+
+    def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
+        """Kill the CLI, its plugin and its parent while the creation is under way."""
+        with self.cloud.path.with_name("sim.json.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            child = multiprocessing.get_context("spawn").Process(
+                target=_up_in_a_child, args=(self.folder, list(workers))
+            )
+            child.start()
+            while worker not in self.pending():
+                assert not wait([child.sentinel], timeout=0.05), "the child was to be killed"
+            for process in _family(child.pid or 0):
+                os.kill(process, signal.SIGKILL)
+            child.join()
+            child.close()
+        # The provider did the deed; only the answer never arrived.
+        self.cloud.create(next(each for each in workers if each.name == worker))
+
+    def pending(self) -> list[str]:
+        path = self.folder / "state/.pulumi/stacks/fleet-sim" / f"{REF.name}.json"
+        checkpoint = json.loads(path.read_text()) if path.exists() else {"checkpoint": {}}
+        latest = checkpoint["checkpoint"].get("latest") or {}
+        return [
+            each["resource"]["inputs"]["name"] for each in latest.get("pending_operations", [])
+        ]
+
+    def claimed_by_the_other(self) -> Engine:
+        return self.new_engine(owner="embedded")
+
+
+def skip_without_cli() -> None:
+    """Skip a test loudly where the Pulumi CLI is absent."""
+    try:
+        find_cli()
+    except EngineAbsent as absent:
+        pytest.skip(f"the real engine is NOT TESTED: {absent}")
+
+
+def _up_in_a_child(folder: Path, workers: Sequence[WorkerInputs]) -> None:
+    PulumiRig(folder).engine.up(REF, workers, quiet)
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and all that it has started."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    family = [pid]
+    for member in family:
+        family.extend(children.get(member, []))
+    return family
 
 
 def dies(engine: Engine, workers: Sequence[WorkerInputs]) -> None:

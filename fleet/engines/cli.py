@@ -1,0 +1,177 @@
+"""This module runs the Pulumi CLI through its Automation API, errors made short and showable."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleet.engines.projects import load_project
+from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_events import Events, shorten
+from fleet.engines.pulumi_state import file_root
+from fleet.engines.workspace import Home, project_name
+from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
+from fleet.ports import Provider, StackRef
+
+if TYPE_CHECKING:
+    from pulumi import automation
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the real engine needs of one provider: its listing, and its part of each stack.
+
+    `config` goes into the stack's settings in clear; secrets go by `environment` or, as inputs
+    of the program that it declares secret, by `inputs`.
+    """
+
+    provider: Provider
+    config: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[], Mapping[str, str]] = dict
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session(NamedTuple):
+    """An open stack and the program that was given to it."""
+
+    ref: StackRef
+    stack: "automation.Stack"
+    home: Home
+    secrets: tuple[str, ...]
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Write keys into the stack's settings."""
+        self.home.configure(project_name(load_project(self.ref.project)), self.ref.name, config)
+
+    def run(self, act: Callable[[], object], events: Events | None = None) -> None:
+        """Call the SDK, its exceptions made short and fit to be shown."""
+        _run(self.ref, act, self.secrets, events)
+        self.home.prune_logs()
+
+
+class Cli:
+    """Opens stacks of one backend."""
+
+    def __init__(self, backend: str, home: Home, passphrase: Callable[[], str] | None) -> None:
+        self._backend = backend
+        self._home = home
+        self._passphrase = passphrase
+
+    def open(self, ref: StackRef, account: Account, program: Callable[[], None]) -> Session:
+        """Return the stack, made when it does not exist, with a program to run."""
+        from pulumi import automation
+
+        workspace = self._workspace(ref, account, program)
+        secrets = self.secrets(account)
+        found: list[automation.Stack] = []
+        _run(
+            ref,
+            lambda: found.append(automation.Stack.create_or_select(ref.name, workspace)),
+            secrets,
+        )
+        return Session(ref, found[0], self._home, secrets)
+
+    def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
+        """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
+        from pulumi.automation import StackNotFoundError
+
+        try:
+            exported: dict[str, Any] = json.loads(self._stack_command(ref, account, "export"))
+        except StackFailed as error:
+            if isinstance(error.__cause__, StackNotFoundError):
+                return None
+            raise
+        return dict(exported.get("deployment") or {})
+
+    def forget_pending(self, ref: StackRef, account: Account) -> None:
+        """Take the unfinished operations out of the state.
+
+        `refresh` could do it too, but would also drop machines that their provider does not
+        list just now, and the next `up` would make them again.
+        """
+        exported = json.loads(self._stack_command(ref, account, "export"))
+        if not exported["deployment"].pop("pending_operations", None):
+            return
+        path = self._home.folder / f"{ref.name}.pending.json"
+        try:
+            path.write_text(json.dumps(exported), encoding="utf-8")
+            self._stack_command(ref, account, "import", "--file", str(path))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def secrets(self, account: Account) -> tuple[str, ...]:
+        """Return every secret that a message might show."""
+        passphrase = self._passphrase() if self._passphrase else ""
+        return (passphrase, *account.environment().values())
+
+    def _stack_command(self, ref: StackRef, account: Account, *words: str) -> str:
+        workspace = self._workspace(ref, account, None)
+        environment = {**workspace.env_vars, "PULUMI_HOME": str(workspace.pulumi_home)}
+        args = ["stack", *words, "--stack", ref.name]
+        said: list[str] = []
+
+        def run() -> None:
+            answer = workspace.pulumi_command.run(args, workspace.work_dir, environment)
+            said.append(answer.stdout)
+
+        _run(ref, run, self.secrets(account))
+        return said[0]
+
+    def _workspace(
+        self, ref: StackRef, account: Account, program: Callable[[], None] | None
+    ) -> "automation.LocalWorkspace":
+        from pulumi import automation
+
+        if self._passphrase is None:
+            raise SecretMissing(
+                "the real engine encrypts secrets in stack state: say where its passphrase is, "
+                "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
+            )
+        cli = find_cli()
+        project = load_project(ref.project)
+        name = project_name(project)
+        root = file_root(self._backend)
+        self._home.prepare(name, root.parent if root else None)
+        return automation.LocalWorkspace(
+            work_dir=str(self._home.work(name)),
+            pulumi_home=str(self._home.folder / "cli"),
+            program=program,
+            env_vars={
+                **self._home.environment(self._backend, self._passphrase()),
+                **account.environment(),
+            },
+            secrets_provider="passphrase",
+            project_settings=automation.ProjectSettings(
+                name=name, runtime="python", main=str(project.folder)
+            ),
+            pulumi_command=automation.PulumiCommand(str(self._home.command_root(cli))),
+        )
+
+
+def _run(
+    ref: StackRef,
+    act: Callable[[], object],
+    secrets: tuple[str, ...],
+    events: Events | None = None,
+) -> None:
+    from pulumi.automation import (
+        CommandError,
+        ConcurrentUpdateError,
+        InvalidVersionError,
+        StackAlreadyExistsError,
+    )
+
+    try:
+        act()
+    except (ConcurrentUpdateError, StackAlreadyExistsError) as error:
+        raise Locked(
+            f"stack {ref.name} is being changed by another run; try again when it has ended"
+        ) from error
+    except InvalidVersionError as error:
+        raise EngineAbsent(f"the Pulumi CLI does not fit: {error}") from error
+    except CommandError as error:
+        said = "; ".join(events.errors) if events else ""
+        raise StackFailed(
+            f"stack {ref.name}: {said or shorten(str(error), secrets)}",
+            done=tuple(step.worker for step in events.done) if events else (),
+        ) from error

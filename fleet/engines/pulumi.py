@@ -1,0 +1,229 @@
+"""This module is the real engine: the same stack programs, run by Pulumi's Automation API.
+
+What a killed run has left is cleaned up by the next: its lock, its pending operations, and the
+machines that exist although no state names them, which are adopted instead of made again.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from fleet.engines.cli import Account, Cli, Session
+from fleet.engines.evaluate import evaluate
+from fleet.engines.ownership import check_owner, check_provider
+from fleet.engines.projects import load_project
+from fleet.engines.pulumi_events import Events
+from fleet.engines.pulumi_state import (
+    Deployment,
+    file_root,
+    find_locks,
+    read_checkpoint,
+    read_deployment,
+)
+from fleet.engines.workspace import Home, project_name
+from fleet.errors import (
+    EngineAbsent,
+    Locked,
+    PlanRefused,
+    SecretMissing,
+    StackFailed,
+    StoreFailed,
+)
+from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.ports import Progress, StackRef, Step
+
+__all__ = ["Account", "PulumiEngine"]
+
+
+class PulumiEngine:
+    """Applies stacks with the Pulumi CLI."""
+
+    name: Literal["embedded", "pulumi"] = "pulumi"
+
+    def __init__(
+        self,
+        backend: str,
+        home: Path,
+        passphrase: Callable[[], str] | None,
+        accounts: Mapping[str, Account],
+        claimed_by: Callable[[StackRef], str | None] = lambda _: None,
+    ) -> None:
+        self._root = file_root(backend)
+        self._cli = Cli(backend, Home(home), passphrase)
+        self._accounts = accounts
+        self._claimed_by = claimed_by
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; of a file backend without starting the CLI."""
+        try:
+            deployment = self._recorded(ref)
+        except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
+            return Unknown(unknown=str(error))
+        if deployment is None:
+            return None
+        locked = self._root and find_locks(self._root, self._project(ref), ref.name)
+        return deployment.stack.model_copy(
+            update={"interrupted": deployment.stack.interrupted or bool(locked)}
+        )
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do, sorted by name, without `same`."""
+        self._check(ref, workers)
+        recorded = self._recorded(ref)
+        if recorded is None:
+            # Pulumi previews only stacks that exist, and a preview must not make one.
+            names = sorted(worker.name for worker in workers)
+            return tuple(Step(worker=name, operation="create") for name in names)
+        left = self._leftovers(ref, recorded, workers)
+        events = Events(secrets=self._cli.secrets(self._account(ref)))
+        session = self._session(ref, workers, left.adopted)
+        session.run(lambda: session.stack.preview(on_event=events), events)
+        gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
+        return tuple(sorted((*events.planned, *gone), key=lambda step: step.worker))
+
+    def up(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+    ) -> tuple[Step, ...]:
+        """Make it so; a creation that fails does not stop the others."""
+        self._check(ref, workers)
+        recorded = self._recorded(ref)
+        left = _Leftovers()
+        if recorded:
+            self._break_dead_locks(ref)
+            left = self._leftovers(ref, recorded, workers)
+            if recorded.stack.interrupted:
+                self._cli.forget_pending(ref, self._account(ref))
+        if recorded and left.orphans:
+            # Only what the state knows can be deleted: what nobody wants is adopted first.
+            kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
+            self._up(ref, [*kept, *left.orphans], left.orphan_ids, Events())
+        events = Events(progress, self._cli.secrets(self._account(ref)))
+        self._up(ref, workers, left.adopted, events)
+        return events.done
+
+    def _recorded(self, ref: StackRef) -> Deployment | None:
+        check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
+        if self._root:
+            found = read_checkpoint(self._root, self._project(ref), ref.name)
+        else:
+            found = self._cli.export(ref, self._account(ref))
+        if found is None:
+            return None
+        deployment = read_deployment(found, ref, load_project(ref.project))
+        holds = bool(deployment.stack.workers)
+        check_provider(ref, deployment.stack.provider, holds_machines=holds)
+        return deployment
+
+    def _leftovers(
+        self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
+    ) -> "_Leftovers":
+        """Find the machines that exist although the state names no id for them."""
+        wanted = {each.name: each for each in workers}
+        suspects = {each.name: each for each in recorded.pending} | {
+            name: each for name, each in wanted.items() if name not in recorded.stack.ids
+        }
+        ids: dict[str, str] = {}
+        for fleet in sorted({each.labels.get("fleet", "") for each in suspects.values()}):
+            listing = self._account(ref).provider.list(fleet)
+            if isinstance(listing, Unknown):
+                if not recorded.pending:
+                    break
+                raise StackFailed(
+                    f"stack {ref.name}: an earlier run did not finish, and its provider cannot "
+                    f"say what exists: {listing.unknown}"
+                )
+            ids |= {
+                machine.name: machine.id
+                for machine in listing.machines
+                if (suspect := suspects.get(machine.name))
+                and machine.pool == suspect.labels.get("pool")
+                and machine.digest == suspect.labels.get("digest")
+            }
+        return _Leftovers(
+            adopted={name: each for name, each in ids.items() if name in wanted},
+            orphans=tuple(suspects[name] for name in sorted(ids) if name not in wanted),
+            orphan_ids={name: each for name, each in ids.items() if name not in wanted},
+        )
+
+    def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
+        """Refuse wrong inputs before anything runs, with the program's own words."""
+        program = load_project(ref.project).program
+        inputs = self._inputs(ref, workers, {})
+        evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
+
+    def _inputs(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], adopt: Mapping[str, str]
+    ) -> dict[str, Any]:
+        return dict(self._account(ref).inputs) | {
+            "workers": [worker.model_dump(mode="json") for worker in workers],
+            "adopt": dict(adopt),
+            "owner": {"engine": self.name, "provider": ref.provider},
+        }
+
+    def _up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        adopt: Mapping[str, str],
+        events: Events,
+    ) -> None:
+        session = self._session(ref, workers, adopt)
+        inputs = self._inputs(ref, workers, {})
+        project = self._project(ref)
+        # So that `pulumi up` by hand finds the same workers and deletes nothing.
+        texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
+        session.configure({f"{project}:{key}": text for key, text in texts.items()})
+        try:
+            session.run(
+                lambda: session.stack.up(
+                    on_event=events, continue_on_error=True, show_secrets=False
+                ),
+                events,
+            )
+        except StackFailed as error:
+            raise StackFailed(
+                f"{error}; what succeeded is recorded, the next apply tries again", done=error.done
+            ) from error
+
+    def _session(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], adopt: Mapping[str, str]
+    ) -> Session:
+        program = load_project(ref.project).program
+        inputs = self._inputs(ref, workers, adopt)
+        session = self._cli.open(ref, self._account(ref), lambda: program(inputs))
+        session.configure(self._account(ref).config)
+        return session
+
+    def _break_dead_locks(self, ref: StackRef) -> None:
+        locks = find_locks(self._root, self._project(ref), ref.name) if self._root else ()
+        for lock in locks:
+            if lock.alive:
+                raise Locked(
+                    f"stack {ref.name} is being changed by {lock.owner} since {lock.since}; wait, "
+                    "or if that run is dead: `pulumi cancel`"
+                )
+        if locks:
+            session = self._session(ref, [], {})
+            session.run(session.stack.cancel)
+
+    def _account(self, ref: StackRef) -> Account:
+        account = self._accounts.get(ref.provider)
+        if account is None:
+            known = ", ".join(sorted(self._accounts)) or "none"
+            raise PlanRefused(
+                f"stack {ref.name}: there is no provider {ref.provider!r} (known: {known})"
+            )
+        return account
+
+    def _project(self, ref: StackRef) -> str:
+        return project_name(load_project(ref.project))
+
+
+class _Leftovers(NamedTuple):
+    """Machines that no state names: those still wanted, and those that are not."""
+
+    adopted: Mapping[str, str] = MappingProxyType({})
+    orphans: tuple[WorkerInputs, ...] = ()
+    orphan_ids: Mapping[str, str] = MappingProxyType({})

@@ -1,0 +1,89 @@
+"""This module turns the real engine's events into steps and its failures into short text."""
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal
+
+from fleet.ports import Progress, Step
+
+if TYPE_CHECKING:
+    from pulumi.automation import EngineEvent, StepEventMetadata
+
+Operation = Literal["create", "delete", "update", "replace"]
+
+_OPERATIONS: dict[str, Operation] = {
+    "create": "create",
+    # An adopted machine is what a creation that was cut short has left.
+    "import": "create",
+    "delete": "delete",
+    "update": "update",
+    "replace": "replace",
+    "create-replacement": "replace",
+    "delete-replaced": "replace",
+    "import-replacement": "replace",
+    "read-replacement": "replace",
+}
+_CLOSING = frozenset({"", "update failed", "preview failed"})
+_LINE_LIMIT = 300
+
+
+class Events:
+    """Collects one operation's events; resources of the engine itself are left out."""
+
+    def __init__(self, progress: Progress | None = None, secrets: Collection[str] = ()) -> None:
+        self._progress = progress
+        self._secrets = secrets
+        self._planned: dict[str, Step] = {}
+        self._done: dict[str, Step] = {}
+        self._errors: dict[str, None] = {}
+
+    def __call__(self, event: "EngineEvent") -> None:
+        """Take one event; called from the SDK's own thread."""
+        if (begun := event.resource_pre_event) and (step := _step(begun.metadata)):
+            self._planned[step.worker] = step
+        if (ended := event.res_outputs_event) and (step := _step(ended.metadata)):
+            first = step.worker not in self._done
+            self._done[step.worker] = step
+            if first and self._progress:
+                self._progress(step)
+        told = event.diagnostic_event
+        if told and told.severity == "error":
+            self._errors[shorten(told.message, self._secrets)] = None
+
+    @property
+    def planned(self) -> tuple[Step, ...]:
+        """Return what was begun or would be, sorted by name."""
+        return tuple(self._planned[name] for name in sorted(self._planned))
+
+    @property
+    def done(self) -> tuple[Step, ...]:
+        """Return what was ended, sorted by name."""
+        return tuple(self._done[name] for name in sorted(self._done))
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Return what went wrong, without the engine's own closing line."""
+        lines = tuple(line for line in self._errors if line not in _CLOSING)
+        return lines or tuple(self._errors)
+
+
+def shorten(text: str, secrets: Collection[str] = ()) -> str:
+    """Return the telling line of an error, without secrets, class names and ends of lines."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[secret]")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line for line in lines if re.match(r"(error|[\w.]*(Error|Exception)):", line)]
+    line = (marked or lines or [""])[-1 if marked else 0]
+    line = re.sub(r"^error: ", "", line)
+    return re.sub(r"^(Preview failed: )?Unexpected <class '[^']*'>: ", "", line)[:_LINE_LIMIT]
+
+
+def _step(metadata: "StepEventMetadata") -> Step | None:
+    operation = _OPERATIONS.get(metadata.op.value)
+    kind, _, name = metadata.urn.rpartition("::")
+    if operation is None or kind.rpartition("::")[2].startswith("pulumi:"):
+        return None
+    in_place = operation in {"update", "replace"}
+    detail = ", ".join(sorted(metadata.diffs or ())) if in_place else ""
+    return Step(worker=name, operation=operation, detail=detail)
