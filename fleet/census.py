@@ -20,6 +20,7 @@ from fleet.facts import (
     World,
 )
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue
 
 
@@ -188,8 +189,8 @@ def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
     age = (world.time - demand.read_at).total_seconds()
     if age > fleet.guards.demand_max_age:
         return (
-            f"it was read {age:.0f} s before, more than "
-            f"demand_max_age ({fleet.guards.demand_max_age} s)"
+            f"it was read {write_duration(int(age))} before, more than "
+            f"guards.demand_max_age ({write_duration(fleet.guards.demand_max_age)})"
         )
     return ""
 

@@ -26,6 +26,10 @@ class Draft:
     names: Iterator[str]
     closed: str
     """Why it makes no machine; empty when it may."""
+    digest: str = ""
+    """Digest of what its next machine is made from."""
+    offers: tuple[str, ...] = ()
+    """Tags that its workers provide."""
     on_demand: bool = False
     room: Room = field(default_factory=lambda: Room(price=Decimal(0), max=0))
     used: dict[str, str] = field(default_factory=dict)

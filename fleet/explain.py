@@ -113,7 +113,9 @@ def _request_facts(world: World, signature: Signature, key: str) -> Iterator[str
     request = _find_request(world, signature.queue, key.partition("/")[2])
     if request is not None:
         described = " ".join(filter(None, [request.task, request.package, request.scope]))
-        since = request.pending_since.isoformat() if request.pending_since else "not known"
+        since = (
+            f"{request.pending_since:%Y-%m-%d %H:%M} UTC" if request.pending_since else "not known"
+        )
         yield f"task {described or 'not known'}, priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
     position = signature.requests.index(key) + 1
@@ -221,7 +223,7 @@ def _worker_headline(verdict: WorkerVerdict, *, held: bool) -> str:
 
 
 def _worker_facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
-    since = f" since {verdict.since.isoformat()}" if verdict.since else ""
+    since = f" since {verdict.since:%Y-%m-%d %H:%M} UTC" if verdict.since else ""
     runs = f", runs {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (

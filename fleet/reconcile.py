@@ -16,6 +16,7 @@ from fleet.facts import Worker, WorkerState, World
 from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
+from fleet.schema.units import write_duration
 from fleet.tagrules import Offer, offer_of_pool, offer_of_tags, serves_queue
 from fleet.verdicts import assemble
 
@@ -44,15 +45,20 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
     drafts = {}
     for name, census in take_census(fleet, world).items():
         pool = fleet.pools.get(name)
-        known = isinstance(pool, Pool)
-        drafts[name] = Draft(
+        draft = Draft(
             fleet=fleet,
             census=census,
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
             closed=wont_make(fleet, world, census),
-            on_demand=known and bool(offer_of_pool(fleet, name, world.images).on_demand),
         )
+        if draft.pool is not None:
+            offer = offer_of_pool(fleet, name, world.images)
+            draft.on_demand = bool(offer.on_demand)
+            draft.offers = tuple(sorted(offer.provides))
+        if not draft.closed:
+            draft.digest = new_inputs(fleet, world, name, name).labels["digest"]
+        drafts[name] = draft
     return drafts
 
 
@@ -253,7 +259,8 @@ def _release_surplus(world: World, draft: Draft) -> None:
             because = (
                 "it is idle and nothing asks for this on-demand pool"
                 if on_demand
-                else f"idle for {seconds} s, retire.idle_after is {patience} s"
+                else f"idle for {write_duration(seconds)}, "
+                f"retire.idle_after is {write_duration(patience)}"
             )
             draft.drain(unit, Reason.IDLE_TOO_LONG, because)
 

@@ -20,6 +20,7 @@ from fleet.plan import (
     WorkerVerdict,
 )
 from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
 from fleet.tagrules import serves_queue
 
@@ -78,6 +79,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
             cost=draft.cost_of(unit) or Decimal(0),
+            outdated=_is_outdated(draft, unit),
             inactive=unit.state is State.DISABLED,
         )
     for action in actions.values():
@@ -93,6 +95,12 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
                 type=action.inputs.type,
                 cost=action.cost,
             )
+
+
+def _is_outdated(draft: Draft, unit: Unit) -> bool:
+    """Say whether a machine was made from something else than today's config."""
+    digest = unit.machine.digest if unit.machine else None
+    return bool(digest and draft.digest and digest != draft.digest)
 
 
 _PLAIN: dict[State, tuple[Reason, str]] = {
@@ -133,8 +141,8 @@ def _why_warm(draft: Draft, pool: Pool) -> tuple[Reason, str]:
         return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
     if workers.spare:
         return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
-    patience = pool.retire.idle_after
-    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience} s)"
+    patience = write_duration(pool.retire.idle_after)
+    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
 
 def _judge_pool(draft: Draft) -> PoolVerdict:
@@ -164,7 +172,7 @@ def _judge_pool(draft: Draft) -> PoolVerdict:
         provider=census.provider or None,
         type=machine_type(draft.pool) if draft.pool else None,
         image=draft.pool.image if draft.pool else None,
-        provides=tuple(draft.pool.provides) if draft.pool else (),
+        provides=draft.offers,
         stack=f"{draft.fleet.fleet}-{draft.name}",
         serial=census.stack.serial if census.stack else None,
     )

@@ -1,6 +1,8 @@
 """This module shows pools and workers: state, image, work, money."""
 
 import argparse
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.commands.wiring import decide
@@ -17,11 +19,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from fleet.render.to_html import site
 
         pages = site(plan)
-        for path, text in pages.items():
-            LocalFiles().write_text(str(Path(args.site) / path), text)
-        console.note(f"wrote {len(pages)} files to {args.site}")
+        _write_site(Path(args.site), pages)
+        console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
     if args.json:
         console.out(status_to_json(plan))
     elif not args.site:
         console.out(status_to_text(plan, colour=console.colour))
     return 0
+
+
+def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
+    """Write the pages; those of workers and pools that are gone go too."""
+    shutil.rmtree(folder / "-" / "status", ignore_errors=True)
+    for path, text in pages.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        LocalFiles().write_text(str(target), text)

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import core_schema
 
 SIZE_PATTERN = r"^[1-9][0-9]{0,6}(MiB|GiB|TiB)$"
 DURATION_PATTERN = r"^[1-9][0-9]{0,6}(s|m|h|d)$"
@@ -43,24 +45,45 @@ def written(value: int, pattern: str) -> str:
     return f"{value // size}{unit}"
 
 
-def _from_text(pattern: str, what: str, parse: Callable[[str], Any]) -> BeforeValidator:
-    """Return a validator that takes only text of one pattern; an already parsed value passes."""
-    compiled = re.compile(pattern.removesuffix("$") + r"\Z")
+@dataclass(frozen=True)
+class _Text:
+    """Takes only text of one pattern and makes a value of it; a value that is one passes.
 
-    def validate(value: object) -> object:
-        if not isinstance(value, str):
-            if isinstance(value, bool | int | float | list | dict | None):
-                raise ValueError(f"expected {what}")  # noqa: TRY004 - pydantic collects ValueError
-            return value
-        if not compiled.match(value):
-            raise ValueError(f"expected {what}")
-        return parse(value)
+    A core schema of its own and not pydantic's BeforeValidator, which looks at the signature of
+    the function again for every field.
+    """
 
-    return BeforeValidator(validate)
+    pattern: str
+    what: str
+    parse: Callable[[str], Any]
+    example: str = ""
+    format: str = ""
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": "string", "pattern": self.pattern}
+        if self.format:
+            found["format"] = self.format
+        if self.example:
+            found["examples"] = [self.example]
+        return found
+
+    def read(self, value: object) -> object:
+        """Return what a text stands for; what was read before stays."""
+        if isinstance(value, str) and re.match(self.pattern.removesuffix("$") + r"\Z", value):
+            return self.parse(value)
+        if value is None or isinstance(value, _WRITTEN):
+            raise ValueError(f"expected {self.what}")
+        return value
 
 
-def _written(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+_WRITTEN = (str, bool, int, float, list, dict)
 
 
 def _size(text: str) -> int:
@@ -87,62 +110,41 @@ def _date(text: str) -> date:
         raise ValueError("expected a date that exists, like 2027-03-01") from None
 
 
-class _Written:
-    """How each quantity is written; kept apart so that types below read as one line each."""
-
-    size = "a size like 4GiB (units MiB, GiB, TiB)"
-    duration = "a duration like 30m (units s, m, h, d)"
-    percent = "a share like 30%"
-    money = "an amount with its currency like 6 EUR"
-    price = "a price per hour like 0.35 EUR/h"
-    date = "a date like 2027-03-01"
-
-
 Mebibytes = Annotated[
-    int, _from_text(SIZE_PATTERN, _Written.size, _size), _written(SIZE_PATTERN, "4GiB")
+    int,
+    _Text(SIZE_PATTERN, "a size like 4GiB (units MiB, GiB, TiB)", _size, "4GiB"),
 ]
 Seconds = Annotated[
     int,
-    _from_text(DURATION_PATTERN, _Written.duration, _duration),
-    _written(DURATION_PATTERN, "30m"),
+    _Text(
+        DURATION_PATTERN,
+        "a duration like 30m (units s, m, h, d)",
+        _duration,
+        "30m",
+    ),
 ]
-Percent = Annotated[
-    int, _from_text(PERCENT_PATTERN, _Written.percent, _percent), _written(PERCENT_PATTERN, "30%")
-]
+Percent = Annotated[int, _Text(PERCENT_PATTERN, "a share like 30%", _percent, "30%")]
 Amount = Annotated[
-    Money, _from_text(MONEY_PATTERN, _Written.money, _money), _written(MONEY_PATTERN, "6 EUR")
+    Money,
+    _Text(MONEY_PATTERN, "an amount with its currency like 6 EUR", _money, "6 EUR"),
 ]
 PricePerHour = Annotated[
     Money,
-    _from_text(PRICE_PATTERN, _Written.price, _money),
-    _written(PRICE_PATTERN, "0.35 EUR/h"),
+    _Text(PRICE_PATTERN, "a price per hour like 0.35 EUR/h", _money, "0.35 EUR/h"),
 ]
-Day = Annotated[
-    date,
-    _from_text(DATE_PATTERN, _Written.date, _date),
-    WithJsonSchema({"type": "string", "format": "date", "pattern": DATE_PATTERN}),
-]
+Day = Annotated[date, _Text(DATE_PATTERN, "a date like 2027-03-01", _date, format="date")]
+
+_NAME = "a name of lower-case letters, digits and hyphens, beginning with a letter, at most"
+Name = Annotated[str, _Text(NAME_PATTERN, f"{_NAME} 31 long", str)]
+FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 
-def _name(pattern: str, longest: int) -> AfterValidator:
-    compiled = re.compile(pattern.removesuffix("$") + r"\Z")
-
-    def validate(value: str) -> str:
-        if not compiled.match(value):
-            raise ValueError(
-                "expected a name of lower-case letters, digits and hyphens, "
-                f"beginning with a letter, at most {longest} long"
-            )
-        return value
-
-    return AfterValidator(validate)
-
-
-Name = Annotated[
-    str, _name(NAME_PATTERN, 31), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
-]
-FleetName = Annotated[
-    str,
-    _name(FLEET_NAME_PATTERN, 20),
-    WithJsonSchema({"type": "string", "pattern": FLEET_NAME_PATTERN}),
-]
+def write_duration(seconds: int) -> str:
+    """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
+    parts = []
+    left = seconds
+    for unit, length in sorted(_SECONDS.items(), key=lambda entry: -entry[1]):
+        number, left = divmod(left, length)
+        if number:
+            parts.append(f"{number}{unit}")
+    return " ".join(parts[:2]) or "0s"

@@ -59,8 +59,12 @@ class DatabaseStore:
 
     @property
     def place(self) -> str:
-        """Return where the store is, without credentials."""
-        return _file_of(self.url) or sa.make_url(self.url).render_as_string(hide_password=True)
+        """Return where the store is, without credentials, as short as it can be said from here."""
+        path = _file_of(self.url)
+        if path:
+            here = Path(path)
+            return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
+        return sa.make_url(self.url).render_as_string(hide_password=True)
 
     def init(self) -> bool:
         """Create the store; False when it exists already and is this fleet's."""
