@@ -14,9 +14,7 @@ class Budget(Section):
     scope: Text | None = Field(None, description="Only work of this scope.")
     team: Text | None = Field(None, description="Only work of this team.")
     owner: Text | None = Field(None, description="Only work of this owner.")
-    tags: list[WorkerTag] = Field(
-        default_factory=list, description="Only work that asks for one of these tags."
-    )
+    tags: list[WorkerTag] = Field([], description="Only work that asks for one of these tags.")
     per_hour: Amount | None = Field(None, description="Money per hour.")
     per_day: Amount | None = Field(None, description="Money per calendar day.")
     per_month: Amount | None = Field(None, description="Money per calendar month.")
@@ -40,7 +38,7 @@ class Refuse(Section):
     """What a change of config, image or knowledge may not cause."""
 
     delete: RefuseDelete = Field(
-        default_factory=RefuseDelete, description="Deletions above either figure."
+        default_factory=RefuseDelete.model_construct, description="Deletions above either figure."
     )
     cost_increase: PricePerHour | None = Field(
         None, description="More money per hour than this; left out: no limit."
@@ -65,10 +63,10 @@ class Throttle(Section):
     """What demand causes: the first N now, the rest next run."""
 
     delete: ThrottleDelete = Field(
-        default_factory=ThrottleDelete, description="Deletions in one run."
+        default_factory=ThrottleDelete.model_construct, description="Deletions in one run."
     )
     create: ThrottleCreate = Field(
-        default_factory=ThrottleCreate, description="Creations in one run."
+        default_factory=ThrottleCreate.model_construct, description="Creations in one run."
     )
 
 
@@ -86,11 +84,12 @@ class Guards(Section):
     """Limits on what one run may do, counted per pool and fleet-wide."""
 
     refuse: Refuse = Field(
-        default_factory=Refuse,
+        default_factory=Refuse.model_construct,
         description="What a change of config, image or knowledge may not cause.",
     )
     throttle: Throttle = Field(
-        default_factory=Throttle, description="What demand causes: the first N now."
+        default_factory=Throttle.model_construct,
+        description="What demand causes: the first N now.",
     )
     boot_failures: BootFailures | None = Field(
         None, description="When a pool stops creating machines that do not come up."

@@ -111,7 +111,7 @@ class MoneySettings(Section):
 
     currency: CurrencyCode = Field("EUR", description="ISO 4217 code of every total.")
     exchange: dict[CurrencyCode, ExchangeRate] = Field(
-        default_factory=dict, description="Rates of the other currencies, by their code."
+        {}, description="Rates of the other currencies, by their code."
     )
     time_zone: Text = Field("UTC", description="Calendar of days and months, an IANA name.")
     net: bool = Field(True, description="Whether prices are without value-added tax.")
@@ -121,52 +121,52 @@ class Fleet(Section):
     """A whole fleet.yaml, its included files merged into it."""
 
     include: list[Text] = Field(
-        default_factory=list,
+        [],
         description="Patterns of further files, relative to this one; sections merge, "
         "lists append.",
     )
     fleet: FleetName = Field(
         description="Ownership mark: everything this file owns carries the label fleet=NAME."
     )
-    state: State = Field(default_factory=State, description="Where stacks and the store live.")
+    state: State = Field(
+        default_factory=State.model_construct, description="Where stacks and the store live."
+    )
     cadence: Seconds = Field(600, description="How often somebody runs `fleet apply`.")
     money: MoneySettings = Field(
-        default_factory=MoneySettings, description="Currency and calendar."
+        default_factory=MoneySettings.model_construct, description="Currency and calendar."
     )
     providers: dict[Name, Provider] = Field(
-        default_factory=dict, description="Cloud accounts, by a name of your choice."
+        {}, description="Cloud accounts, by a name of your choice."
     )
     queues: dict[Name, Queue] = Field(
-        default_factory=dict, description="Where work waits, by a name of your choice."
+        {}, description="Where work waits, by a name of your choice."
     )
     sizes: dict[Name, Size] = Field(
         default_factory=default_sizes,
         description="Size classes; a machine provides every class that it reaches.",
     )
     tags: dict[WorkerTag, TagRule] = Field(
-        default_factory=dict,
+        {},
         description="What a tag is, by the tag; `*` stands for any characters.",
     )
-    derive: list[DeriveRule] = Field(
-        default_factory=list, description="Tags a request gets from its own task data."
-    )
+    derive: list[DeriveRule] = Field([], description="Tags a request gets from its own task data.")
     powerful: list[PowerfulRule] = Field(
-        default_factory=list,
+        [],
         description="Builds that get powerful machines; all rules that match apply.",
     )
     images: dict[Name, Image] = Field(
-        default_factory=dict, description="What machines boot, by a name of your choice."
+        {}, description="What machines boot, by a name of your choice."
     )
     pools: dict[Name, AnyPool] = Field(
-        default_factory=dict, description="Machines of one kind, by a name of your choice."
+        {}, description="Machines of one kind, by a name of your choice."
     )
     budgets: dict[Name, Budget] = Field(
-        default_factory=dict, description="Money or machine time as hard limits across pools."
+        {}, description="Money or machine time as hard limits across pools."
     )
-    guards: Guards = Field(default_factory=Guards, description="Limits on what one run may do.")
-    approvals: list[Approval] = Field(
-        default_factory=list, description="The narrow way past a guard."
+    guards: Guards = Field(
+        default_factory=Guards.model_construct, description="Limits on what one run may do."
     )
+    approvals: list[Approval] = Field([], description="The narrow way past a guard.")
 
 
 __all__ = [

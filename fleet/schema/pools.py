@@ -33,7 +33,7 @@ class ImageRecipe(Section):
     suite: Text = Field(description="Debian suite, for instance trixie.")
     architecture: Text = Field(description="Debian's name of the architecture, as in amd64.")
     provides: list[WorkerTag] = Field(
-        default_factory=list,
+        [],
         description="Tags that its worker reports, until a boot test has recorded them.",
     )
     source: LongText | None = Field(None, description="A deb822 APT source to install from.")
@@ -47,9 +47,7 @@ class ImageRecipe(Section):
         None, description="The server baked in; left out: passed as user data at boot."
     )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
-    publish: list[Name] = Field(
-        default_factory=list, description="Providers that the image is uploaded to."
-    )
+    publish: list[Name] = Field([], description="Providers that the image is uploaded to.")
 
 
 class ExistingImage(Section):
@@ -59,9 +57,7 @@ class ExistingImage(Section):
         description="Provider name to the provider's own image id."
     )
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
-    provides: list[WorkerTag] = Field(
-        default_factory=list, description="Tags that its worker reports."
-    )
+    provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
 
 
 def _image_form(value: object) -> str | None:
@@ -138,7 +134,7 @@ class Replace(Section):
 
     at_a_time: Percent | None = Field(None, description="At most this share of the pool at once.")
     windows: list[Window] = Field(
-        default_factory=list,
+        [],
         description='Only in these windows, as in "mon-fri 07:00-17:00 Europe/Berlin".',
     )
 
@@ -167,17 +163,16 @@ class Pool(Section):
         None, description="Names of `queues`; left out: every queue."
     )
     provides: list[WorkerTag] = Field(
-        default_factory=list, description="Tags added to what image and machine provide."
+        [], description="Tags added to what image and machine provide."
     )
-    requires: list[WorkerTag] = Field(
-        default_factory=list, description="Tags a request must bring to run here."
-    )
+    requires: list[WorkerTag] = Field([], description="Tags a request must bring to run here.")
     workers: Workers = Field(description="How many workers it may hold.")
     boot: Boot = Field(
-        default_factory=Boot, description="How long a machine takes until its worker registers."
+        default_factory=Boot.model_construct,
+        description="How long a machine takes until its worker registers.",
     )
     retire: Retire = Field(
-        default_factory=Retire,
+        default_factory=Retire.model_construct,
         description="When a worker is let go although nothing is wrong with it.",
     )
     target_wait: Seconds | None = Field(
@@ -202,9 +197,7 @@ class HooksPool(Section):
     serves: list[Name] | None = Field(
         None, description="Names of `queues`; left out: every queue."
     )
-    provides: list[WorkerTag] = Field(
-        default_factory=list, description="Tags its workers provide."
-    )
+    provides: list[WorkerTag] = Field([], description="Tags its workers provide.")
     workers: Workers | None = Field(None, description="How many workers it may hold.")
     mode: Mode = Field("apply", description="As in other pools.")
 
@@ -213,9 +206,7 @@ class StaticPool(Section):
     """Machines that exist already: counted as capacity, never touched."""
 
     static: Annotated[list[Text], Field(min_length=1)] = Field(description="Names of the workers.")
-    provides: list[WorkerTag] = Field(
-        default_factory=list, description="Tags its workers provide."
-    )
+    provides: list[WorkerTag] = Field([], description="Tags its workers provide.")
     serves: list[Name] | None = Field(
         None, description="Names of `queues`; left out: every queue."
     )

@@ -20,10 +20,10 @@ class Size(Section):
 class Askers(Section):
     """Who may ask for a tag, by name."""
 
-    users: list[Text] = Field(default_factory=list, description="User names.")
-    groups: list[Text] = Field(default_factory=list, description="Group names.")
-    workspaces: list[Text] = Field(default_factory=list, description="Workspace names.")
-    scopes: list[Text] = Field(default_factory=list, description="Scope names.")
+    users: list[Text] = Field([], description="User names.")
+    groups: list[Text] = Field([], description="Group names.")
+    workspaces: list[Text] = Field([], description="Workspace names.")
+    scopes: list[Text] = Field([], description="Scope names.")
 
 
 class LimitsPer(Section):
@@ -38,7 +38,9 @@ class LimitsPer(Section):
 class Limits(Section):
     """How many machines requests with this tag may hold at once."""
 
-    per: LimitsPer = Field(default_factory=LimitsPer, description="Machines per one of each.")
+    per: LimitsPer = Field(
+        default_factory=LimitsPer.model_construct, description="Machines per one of each."
+    )
     total: Count | None = Field(None, description="Machines in all.")
 
 
@@ -95,7 +97,8 @@ class TagRule(Section):
         None, description="What may provide it; left out: any source."
     )
     limits: Limits = Field(
-        default_factory=Limits, description="How many machines it may hold at once."
+        default_factory=Limits.model_construct,
+        description="How many machines it may hold at once.",
     )
     priority: Literal["low", "normal", "high"] = Field(
         "normal", description="`low` displaces nothing."
@@ -131,12 +134,8 @@ class PowerfulRule(Section):
     contact: Text | None = Field(None, description="Whom to ask about it.")
     reason: Text | None = Field(None, description="Why it needs powerful machines.")
     expires: Day | None = Field(None, description="The last day it works.")
-    matches: list[Text] = Field(
-        default_factory=list, description="Cases that must match, checked by validate."
-    )
-    rejects: list[Text] = Field(
-        default_factory=list, description="Cases that must not match, checked by validate."
-    )
+    matches: list[Text] = Field([], description="Cases that must match, checked by validate.")
+    rejects: list[Text] = Field([], description="Cases that must not match, checked by validate.")
 
 
 def default_sizes() -> dict[str, Size]:

@@ -51,9 +51,7 @@ class SimFaults(Section):
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
         None, description="How every creation fails."
     )
-    never_boots: list[Text] = Field(
-        default_factory=list, description="Machines of these types never register."
-    )
+    never_boots: list[Text] = Field([], description="Machines of these types never register.")
 
 
 class SimProvider(Section):
@@ -65,10 +63,10 @@ class SimProvider(Section):
     )
     boot: Seconds = Field(60, description="From creation to the worker registering itself.")
     types: dict[Text, SimMachineType] = Field(
-        default_factory=dict, description="Added to the machine types of the catalogue."
+        {}, description="Added to the machine types of the catalogue."
     )
     faults: SimFaults = Field(
-        default_factory=SimFaults, description="What goes wrong, on purpose."
+        default_factory=SimFaults.model_construct, description="What goes wrong, on purpose."
     )
     engine: Literal["embedded", "pulumi"] = Field(
         "embedded", description="Which engine owns the stacks of this provider."
