@@ -2,12 +2,12 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from fleet.commands.loading import check_file
 from fleet.engines.embedded import EmbeddedEngine
@@ -42,6 +42,9 @@ from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
+
+if TYPE_CHECKING:
+    from fleet.engines.pulumi import Account
 
 
 class SystemClock:
@@ -198,6 +201,27 @@ def _provider(provider: ProviderModel, secrets: HostSecrets) -> Provider:
     assert_never(provider)
 
 
+def _accounts(
+    fleet: Fleet, clouds: Mapping[str, SimCloud], secrets: HostSecrets
+) -> dict[str, "Account"]:
+    """Return what the real engine needs of each provider; tokens go to it by environment."""
+    from fleet.engines.pulumi import Account
+
+    accounts = {
+        name: Account(cloud, config={"sim:path": str(cloud.path)})
+        for name, cloud in clouds.items()
+    }
+    for name, declared in fleet.providers.items():
+        if isinstance(declared, HcloudProvider):
+            environment = partial(_hcloud_environment, declared, secrets)
+            accounts[name] = Account(_provider(declared, secrets), environment=environment)
+    return accounts
+
+
+def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:
+    return {"HCLOUD_TOKEN": secrets.read(provider.token)}
+
+
 def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:
     return base / provider.path if provider.path else places.folder / f"sim-{name}.json"
 
@@ -216,7 +240,7 @@ def _engines(
             places.backend,
             places.folder / "pulumi",
             (lambda: secrets.read(passphrase)) if passphrase else None,
-            {name: cloud.path for name, cloud in clouds.items()},
+            _accounts(fleet, clouds, secrets),
         )
 
     def engine_of(provider: str) -> Engine:
