@@ -11,7 +11,7 @@ from tests.process import ROOT
 SPACED = """
 py pi.org, python hosted.org, npm js.org, npm js.com, crates .io,
 proxy.go lang.org, sum.go lang.org, repo.ma ven, repo1.ma ven,
-/wo rk/main, /wo rk/shared, /ro ot/
+/wor k/main, /wor k/shared, /roo t/
 """
 FORBIDDEN = ["".join(word.split()) for word in SPACED.split(",")]
 

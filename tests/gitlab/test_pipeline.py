@@ -29,6 +29,7 @@ WORLD = {
     "time": "2026-11-21T08:00:00Z",
     "queues": {"trial": {"demand": {"read_at": "2026-11-21T08:00:00Z"}}},
 }
+IGNORED = "CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
 MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
 SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
 
@@ -62,6 +63,8 @@ class Pipeline:
             *(os.environ["FLEET_GITLAB_CI_LOCAL"], *arguments),
             *("--force-shell-executor", "--no-color", "--home", str(self._home)),
             *("--variable", "FLEET_FILE=ci/fleet.yaml"),
+            # It names the container's folder even where it starts no container.
+            *("--variable", f"CI_PROJECT_DIR={self.checkout}"),
             cwd=self.checkout,
             env=self._environment(),
             timeout=900,
@@ -74,7 +77,7 @@ class Pipeline:
             for name, value in os.environ.items()
             if name.startswith(("PIP_", "SSL_", "REQUESTS_", "XDG_")) or name == "HOME"
         }
-        own = {"PYTHONWARNINGS": "default", "GCL_IGNORE_PREDEFINED_VARS": "CI_PIPELINE_SOURCE"}
+        own = {"PYTHONWARNINGS": "default", "GCL_IGNORE_PREDEFINED_VARS": IGNORED}
         return clean_environment(self._home, {**kept, **own})
 
 
