@@ -111,7 +111,10 @@ class _Monitor:
             )
         )
         return resource_pb2.RegisterResourceResponse(
-            urn=urn, id=f"{request.name}-id", object=request.object
+            # A whole number, as some providers' ids are: programs may compute with them.
+            urn=urn,
+            id=str(len(self.found)),
+            object=request.object,
         )
 
     def RegisterResourceOutputs(self, _request: object) -> object:  # noqa: N802 - same

@@ -7,8 +7,8 @@ one file. It does what a cloud does and no more: it deletes a busy machine when 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fleet.catalogue import find_type, known_types
 from fleet.errors import FleetError, SourceUnreachable, WorkerBusy
 from fleet.facts import (
     Listing,
@@ -21,15 +21,21 @@ from fleet.facts import (
 )
 from fleet.ports import Clock
 from fleet.providers.sim_file import Contents, Menu, SimMachine, changing, load
-from fleet.schema.model import Fleet, Pool, SimProvider
+
+if TYPE_CHECKING:
+    from fleet.schema.model import Fleet
 
 
 class CreationRefused(FleetError):
     """The provider made no machine and says so: the creation need not be looked for."""
 
 
-def menu_of(fleet: Fleet, provider: str) -> Menu:
+def menu_of(fleet: "Fleet", provider: str) -> Menu:
     """Return what a provider of kind sim sells: its own types and the catalogue's."""
+    # The plugin needs no configuration, and must start fast: fleet.yaml's model stays out.
+    from fleet.catalogue import find_type, known_types
+    from fleet.schema.model import Pool, SimProvider
+
     declared = fleet.providers[provider]
     if not isinstance(declared, SimProvider):
         raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not sim")

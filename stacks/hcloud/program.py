@@ -1,0 +1,200 @@
+"""This module declares what fleet owns at Hetzner Cloud: servers, and what they share.
+
+A pool's stack holds servers only; an account's base stack holds networks, firewalls and ssh
+keys only. It imports only pulumi and pulumi_hcloud, so that people can run it with the
+official release and no fleet.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import pulumi
+import pulumi_hcloud as hcloud
+
+SERVER = "hcloud:index/server:Server"
+TEXTS = ("name", "type", "image", "architecture")
+WORKER_LABELS = ("fleet", "pool", "worker", "digest")
+SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys")
+Inputs = Mapping[str, Any]
+
+
+def program(inputs: Inputs) -> None:
+    """Declare every server, network, firewall and ssh key that the inputs list.
+
+    `user_data` holds a secret text per worker; `adopt` ids of servers that exist already;
+    `owner` says which engine and provider the stack belongs to, for the state to record.
+    """
+    adopt = _texts(inputs.get("adopt", {}), "adopt")
+    secret = _texts(inputs.get("user_data", {}), "user_data")
+    for index, each in enumerate(_listed(inputs, "workers")):
+        _server(_worker(each, f"workers[{index}]"), secret, adopt)
+    for index, each in enumerate(_listed(inputs, "networks", optional=True)):
+        _network(each, f"networks[{index}]")
+    for index, each in enumerate(_listed(inputs, "firewalls", optional=True)):
+        _firewall(each, f"firewalls[{index}]")
+    for index, each in enumerate(_listed(inputs, "ssh_keys", optional=True)):
+        _ssh_key(each, f"ssh_keys[{index}]")
+    for key, text in _texts(inputs.get("owner", {}), "owner").items():
+        pulumi.export(key, text)
+
+
+def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
+    """Return the worker that a resource was declared for; None when it is not a server."""
+    if kind != SERVER:
+        return None
+    labels = dict(inputs["labels"])
+    settings = {
+        "location": inputs["location"],
+        "network_ids": " ".join(
+            str(int(each["networkId"])) for each in inputs.get("networks", ())
+        ),
+        "firewall_ids": " ".join(str(int(each)) for each in inputs.get("firewallIds", ())),
+        "ssh_keys": " ".join(inputs.get("sshKeys", ())),
+    }
+    return {
+        "name": inputs["name"],
+        "type": inputs["serverType"],
+        "image": inputs["image"],
+        "architecture": labels.pop("architecture"),
+        "labels": labels,
+        "settings": {key: text for key, text in settings.items() if text},
+    }
+
+
+def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str]) -> None:
+    name, settings = worker["name"], worker["settings"]
+    if name not in secret:
+        raise ValueError(f"user_data lacks {name}: a server without it would never register")
+    hcloud.Server(
+        name,
+        name=name,
+        server_type=worker["type"],
+        image=worker["image"],
+        location=settings["location"],
+        # A server does not tell its architecture, and what a worker is made from is read back.
+        labels={**worker["labels"], "architecture": worker["architecture"]},
+        networks=[
+            hcloud.ServerNetworkArgs(network_id=each, alias_ips=[])
+            for each in _numbers(settings, "network_ids", name)
+        ]
+        or None,
+        firewall_ids=_numbers(settings, "firewall_ids", name) or None,
+        ssh_keys=settings.get("ssh_keys", "").split() or None,
+        user_data=pulumi.Output.secret(secret[name]),
+        opts=pulumi.ResourceOptions(
+            import_=adopt.get(name),
+            # Hetzner never tells the user data of a server, so an adopted one would be replaced.
+            ignore_changes=["userData"] if name in adopt else [],
+        ),
+    )
+
+
+def _network(network: Inputs, where: str) -> None:
+    _exactly(network, where, {"name", "ip_range", "zone", "labels"})
+    labels = _labelled(network, where)
+    made = hcloud.Network(
+        network["name"], name=network["name"], ip_range=network["ip_range"], labels=labels
+    )
+    hcloud.NetworkSubnet(
+        f"{network['name']}-subnet",
+        network_id=made.id.apply(int),
+        type="cloud",
+        network_zone=network["zone"],
+        ip_range=network["ip_range"],
+    )
+
+
+def _firewall(firewall: Inputs, where: str) -> None:
+    _exactly(firewall, where, {"name", "rules", "labels"})
+    rules = _listed(firewall, "rules", where=f"{where}.")
+    for index, rule in enumerate(rules):
+        _exactly(rule, f"{where}.rules[{index}]", {"direction", "protocol", "port", "ips"})
+    hcloud.Firewall(
+        firewall["name"],
+        name=firewall["name"],
+        labels=_labelled(firewall, where),
+        rules=[
+            hcloud.FirewallRuleArgs(
+                direction=rule["direction"],
+                protocol=rule["protocol"],
+                port=rule["port"] or None,
+                source_ips=rule["ips"] if rule["direction"] == "in" else None,
+                destination_ips=rule["ips"] if rule["direction"] == "out" else None,
+            )
+            for rule in rules
+        ],
+    )
+
+
+def _ssh_key(key: Inputs, where: str) -> None:
+    _exactly(key, where, {"name", "public_key", "labels"})
+    hcloud.SshKey(
+        key["name"],
+        name=key["name"],
+        public_key=key["public_key"],
+        labels=_labelled(key, where),
+    )
+
+
+def _worker(worker: object, where: str) -> Inputs:
+    checked = _exactly(worker, where, {*TEXTS, "labels", "settings"})
+    for key in TEXTS:
+        if not isinstance(checked[key], str) or not checked[key]:
+            _wrong(f"{where}.{key}", "a text that is not empty", checked[key])
+    labels = _texts(checked["labels"], f"{where}.labels")
+    missing = [label for label in WORKER_LABELS if label not in labels]
+    if missing:
+        raise ValueError(f"{where}.labels lacks {', '.join(missing)}")
+    settings = _texts(checked["settings"], f"{where}.settings")
+    unknown = sorted(set(settings) - set(SETTINGS))
+    if unknown:
+        raise ValueError(f"{where}.settings has unknown keys: {', '.join(unknown)}")
+    if not settings.get("location"):
+        raise ValueError(f"{where}.settings lacks location")
+    return checked
+
+
+def _numbers(settings: Mapping[str, str], key: str, name: str) -> list[int]:
+    words = settings.get(key, "").split()
+    wrong = [word for word in words if not word.isdecimal()]
+    if wrong:
+        raise ValueError(f"{name}: {key} must hold ids, whole numbers, not {', '.join(wrong)}")
+    return [int(word) for word in words]
+
+
+def _labelled(shared: Inputs, where: str) -> dict[str, str]:
+    labels = _texts(shared["labels"], f"{where}.labels")
+    if not labels.get("fleet"):
+        raise ValueError(f"{where}.labels lacks fleet, the mark of ownership")
+    return labels
+
+
+def _exactly(value: object, where: str, keys: set[str]) -> Inputs:
+    if not isinstance(value, Mapping):
+        _wrong(where, "a mapping", value)
+    missing, unknown = sorted(keys - set(value)), sorted(map(str, set(value) - keys))
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    if unknown:
+        raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
+    return value
+
+
+def _listed(inputs: Inputs, key: str, *, where: str = "", optional: bool = False) -> list[Any]:
+    value = inputs.get(key, [] if optional else None)
+    if not isinstance(value, list):
+        _wrong(f"{where}{key}", "a list", value)
+    return value
+
+
+def _texts(value: object, where: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        _wrong(where, "a mapping", value)
+    wrong = sorted(str(key) for key, text in value.items() if not isinstance(text, str))
+    if wrong:
+        raise TypeError(f"{where} must hold texts, but not so: {', '.join(wrong)}")
+    return dict(value)
+
+
+def _wrong(where: str, expected: str, value: object) -> NoReturn:
+    raise TypeError(f"{where} must be {expected}, not {type(value).__name__}")

@@ -1,0 +1,121 @@
+"""What every stack program promises: one resource per worker, read back as it was written."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.engines.projects import load_project, stacks_folder
+from fleet.errors import FleetError, PlanRefused
+from fleet.facts import WorkerInputs
+from tests.stacks.programs import a_worker_of, accepted, declared
+
+PROJECTS = sorted(path.parent.name for path in stacks_folder().glob("*/Pulumi.yaml"))
+pytestmark = pytest.mark.parametrize("project", PROJECTS)
+
+
+def test_a_worker_is_one_resource_of_its_name(project: str) -> None:
+    (resource,) = declared(project, accepted(project))
+
+    assert resource.name == "debian-big-1"
+    assert resource.adopts == ""
+
+
+def test_a_recorded_worker_is_exactly_what_was_asked_for(project: str) -> None:
+    worker = a_worker_of(project)
+
+    (resource,) = declared(project, accepted(project, worker))
+
+    read_back = load_project(project).worker_of(resource.type, resource.inputs)
+    assert read_back == WorkerInputs.model_validate(worker)
+
+
+def test_every_machine_carries_the_marks_of_ownership(project: str) -> None:
+    (resource,) = declared(project, accepted(project))
+
+    labels = a_worker_of(project)["labels"]
+    assert labels.items() <= resource.inputs["labels"].items()
+
+
+def test_no_worker_is_no_resource(project: str) -> None:
+    assert declared(project, accepted(project, workers=[])) == ()
+
+
+def test_an_adopted_machine_is_imported_by_its_id(project: str) -> None:
+    (resource,) = declared(project, accepted(project, adopt={"debian-big-1": "42"}))
+
+    assert resource.adopts == "42"
+
+
+def test_a_resource_of_another_kind_is_no_worker(project: str) -> None:
+    assert load_project(project).worker_of("aws:ec2:Instance", {}) is None
+
+
+def test_a_recorded_machine_that_this_program_did_not_make_is_refused(project: str) -> None:
+    (resource,) = declared(project, accepted(project))
+
+    with pytest.raises(PlanRefused, match="not of this program's making"):
+        load_project(project).worker_of(resource.type, {})
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ({"workers": None}, "workers must be a list, not NoneType"),
+        ({"workers": "all"}, "workers must be a list, not str"),
+        ({"workers": ["one"]}, r"workers\[0\] must be a mapping, not str"),
+        ({"adopt": ["1"]}, "adopt must be a mapping, not list"),
+        ({"adopt": {"a": 1}}, "adopt must hold texts, but not so: a"),
+    ],
+)
+def test_inputs_of_a_wrong_shape_are_refused_by_place(
+    project: str, broken: dict[str, object], says: str
+) -> None:
+    with pytest.raises(PlanRefused, match=f"stacks/{project}: {says}"):
+        declared(project, accepted(project, **broken))
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ({"name": 7}, "name must be a text that is not empty"),
+        ({"type": ""}, "type must be a text that is not empty"),
+        ({"image": None}, "image must be a text that is not empty"),
+        ({"labels": {}}, "labels lacks fleet, pool, worker, digest"),
+        ({"labels": "fleet"}, "labels must be a mapping, not str"),
+        ({"settings": {"location": 5}}, "settings must hold texts, but not so: location"),
+        ({"surprise": "x"}, "has unknown keys: surprise"),
+    ],
+)
+def test_a_hostile_worker_is_refused_by_place(
+    project: str, broken: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(PlanRefused, match=r"workers\[0\][. ]" + re.escape(says)):
+        declared(project, accepted(project, a_worker_of(project, **broken)))
+
+
+def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str) -> None:
+    sources = sorted(Path(stacks_folder() / project).glob("*.py"))
+
+    imported = {
+        match
+        for source in sources
+        for match in re.findall(r"^(?:from|import) (\w+)", source.read_text(), flags=re.MULTILINE)
+    }
+
+    assert imported <= {"collections", "typing", "pulumi", "pulumi_hcloud", "program"}
+
+
+def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:
+    settings = yaml.safe_load((stacks_folder() / project / "Pulumi.yaml").read_text())
+
+    assert settings["name"] == f"fleet-{project}"
+    assert settings["runtime"] == "python"
+    assert (stacks_folder() / project / "__main__.py").is_file()
+
+
+def test_an_unknown_project_is_named_with_the_known_ones(project: str) -> None:
+    with pytest.raises(FleetError, match=f"no stack project 'nope'; there are: .*{project}"):
+        load_project("nope")
