@@ -19,7 +19,7 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue
 
@@ -129,7 +129,7 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
         provider=provider,
         units=_units(
             _Sightings(name, listing, stack, registries),
-            deadline=pool.boot.deadline if isinstance(pool, Pool) else 0,
+            deadline=(pool.boot if isinstance(pool, Pool) else Boot()).deadline,
             now=world.time,
             has_registry=bool(registries) and not unreadable,
         ),

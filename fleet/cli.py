@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from fleet.errors import FleetError
 
@@ -32,36 +32,47 @@ class TerminalConsole:
     """Writes to the process's own streams; quiet and plain where nobody watches."""
 
     def __init__(self) -> None:
-        self._watched = sys.stderr.isatty() and "CI" not in os.environ
-        self.colour = (
-            sys.stdout.isatty() and "NO_COLOR" not in os.environ and "CI" not in os.environ
-        )
+        plain = "CI" in os.environ
+        self._watched = sys.stderr.isatty() and not plain
+        self._transient = False
+        self.colour = sys.stdout.isatty() and not plain and "NO_COLOR" not in os.environ
 
     def out(self, text: str) -> None:
         """Write to standard output, ending the line."""
+        self._clear()
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """Write a line to standard error."""
+        self._clear()
         sys.stderr.write(text.rstrip("\n") + "\n")
         sys.stderr.flush()
 
     def progress(self, text: str) -> None:
-        """Show a step: replaced by the next when watched, a plain line otherwise."""
-        sys.stderr.write(f"\r\x1b[K{text}" if self._watched else f"{text}\n")
-        sys.stderr.flush()
+        """Show what is being waited for to a person who watches; whatever comes next wipes it."""
+        if self._watched:
+            self._clear()
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._transient = True
+
+    def _clear(self) -> None:
+        if self._transient:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._transient = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_missing_streams()
     console = TerminalConsole()
     _start_lightly()
     try:
         args = build_parser().parse_args(argv)
         command = importlib.import_module(f"fleet.commands.{args.command}")
         code: int = command.run(args, console)
-        sys.stdout.flush()
     except FleetError as error:
         console.note(f"fleet: error: {error}")
         return error.exit_code
@@ -69,13 +80,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.note("fleet: interrupted; the next run finishes what was begun")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has gone, and so has who would read why.
         return 1
     except OSError as error:
-        console.note(f"fleet: error: {error.strerror or error}: {error.filename or 'output'}")
+        console.note(f"fleet: error: {error.filename or 'standard output'}: {error.strerror}")
         return 1
     return code
+
+
+def _open_missing_streams() -> None:
+    """Give a process that was started without output streams some that lead nowhere."""
+    if sys.stdout is None:
+        sys.stdout = _nowhere()
+    if sys.stderr is None:
+        sys.stderr = _nowhere()
+
+
+def _nowhere() -> TextIO:
+    # A real descriptor, so that no file that is opened later takes the number of a stream.
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _start_lightly() -> None:

@@ -133,8 +133,7 @@ def _find_request(world: World, queue: str, name: str) -> Request | None:
 def _why_each_pool(
     fleet: Fleet, world: World, plan: Plan, signature: Signature, unserved: Unserved | None
 ) -> Iterator[ExplainedReason]:
-    if unserved is not None:
-        yield ExplainedReason(because=unserved.because, path=unserved.path)
+    blocked = {each.pool: each for each in unserved.blocked} if unserved else {}
     for guard in plan.guards:
         if guard.result != "passed" and guard.pool in (None, *signature.pools):
             yield ExplainedReason(because=guard.because, path=guard.path)
@@ -146,6 +145,12 @@ def _why_each_pool(
             continue
         offer = offer_of_pool(fleet, name, world.images)
         mismatch = find_mismatch(ask, offer)
+        if name in blocked:
+            because = (
+                f"pool {name} fits, but {blocked[name].because.removeprefix(f'pool {name} ')}"
+            )
+            yield ExplainedReason(because=because, path=blocked[name].path)
+            continue
         if mismatch:
             because = f"pool {name} {mismatch}"
         elif offer.on_demand and not offer.on_demand & ask.required:

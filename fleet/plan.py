@@ -146,6 +146,14 @@ class Signature(Value):
     pools: tuple[str, ...] = Field((), description="Pools that may serve it, cheapest first.")
 
 
+class Blocked(Value):
+    """A pool that fits a request and makes no machine for it in this run, and why."""
+
+    pool: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+
+
 class Unserved(Value):
     """Requests that get no machine in this run, and why."""
 
@@ -154,6 +162,7 @@ class Unserved(Value):
     count: int
     because: str
     path: tuple[str | int, ...] = ()
+    blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
 
 
 class PoolVerdict(Value):

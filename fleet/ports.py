@@ -116,8 +116,11 @@ class Store(Protocol):
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
 
-    def lock(self, owner: str, now: datetime) -> AbstractContextManager[None]:
-        """Hold the fleet's lock, or raise Locked with who holds it since when."""
+    def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
+        """Hold the fleet's lock, or raise Locked with who holds it since when.
+
+        Yields who died holding it, where the store can tell that.
+        """
 
 
 class Secrets(Protocol):
@@ -149,7 +152,7 @@ class Console(Protocol):
         """Write a line to standard error."""
 
     def progress(self, text: str) -> None:
-        """Show what is being done when a person is watching; a plain line in CI."""
+        """Show what is being waited for when a person is watching; nothing in CI."""
 
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fleet.allocate import Allocation
 from fleet.demand import Signed
 from fleet.facts import World
-from fleet.plan import Unserved
+from fleet.plan import Blocked, Unserved
 from fleet.schema.model import Fleet, StaticPool
 from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
 
@@ -21,32 +21,29 @@ def find_unserved(
             if request.key in allocation.unserved:
                 groups[allocation.unserved[request.key]].append(request.key)
         for limits, keys in groups.items():
-            because, path = _limited(fleet, limits) if limits else _unfitting(fleet, world, signed)
+            blocked = tuple(_blocked(fleet, pool, limit) for pool, limit in limits)
+            because, path = (
+                ("; ".join(each.because for each in blocked), blocked[0].path)
+                if blocked
+                else _unfitting(fleet, world, signed)
+            )
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(keys),
                 count=len(keys),
                 because=because,
                 path=path,
+                blocked=blocked,
             )
 
 
-def _limited(
-    fleet: Fleet, limits: tuple[tuple[str, str], ...]
-) -> tuple[str, tuple[str | int, ...]]:
-    sentences = []
-    for pool_name, limit in limits:
-        pool = fleet.pools[pool_name]
-        figure = getattr(getattr(pool, "workers", None), limit, None)
-        sentences.append(
-            f"pool {pool_name} is at workers.{limit} ({figure})"
-            if figure is not None
-            else f"pool {pool_name} makes no machine: {limit}"
-        )
-    first, limit = limits[0]
-    in_file = limit in ("max", "max_starting")
-    path = ("pools", first, "workers", limit) if in_file else ("pools", first)
-    return "; ".join(sentences), path
+def _blocked(fleet: Fleet, name: str, limit: str) -> Blocked:
+    figure = getattr(getattr(fleet.pools[name], "workers", None), limit, None)
+    if figure is None:
+        because = f"pool {name} makes no machine: {limit}"
+        return Blocked(pool=name, because=because, path=("pools", name))
+    because = f"pool {name} is at workers.{limit} ({figure})"
+    return Blocked(pool=name, because=because, path=("pools", name, "workers", limit))
 
 
 def _unfitting(fleet: Fleet, world: World, signed: Signed) -> tuple[str, tuple[str | int, ...]]:

@@ -34,13 +34,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     started = clock.now()
     sources = wire(fleet, args.file)
     owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
-    with sources.store.lock(owner, started):
+    with sources.store.lock(owner, started) as died:
+        if died:
+            console.note(f"took over the lock of {died}, which died; finishing what it began")
         configure_sims(fleet, sources)
         world = look(config, sources, console)
         plan = plan_for(config, world)
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
-        outcome = apply_plan(fleet, world, plan, sources, console.progress)
+        outcome = apply_plan(fleet, world, plan, sources, console.note)
         sources.store.record_run(
             started=started,
             ended=clock.now(),

@@ -19,11 +19,11 @@ def plan_to_text(plan: Plan, *, colour: bool) -> str:
     """Return the plan as text for a terminal or a log."""
     sections = (
         _headline(plan),
+        _unknown(plan),
         _pools(plan),
         changes_section(plan),
         _unserved(plan),
         _guards(plan),
-        _unknown(plan),
         _warnings(plan),
         _digests(plan),
     )
@@ -145,7 +145,7 @@ def _guard(guard: GuardResult) -> Iterator[Line]:
 
 def _unknown(plan: Plan) -> Iterator[Line]:
     if plan.unknown:
-        yield title("Not known, so nothing is deleted because of it")
+        yield title("Not known, and unknown is not zero")
     for reading in plan.unknown:
         yield line("  ", Span("? ", Style.YELLOW), reading)
 

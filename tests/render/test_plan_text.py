@@ -19,6 +19,9 @@ Fleet debian-ci at 2026-11-21 08:00 UTC
 Plan: 2 to create, 1 to drain, 1 to delete; 0.8215 -> 0.4800 EUR/h
 Guards keep back: 1 to delete
 
+Not known, and unknown is not zero
+  ? queue copr: no answer; pools that serve it delete nothing
+
 Pools               busy  idle  starting  other  max   EUR/h   after
   builders             1     1         0      0   20  0.2400  0.4800
       2 of 4 waiting requests fit no worker that exists
@@ -46,9 +49,6 @@ Guards
   refused, pool old: 12 of 14 workers would be deleted (86 %); at most 30 % and 10 are allowed [delete]
       limit: guards.refuse.delete.share in fleet.yaml
       way out: add an approval for guard delete, pool builders, count 12
-
-Not known, so nothing is deleted because of it
-  ? queue copr: no answer; pools that serve it delete nothing
 
 Warnings
   fleet.yaml:18:5: warning[expires-soon] this rule expires in 7 days
