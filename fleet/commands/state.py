@@ -58,10 +58,9 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
 
 
 def _unlock(store: DatabaseStore, console: Console) -> int:
-    holder = store.lock_holder()
+    holder = store.unlock()
     if holder is None:
         console.out("nobody holds the lock")
         return 0
-    store.unlock(holder[0])
     console.out(f"took the lock away from {holder[0]}, who held it since {holder[1]}")
     return 0

@@ -4,6 +4,8 @@ SQLite by default, PostgreSQL for a team. Reading never creates it: a store that
 where one is expected is StoreMissing, and only `init` makes one.
 """
 
+import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -141,25 +143,15 @@ class DatabaseStore:
             )
 
     @contextmanager
-    def lock(self, owner: str, now: datetime) -> Iterator[None]:
-        """Hold the fleet's lock, or raise Locked with who holds it since when."""
+    def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
+        """Hold the fleet's lock and yield who died holding it; Locked says who holds it."""
         self._about()
-        row = {"one": 1, "owner": owner, "since": now.isoformat()}
-        try:
-            with self._transaction() as connection:
-                connection.execute(sa.insert(_LOCK), [row])
-        except StoreFailed as error:
-            holder = self.lock_holder()
-            if holder is None:
-                raise
-            raise Locked(
-                f"another apply holds the lock of fleet {self._fleet}: {holder[0]}, since "
-                f"{holder[1]}; wait for it, or if that process is dead: fleet state unlock"
-            ) from error
-        try:
-            yield
-        finally:
-            self.unlock(owner)
+        with self._alive():
+            died = self._take(owner, now)
+            try:
+                yield died
+            finally:
+                self._release(owner)
 
     def lock_holder(self) -> tuple[str, str] | None:
         """Return who holds the lock and since when."""
@@ -167,8 +159,63 @@ class DatabaseStore:
             row = connection.execute(sa.select(_LOCK.c.owner, _LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
-    def unlock(self, owner: str) -> None:
-        """Take the lock away from one owner."""
+    def unlock(self) -> tuple[str, str] | None:
+        """Take the lock away from a run that died and return whose it was; Locked if it lives."""
+        self._about()
+        with self._alive():
+            holder = self.lock_holder()
+            if holder:
+                self._release(holder[0])
+            return holder
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Hold a file lock beside SQLite, which the kernel takes away from a process that dies."""
+        path = _file_of(self.url)
+        if not path:
+            yield
+            return
+        try:
+            file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreFailed(f"{path}.lock cannot be written: {error.strerror}") from error
+        try:
+            self._take_file(file)
+            yield
+        finally:
+            os.close(file)
+
+    def _take_file(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Locked(f"{self._held()}; wait for it to end") from error
+
+    def _take(self, owner: str, now: datetime) -> str | None:
+        row = {"one": 1, "owner": owner, "since": now.isoformat()}
+        died = None
+        if _file_of(self.url):
+            # Whoever wrote this row would still hold the file lock if it lived.
+            died = (self.lock_holder() or (None,))[0]
+            if died:
+                self._release(died)
+        try:
+            with self._transaction() as connection:
+                connection.execute(sa.insert(_LOCK), [row])
+        except StoreFailed as error:
+            if self.lock_holder() is None:
+                raise
+            raise Locked(
+                f"{self._held()}; wait for it, or if that process is dead: fleet state unlock"
+            ) from error
+        return died
+
+    def _held(self) -> str:
+        holder = self.lock_holder()
+        whose = f"{holder[0]}, since {holder[1]}" if holder else "one that has just begun"
+        return f"another apply holds the lock of fleet {self._fleet}: {whose}"
+
+    def _release(self, owner: str) -> None:
         with self._transaction() as connection:
             connection.execute(sa.delete(_LOCK).where(_LOCK.c.owner == owner))
 
@@ -181,6 +228,9 @@ class DatabaseStore:
             if not sa.inspect(connection).has_table(_ABOUT.name):
                 raise StoreMissing(self._missing())
             about = dict(connection.execute(sa.select(_ABOUT.c.key, _ABOUT.c.value)).all())
+        if not about:
+            # `init` was killed, or its disk was full: SQLite makes tables one by one.
+            raise StoreMissing(self._missing())
         if about.get("format") != _FORMAT:
             raise StoreFailed(
                 f"{self.place} is not a store of this version: {about.get('format')}"
