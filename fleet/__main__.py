@@ -1,6 +1,7 @@
 """This module is the program: `fleet` and `python -m fleet`."""
 
 import gc
+import signal
 import sys
 from types import ModuleType
 
@@ -9,6 +10,8 @@ from fleet.cli import main as run
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _start_lean()
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
