@@ -19,6 +19,7 @@ BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_TESTS_COLLECTED = 5
+NO_CLI = 3
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "tests"]
@@ -72,11 +73,12 @@ def engine(session: nox.Session) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    if found.returncode:
-        skip(session, "no Pulumi CLI: not on PATH, cannot be downloaded, and no Go to build it")
-        return
-    cli = Path(found.stdout.strip().splitlines()[-1])
-    run_marked(session, PATH=f"{cli.parent}{os.pathsep}{session.env['PATH']}")
+    if found.returncode == NO_CLI:
+        skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")
+    elif found.returncode:
+        session.error(f"tools/pulumi_cli.py ended with {found.returncode}")
+    else:
+        run_marked(session, FLEET_PULUMI=found.stdout.strip())
 
 
 @nox.session

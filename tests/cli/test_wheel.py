@@ -126,3 +126,15 @@ def test_the_installed_program_validates_from_another_folder(
     checked = run_installed(installed, elsewhere, "validate")
 
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_installed_program_applies_with_the_stacks_inside_it(
+    installed: Path, elsewhere: Path
+) -> None:
+    made = run_installed(installed, elsewhere, "state", "init")
+    applied = run_installed(installed, elsewhere, "apply")
+    planned = run_installed(installed, elsewhere, "plan", "--exit-code")
+
+    assert made.returncode == 0, made.stderr
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert planned.returncode == 0, planned.stdout + planned.stderr

@@ -1,0 +1,43 @@
+"""Every port has a written fake and a contract suite that runs over fake and real part."""
+
+import ast
+
+from tests.architecture.source import modules
+from tests.process import ROOT
+
+# What is missing today; a test below fails when an entry is no longer true, so this only shrinks.
+WITHOUT_FAKE = {"Console", "Registry", "Secrets", "Store"}
+WITHOUT_SUITE = {"Clock", "Console", "Files", "Registry", "Store"}
+
+
+def ports() -> set[str]:
+    tree = modules("fleet")["fleet/ports.py"]
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+    }
+
+
+def fakes() -> set[str]:
+    return {
+        node.name.removeprefix("Fake").removeprefix("Fixed")
+        for path, tree in modules("tests").items()
+        if path.startswith("tests/fake")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def suites() -> set[str]:
+    found = (ROOT / "tests" / "ports").glob("test_*.py")
+    return {path.stem.removeprefix("test_").capitalize() for path in found}
+
+
+def test_every_port_has_a_written_fake() -> None:
+    assert ports() - fakes() == WITHOUT_FAKE
+
+
+def test_every_port_has_a_contract_suite() -> None:
+    assert ports() - suites() == WITHOUT_SUITE
