@@ -62,6 +62,7 @@ class Reason(StrEnum):
     POOL_PAUSED = "pool-paused"
     DISCONNECTED = "disconnected"
     STATIC = "static"
+    MACHINE_GONE = "machine-gone"
 
 
 class Create(Value):

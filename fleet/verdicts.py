@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.allocate import Allocation
+from fleet.bystanders import gone_workers, static_pools, static_workers
 from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed
 from fleet.digests import config_digest, seal, world_digest
@@ -19,10 +20,9 @@ from fleet.plan import (
     Signature,
     WorkerVerdict,
 )
-from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
-from fleet.tagrules import serves_queue
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
 
@@ -35,7 +35,7 @@ def assemble(
     allocation: Allocation,
 ) -> Plan:
     """Return the plan that the drafts amount to."""
-    pools = (*(_judge_pool(draft) for draft in drafts.values()), *_static_pools(fleet, world))
+    pools = (*(_judge_pool(draft) for draft in drafts.values()), *static_pools(fleet, world))
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
@@ -43,7 +43,8 @@ def assemble(
         actions=_in_order(action for draft in drafts.values() for action in draft.actions),
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
-            *_static_workers(fleet, world),
+            *static_workers(fleet, world),
+            *gone_workers(fleet, world, {u.name for d in drafts.values() for u in d.census.units}),
         ),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
         signatures=_signatures(demand, allocation, drafts),
@@ -200,43 +201,6 @@ def _why_so_many(draft: Draft) -> str:
     if draft.closed:
         parts.append(f"it makes no machine: {draft.closed}")
     return "; ".join(parts)
-
-
-def _static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
-    for name, pool in sorted(fleet.pools.items()):
-        if isinstance(pool, StaticPool):
-            states = [v.state for v in _static_workers(fleet, world) if v.pool == name]
-            yield PoolVerdict(
-                pool=name,
-                mode="static",
-                because="its machines exist already and are never touched",
-                busy=states.count("busy"),
-                idle=states.count("idle"),
-                other=len(states) - states.count("busy") - states.count("idle"),
-                max=len(pool.static),
-            )
-
-
-def _static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
-    for name, pool in sorted(fleet.pools.items()):
-        if not isinstance(pool, StaticPool):
-            continue
-        for queue, reading in sorted(world.queues.items()):
-            if not isinstance(reading.workers, tuple) or not serves_queue(pool, queue):
-                continue
-            for worker in sorted(reading.workers, key=lambda worker: worker.name):
-                if worker.name in pool.static:
-                    yield WorkerVerdict(
-                        worker=worker.name,
-                        pool=name,
-                        registry=queue,
-                        verdict="keep",
-                        reason=Reason.STATIC,
-                        because="static machines are never touched",
-                        state=worker.state.value,
-                        running=worker.running,
-                        since=worker.since,
-                    )
 
 
 def _signatures(

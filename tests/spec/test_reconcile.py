@@ -459,3 +459,25 @@ def test_the_plan_is_stamped_with_the_time_of_the_world() -> None:
     plan = reconcile(a_sim_fleet(), a_sim_world())
 
     assert plan.time == NOW
+
+
+def test_a_registration_whose_machine_is_gone_is_inactive_and_counts_to_nothing() -> None:
+    row = a_worker(name="debian-ci-builders-7")
+    world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(row,))})
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert actions_of(plan) == [("create", FIRST)]
+    assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-7"]
+
+
+def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    listing = a_listing(a_machine(digest="0" * 16), workers=(a_worker(),))
+
+    plan = reconcile(
+        a_sim_fleet(), a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+    )
+
+    assert plan.is_quiet
+    assert [v.outdated for v in plan.workers] == [True]

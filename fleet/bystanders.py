@@ -1,0 +1,72 @@
+"""This module reports workers that fleet only looks at: static ones, and those without a machine."""
+
+from collections.abc import Collection, Iterator
+
+from fleet.facts import World
+from fleet.plan import PoolVerdict, Reason, WorkerVerdict
+from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.tagrules import serves_queue
+
+
+def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
+    """Yield the verdicts on pools of machines that exist already."""
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, StaticPool):
+            states = [v.state for v in static_workers(fleet, world) if v.pool == name]
+            yield PoolVerdict(
+                pool=name,
+                mode="static",
+                because="its machines exist already and are never touched",
+                busy=states.count("busy"),
+                idle=states.count("idle"),
+                other=len(states) - states.count("busy") - states.count("idle"),
+                max=len(pool.static),
+            )
+
+
+def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on the workers of static pools."""
+    for name, pool in sorted(fleet.pools.items()):
+        if not isinstance(pool, StaticPool):
+            continue
+        for queue, reading in sorted(world.queues.items()):
+            if not isinstance(reading.workers, tuple) or not serves_queue(pool, queue):
+                continue
+            for worker in sorted(reading.workers, key=lambda worker: worker.name):
+                if worker.name in pool.static:
+                    yield WorkerVerdict(
+                        worker=worker.name,
+                        pool=name,
+                        registry=queue,
+                        verdict="keep",
+                        reason=Reason.STATIC,
+                        because="static machines are never touched",
+                        state=worker.state.value,
+                        running=worker.running,
+                        since=worker.since,
+                    )
+
+
+def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on registered workers of our pools whose machine is gone.
+
+    A registry keeps such rows for ever: they are inactive, and status pages hide them.
+    """
+    for queue, reading in sorted(world.queues.items()):
+        if not isinstance(reading.workers, tuple):
+            continue
+        for worker in sorted(reading.workers, key=lambda worker: worker.name):
+            ours = isinstance(fleet.pools.get(worker.pool or ""), Pool) and not worker.static
+            if ours and (worker.machine or worker.name) not in present:
+                yield WorkerVerdict(
+                    worker=worker.name,
+                    pool=worker.pool or "",
+                    registry=queue,
+                    verdict="keep",
+                    reason=Reason.MACHINE_GONE,
+                    because="its machine is gone; its registration stays as history",
+                    state=worker.state.value,
+                    running=worker.running,
+                    since=worker.since,
+                    inactive=True,
+                )
