@@ -19,10 +19,10 @@ def check(fleet: Fleet, today: date) -> Iterator[Finding]:
             message = f"{what} expired on {day}: it does nothing any more"
             yield _warning(path, message, "remove it, or give it a later date")
         elif left <= _VERY_SOON:
-            message = f"{what} expires on {day}, in {_days(left)}: within a week it does nothing"
+            message = f"{what} expires {_when(day, left)}: from then on it does nothing"
             yield _warning(path, message, "ask its contact now, then move the date or remove it")
         elif left <= _SOON:
-            message = f"{what} expires on {day}, in {_days(left)}"
+            message = f"{what} expires {_when(day, left)}"
             yield _warning(path, message, "ask its contact whether it is still needed")
 
 
@@ -38,5 +38,7 @@ def _warning(path: Path, message: str, hint: str) -> Finding:
     return Finding(RULE, message, path, severity="warning", hint=hint)
 
 
-def _days(count: int) -> str:
-    return "1 day" if count == 1 else f"{count} days"
+def _when(day: date, left: int) -> str:
+    if left == 0:
+        return "at the end of today"
+    return f"on {day}, in 1 day" if left == 1 else f"on {day}, in {left} days"

@@ -12,7 +12,7 @@ from fleet.errors import ConfigInvalid
 from fleet.schema.findings import Finding, has_errors, in_order
 from fleet.schema.load import Loaded, load
 from fleet.schema.model import Fleet
-from fleet.schema.source import Document
+from fleet.schema.source import Document, Files
 from fleet.store.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class Checked:
     findings: tuple[Finding, ...]
 
 
-def check_file(name: str, today: date) -> Checked:
+def check_file(name: str, today: date, files: Files | None = None) -> Checked:
     """Return everything that is to be said about a file."""
-    loaded = load(name, LocalFiles(within=dirname(name)))
+    loaded = load(name, files or LocalFiles(within=dirname(name)))
     found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)

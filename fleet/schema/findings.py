@@ -8,6 +8,22 @@ Path = tuple[str | int, ...]
 Severity = Literal["error", "warning"]
 At = Literal["value", "key"]
 
+TEXT_RULES = (
+    "duplicate-key",
+    "empty-file",
+    "inline-secret",
+    "invalid-include",
+    "invalid-yaml",
+    "missing-key",
+    "not-text",
+    "too-complex",
+    "unknown-key",
+    "unreadable-file",
+    "wrong-type",
+    "wrong-value",
+)
+"""The rules that speak while text is read; those across keys are in fleet.checks."""
+
 
 @dataclass(frozen=True)
 class Span:

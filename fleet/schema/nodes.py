@@ -30,7 +30,12 @@ _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _NOT_TEXT = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
-_TOO_MANY = f"more than {MAX_NODES} values, aliases counted as often as they are used"
+_TOO_DEEP = ("too-complex", f"nested more than {MAX_DEPTH} deep")
+_TOO_MANY = (
+    "too-complex",
+    f"more than {MAX_NODES} values, aliases counted as often as they are used",
+)
+_SHORTER = "write it out, shorter and flatter"
 
 Place = tuple[int, int]
 Kind = Literal["scalar", "mapping", "list"]
@@ -77,7 +82,7 @@ def parse(text: str, file: str) -> Parsed:
         for event in _events(text):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        builder.findings.append(_syntax(error, file))
+        builder.findings.append(_syntax(error, text, file))
         return Parsed(None, tuple(builder.findings))
     except _Refused as refused:
         return Parsed(None, (refused.finding,))
@@ -100,14 +105,18 @@ def _not_text(text: str, index: int, file: str) -> Finding:
     )
 
 
-def _syntax(error: yaml.MarkedYAMLError, file: str) -> Finding:
+def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    lines = lines_of(text)
+    while line > 1 and (line > len(lines) or not lines[line - 1].strip()):
+        # The parser noticed at the end of the file; the reason stands in the last line before.
+        line, column = line - 1, len(lines[min(line, len(lines)) - 2].rstrip()) + 1
     while_doing = f" ({error.context})" if error.context else ""
     return Finding(
         rule="invalid-yaml",
         message=f"{error.problem or 'this is not YAML'}{while_doing}",
-        hint="look at indentation, brackets and quotes just before this place",
+        hint="look at indentation, brackets and quotes at this place and just before",
         span=Span(file, line, column, line, column + 1),
     )
 
@@ -154,7 +163,11 @@ class _Builder:
             case yaml.AliasEvent():
                 self._add(self._alias(event), None)
             case yaml.DocumentStartEvent() if self.root is not None:
-                self._refuse(event, "invalid-yaml", "a second document begins here")
+                self._refuse(
+                    event,
+                    ("invalid-yaml", "a second document begins here"),
+                    "keep one; parts can stand in files of their own, see include",
+                )
 
     def _scalar(self, event: yaml.ScalarEvent) -> Node:
         node = self._node("scalar", event)
@@ -187,7 +200,7 @@ class _Builder:
         if event.tag is not None:
             self._report(node, "a tag (!…) has no meaning here", "leave it out")
         if len(self._open) >= MAX_DEPTH:
-            self._refuse(event, "too-complex", f"nested more than {MAX_DEPTH} deep")
+            self._refuse(event, _TOO_DEEP)
         if event.anchor:
             # An alias inside its own anchor must not find it: it is complete only at its end.
             self._anchors.pop(event.anchor, None)
@@ -211,9 +224,13 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         target = self._anchors.get(event.anchor or "")
         if target is None:
-            self._refuse(event, "invalid-yaml", "this alias (*…) has no anchor (&…) before it")
+            self._refuse(
+                event,
+                ("invalid-yaml", "this alias (*…) has no anchor (&…) before it"),
+                "write the anchor first, or quote a text that begins with *",
+            )
         if len(self._open) + target.height > MAX_DEPTH:
-            self._refuse(event, "too-complex", f"nested more than {MAX_DEPTH} deep")
+            self._refuse(event, _TOO_DEEP)
         return target
 
     def _add(self, node: Node, anchor: str | None) -> None:
@@ -226,7 +243,7 @@ class _Builder:
         parent.size += node.size
         parent.height = max(parent.height, node.height + 1)
         if parent.size > MAX_NODES:
-            self._refuse_at(parent.start, "too-complex", _TOO_MANY)
+            self._refuse_at(parent.start, _TOO_MANY)
         if parent.kind == "list":
             parent.items.append(node)
         elif (key := self._keys[-1]) is None:
@@ -254,10 +271,11 @@ class _Builder:
     def _report(self, node: Node, message: str, hint: str, rule: str = "invalid-yaml") -> None:
         self.findings.append(Finding(rule, message, hint=hint, span=node.span))
 
-    def _refuse(self, event: Any, rule: str, message: str) -> NoReturn:  # noqa: ANN401 - as above
-        self._refuse_at((event.start_mark.line, event.start_mark.column), rule, message)
+    def _refuse(self, event: Any, what: tuple[str, str], hint: str = _SHORTER) -> NoReturn:  # noqa: ANN401 - as above
+        self._refuse_at((event.start_mark.line, event.start_mark.column), what, hint)
 
-    def _refuse_at(self, place: Place, rule: str, message: str) -> NoReturn:
+    def _refuse_at(self, place: Place, what: tuple[str, str], hint: str = _SHORTER) -> NoReturn:
+        rule, message = what
         line, column = place[0] + 1, place[1] + 1
         span = Span(self.file, line, column, line, column + 1)
-        raise _Refused(Finding(rule, message, hint="write it out, shorter and flatter", span=span))
+        raise _Refused(Finding(rule, message, hint=hint, span=span))

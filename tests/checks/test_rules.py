@@ -1,0 +1,92 @@
+"""Every rule: what passes, what fails and with which words; its page shows it before and after."""
+
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleet.checks import RULES
+from fleet.commands.loading import check_file
+from fleet.render.findings import to_text
+from fleet.schema.findings import TEXT_RULES
+from tests.fakes_files import FakeFiles
+from tests.process import ROOT
+
+HERE = Path(__file__).parent
+PAGES = ROOT / "docs/reference/rules"
+ALL = sorted([*TEXT_RULES, *(rule.RULE for rule in RULES)])
+# No text can show these: they are about files that are no text. tests/cli/test_bad_input.py does.
+WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
+WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
+TODAY = date(2026, 11, 21)
+
+
+def cases_of(rule: str, kind: str) -> dict[str, object]:
+    found = yaml.safe_load((HERE / f"{rule}.yml").read_text(encoding="utf-8"))
+    return dict(found[kind])
+
+
+def examples(kind: str) -> list[tuple[str, str, object]]:
+    return [
+        (rule, name, case) for rule in WITH_CASES for name, case in cases_of(rule, kind).items()
+    ]
+
+
+def said_by(rule: str, text: object) -> str:
+    files = FakeFiles({"fleet.yaml": str(text), "fleet.d/powerful.yaml": "powerful: []\n"})
+    checked = check_file("fleet.yaml", TODAY, files)
+    return to_text([f for f in checked.findings if f.rule == rule], checked.document)
+
+
+@pytest.mark.parametrize(("rule", "name", "text"), examples("pass"))
+def test_a_file_that_keeps_the_rule_passes(rule: str, name: str, text: object) -> None:
+    said = said_by(rule, text)
+
+    assert said == "", name
+
+
+@pytest.mark.parametrize(("rule", "name", "case"), examples("fail"))
+def test_a_file_that_breaks_the_rule_is_told_so(
+    rule: str, name: str, case: dict[str, str]
+) -> None:
+    said = said_by(rule, case["file"])
+
+    assert said == case["finding"], name
+
+
+@pytest.mark.parametrize("rule", ALL)
+def test_every_rule_has_a_page_of_the_same_form(rule: str) -> None:
+    page = (PAGES / f"{rule}.md").read_text(encoding="utf-8")
+
+    assert re.findall("^#+ .*", page, re.MULTILINE) == [
+        f"# {rule}",
+        "## Why it matters",
+        "## Before",
+        "## After",
+    ]
+
+
+@pytest.mark.parametrize("rule", WITH_CASES)
+def test_the_examples_of_a_page_are_true(rule: str) -> None:
+    page = (PAGES / f"{rule}.md").read_text(encoding="utf-8")
+
+    before, after = re.findall("```yaml\n(.*?)```", page, re.DOTALL)
+
+    assert f"```text\n{said_by(rule, before)}```" in page
+    assert said_by(rule, after) == ""
+
+
+def test_there_is_no_page_and_no_case_file_without_a_rule() -> None:
+    pages = {path.stem for path in PAGES.glob("*.md")}
+    cases = {path.stem for path in HERE.glob("*.yml")}
+
+    assert pages == {*ALL, "index"}
+    assert cases == set(WITH_CASES)
+
+
+def test_the_index_lists_every_rule() -> None:
+    index = (PAGES / "index.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"^- \[([a-z-]+)\]", index, re.MULTILINE) == ALL
