@@ -21,6 +21,9 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 NO_TESTS_COLLECTED = 5
 NO_CLI = 3
 
+# The tools of .venv come before all others, for the programs that these start too.
+os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "tests"]
 
@@ -28,7 +31,6 @@ nox.options.sessions = ["lint", "types", "tests"]
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, import contracts, YAML, spelling, the role, the pipeline."""
-    use_own_tools(session)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-logo")
@@ -44,28 +46,24 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Strict types on code, stacks, tests, bench and tools."""
-    use_own_tools(session)
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that needs no server, no Go, no browser; with branch coverage."""
-    use_own_tools(session)
     session.run("pytest", "--cov", "--cov-report=term:skip-covered", *session.posargs)
 
 
 @nox.session
 def laws(session: nox.Session) -> None:
     """Run the laws for long, with fresh random examples (scheduled)."""
-    use_own_tools(session)
     session.run("pytest", "tests/laws", *session.posargs, env={"HYPOTHESIS_PROFILE": "laws"})
 
 
 @nox.session
 def engine(session: nox.Session) -> None:
     """Run the contract suite of engines over the real Pulumi CLI."""
-    use_own_tools(session)
     found = subprocess.run(
         [BIN / "python", "tools/pulumi_cli.py"],
         cwd=ROOT,
@@ -84,21 +82,18 @@ def engine(session: nox.Session) -> None:
 @nox.session
 def live(session: nox.Session) -> None:
     """Run against a real Debusine server."""
-    use_own_tools(session)
     run_marked(session)
 
 
 @nox.session
 def images(session: nox.Session) -> None:
     """Bake an image for real."""
-    use_own_tools(session)
     run_marked(session)
 
 
 @nox.session
 def gitlab(session: nox.Session) -> None:
     """Run the jobs of .gitlab-ci.yml on this machine with gitlab-ci-local."""
-    use_own_tools(session)
     npm = shutil.which("npm")
     missing = [name for name in ("node", "npm", "rsync") if shutil.which(name) is None]
     if npm is None or missing:
@@ -114,7 +109,6 @@ def gitlab(session: nox.Session) -> None:
 @nox.session
 def pages(session: nox.Session) -> None:
     """Open the status pages in headless Chromium."""
-    use_own_tools(session)
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         skip(session, f"no browser on PATH (looked for {', '.join(CHROMIUM)})")
@@ -125,7 +119,6 @@ def pages(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure and print what `python -m bench` knows; `nox -s bench -- NAME` one of them."""
-    use_own_tools(session)
     for name in session.posargs or ["startup"]:
         session.run("python", "-m", "bench", name)
 
@@ -133,14 +126,12 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Check links, examples and what must be documented."""
-    use_own_tools(session)
     session.run("pytest", "tests/architecture/test_documentation.py", *session.posargs)
 
 
 @nox.session
 def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
-    use_own_tools(session)
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
     for name, extra in (
         ("run", ("--group", "build")),
@@ -154,11 +145,6 @@ def lock(session: nox.Session) -> None:
         )
 
 
-def use_own_tools(session: nox.Session) -> None:
-    """Put the tools of .venv before all others."""
-    session.env["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-
-
 def skip(session: nox.Session, reason: str) -> None:
     """Say loudly that this session did not run, and why."""
     print(f"SKIPPED {session.name}: {reason}", flush=True)
@@ -166,11 +152,10 @@ def skip(session: nox.Session, reason: str) -> None:
 
 def run_marked(session: nox.Session, **env: str) -> None:
     """Run the tests that carry the session's name as marker; none at all is a skip."""
-    environment = {**os.environ, **{k: v for k, v in session.env.items() if v is not None}, **env}
     ran = subprocess.run(
         [BIN / "pytest", "-m", session.name, "-n", "0", "-rs", *session.posargs],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **env},
         check=False,
     )
     if ran.returncode == NO_TESTS_COLLECTED:
