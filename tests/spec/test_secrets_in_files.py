@@ -1,0 +1,104 @@
+"""Secrets written in fleet.yaml: noticed wherever they stand, and never repeated anywhere."""
+
+import pytest
+
+from fleet.render.findings import to_gitlab, to_json, to_text
+from fleet.schema.load import load
+from tests.fakes_files import FakeFiles
+
+HCLOUD = "fleet: x\nproviders:\n  h: {kind: hcloud, location: fsn1, token: "
+DEBUSINE = "fleet: x\nqueues:\n  q: {kind: debusine, scopes: [a], url: "
+
+
+def everything_said(text: str) -> tuple[set[str], str]:
+    loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": text}))
+    said = to_text(loaded.findings, loaded.document)
+    said += to_json(loaded.findings) + to_gitlab(loaded.findings)
+    return {finding.rule for finding in loaded.findings}, said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HCLOUD + "hunter2}\n",
+        HCLOUD + "'hunter2'}\n",
+        HCLOUD + "[hunter2]}\n",
+        HCLOUD + "{value: hunter2}}\n",
+        HCLOUD + '{env: "hunter2 is no name"}}\n',
+        HCLOUD + "{command: hunter2, env: [hunter2]}}\n",
+        HCLOUD + "|\n    hunter2\n    hunter2\n  }\n",
+        DEBUSINE + '"https://u:hunter2@h.example.org"}\n',
+        DEBUSINE + '"https://h.example.org", read: "host=h password=hunter2"}\n',
+        DEBUSINE + '"https://h.example.org", read: "hunter2"}\n',
+        DEBUSINE + '"https://h.example.org", admin: [ssh, --token=hunter2]}\n',
+        "fleet: x\npassword: hunter2\n",
+        "fleet: x\ndb-password: hunter2\n",
+        "fleet: x\nprivate_key: |\n  hunter2\n  hunter2\nmoney: 3\n",
+        "fleet: x\nstate: {store: 'postgresql://u:hunter2@h/db'}\n",
+        "fleet: x\npools: {'postgres://u:hunter2@h/db': 3}\n",
+        "fleet: x\n'postgres://u:hunter2@h/db': 3\n",
+        "fleet: x\ncadence: postgres://u:hunter2@h/db\n",
+        "fleet: postgres://u:hunter2@h/db\n",
+        "fleet: x\npools: {a: {static: 'https://u:hunter2@h'}}\n",
+        "fleet: x\nimages: {a: {existing: {aws: 'https://u:hunter2@h'}}}\nimages: {}\n",
+    ],
+)
+def test_an_inline_secret_is_told_and_never_shown(text: str) -> None:
+    rules, said = everything_said(text)
+
+    assert "hunter2" not in said
+    assert rules & {"inline-secret", "invalid-yaml"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HCLOUD + "hunter2\n",
+        HCLOUD + '"hunter2\n',
+        "fleet: x\npassword: @hunter2\n",
+        "fleet: x\npassword: *hunter2\n",
+        "fleet: x\npassword: !hunter2 x\n",
+        "fleet: x\npassword:\n  - a\n  @hunter2\n",
+        "fleet: x\ntoken: |\n   hunter2\n  hunter2: [\n hunter2: ]\n",
+        "fleet: x\nurl: https://u:hunter2@h ] : }\n",
+        'fleet: x\n"secret": %hunter2\n',
+    ],
+)
+def test_a_file_that_cannot_be_parsed_does_not_give_its_secrets_away(text: str) -> None:
+    rules, said = everything_said(text)
+
+    assert rules
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HCLOUD + "{env: HCLOUD_TOKEN}}\n",
+        HCLOUD + "{file: /run/secrets/hcloud}}\n",
+        HCLOUD + "{command: [pass, show, hcloud]}}\n",
+        "fleet: x\nstate: {passphrase: {env: PASS}, store: 'postgresql://h/db'}\n",
+        "fleet: x\nproviders: {token: {kind: sim}, secret: {kind: sim}}\n",
+        "fleet: x\ntags: {'worker:token': {on_demand: true}}\n",
+        "fleet: x\npools: {a: {static: [user@host, a=b, 'https://h/x?y=z']}}\n",
+    ],
+)
+def test_a_reference_or_a_mere_word_is_no_secret(text: str) -> None:
+    rules, _ = everything_said(text)
+
+    assert rules == set()
+
+
+def test_a_misspelt_reference_is_a_wrong_key_and_no_secret() -> None:
+    rules, said = everything_said(HCLOUD + "{evn: HCLOUD_TOKEN}}\n")
+
+    assert rules == {"unknown-key"}
+    assert "did you mean 'env'?" in said
+
+
+def test_stars_take_the_place_of_each_character_so_that_columns_hold() -> None:
+    loaded = load("fleet.yaml", FakeFiles({"fleet.yaml": HCLOUD + "hunter2, kind: x}\n"}))
+
+    line = loaded.document.line("fleet.yaml", 3)
+
+    assert line == "  h: {kind: hcloud, location: fsn1, token: *******, kind: x}"
