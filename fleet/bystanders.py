@@ -1,4 +1,4 @@
-"""This module reports workers that fleet only looks at: static ones, and those without a machine."""
+"""This module reports workers that fleet only looks at: static, and those without machines."""
 
 from collections.abc import Collection, Iterator
 

@@ -90,6 +90,7 @@ class Draft:
                 # What exists already is counted in what the pool costs now.
                 cost=Decimal(0) if why.exists else self.price or Decimal(0),
                 serves=why.serves,
+                turn=why.turn,
             )
         )
 
@@ -131,6 +132,8 @@ class Why:
     cause: Cause
     because: str
     serves: tuple[str, ...] = ()
+    turn: int = 0
+    """Its place in the order of service, over all pools; 0 goes before every request."""
     exists: bool = False
     """Its machine is there already; only the record of it is missing."""
 

@@ -5,6 +5,7 @@ or lost knowledge causes is refused above its limit. Every limit counts per pool
 whole fleet, by share and by count, and a refusal withholds that pool's actions only.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 
@@ -29,7 +30,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             withheld |= {action.worker for action in actions}
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
     held = tuple(action for action in plan.actions if action.worker in withheld)
-    pools = tuple(_recount(pool, kept) for pool in plan.pools)
+    by_pool: defaultdict[str, list[Action]] = defaultdict(list)
+    for action in kept:
+        by_pool[action.pool].append(action)
+    pools = tuple(_recount(pool, by_pool[pool.pool]) for pool in plan.pools)
     guarded = plan.model_copy(
         update={
             "actions": kept,
@@ -42,8 +46,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     return seal(guarded)
 
 
-def _recount(pool: PoolVerdict, kept: Sequence[Action]) -> PoolVerdict:
-    own = [action for action in kept if action.pool == pool.pool]
+def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
@@ -109,10 +112,10 @@ def _refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Itera
         "check that the change means this; then raise guards.refuse.delete in the same "
         "merge request, and lower it again afterwards"
     )
+    removals = [a for a in actions if a.action != "create" and _by_config(a)]
     refused: set[str] = set()
-    for pool in [*(verdict.pool for verdict in plan.pools), None]:
-        removals = [a for a in actions if _is_removal_by_config(a) and a.worker not in refused]
-        held, ours = _count(plan, removals, pool)
+    for pool, held, found in _by_pool_then_fleet(plan, removals):
+        ours = [action for action in found if action.worker not in refused]
         share = 100 * len(ours) / held if held else 0
         if len(ours) <= limit.count and share <= limit.share:
             continue
@@ -141,7 +144,7 @@ def _refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     if limit is None:
         return
     most = convert(fleet, limit.amount, limit.currency)
-    ours = [a for a in actions if isinstance(a, Create) and a.cause is Cause.CONFIG]
+    ours = [a for a in actions if isinstance(a, Create) and _by_config(a)]
     cost = sum((action.cost for action in ours), Decimal(0))
     if most is not None and cost <= most:
         return
@@ -165,7 +168,7 @@ def _refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
 
 
 def _throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Result]:
-    """Keep the first of what demand causes, and leave the rest to the next run."""
+    """Keep the first in the order of service, and leave the rest to the next run."""
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
 
     def may_create(held: int) -> int:
@@ -190,24 +193,21 @@ def _throttle_kind(
     most: Callable[[int], int],
     path: tuple[str, ...],
 ) -> Iterator[_Result]:
+    # What config removes is held by `refuse`; what it creates grows in steps like any other.
+    ours = [a for a in actions if a.action == kind and (kind == "create" or not _by_config(a))]
     held_back: set[str] = set()
-
-    def is_ours(action: Action) -> bool:
-        by_demand = action.cause is not Cause.CONFIG
-        return action.action == kind and by_demand and action.worker not in held_back
-
-    for pool in [*(verdict.pool for verdict in plan.pools), None]:
-        (held, ours) = _count(plan, [a for a in actions if is_ours(a)], pool)
+    for pool, held, found in _by_pool_then_fleet(plan, sorted(ours, key=_turn)):
+        left = [action for action in found if action.worker not in held_back]
         allowed = most(held)
-        if len(ours) <= allowed:
+        later = left[allowed:]
+        if not later:
             continue
+        held_back |= {action.worker for action in later}
         where = f"pool {pool}" if pool else "the fleet"
         because = (
-            f"{len(ours)} to {kind} in {where}, which holds {held}: "
+            f"{len(left)} to {kind} in {where}, which holds {held}: "
             f"the first {allowed} now, the rest next run"
         )
-        later = ours[allowed:]
-        held_back |= {action.worker for action in later}
         yield (
             GuardResult(
                 guard=f"throttle-{kind}", pool=pool, result="throttled", because=because, path=path
@@ -216,14 +216,26 @@ def _throttle_kind(
         )
 
 
-def _count(plan: Plan, ours: Sequence[Action], pool: str | None) -> tuple[int, list[Action]]:
-    held = sum(
-        verdict.busy + verdict.idle + verdict.starting + verdict.other
-        for verdict in plan.pools
-        if verdict.mode != "static" and pool in (None, verdict.pool)
-    )
-    return held, [action for action in ours if pool in (None, action.pool)]
+def _by_config(action: Action) -> bool:
+    return action.cause is Cause.CONFIG
 
 
-def _is_removal_by_config(action: Action) -> bool:
-    return action.action != "create" and action.cause is Cause.CONFIG
+def _turn(action: Action) -> int:
+    return action.turn if isinstance(action, Create) else 0
+
+
+def _by_pool_then_fleet(
+    plan: Plan, actions: Sequence[Action]
+) -> Iterator[tuple[str | None, int, Sequence[Action]]]:
+    """Yield each pool that has such actions, then the fleet (None): machines held, actions."""
+    by_pool: defaultdict[str, list[Action]] = defaultdict(list)
+    for action in actions:
+        by_pool[action.pool].append(action)
+    total = 0
+    for verdict in plan.pools:
+        held = verdict.busy + verdict.idle + verdict.starting + verdict.other
+        total += held if verdict.mode != "static" else 0
+        if by_pool[verdict.pool]:
+            yield verdict.pool, held, by_pool[verdict.pool]
+    if actions:
+        yield None, total, actions

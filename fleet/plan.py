@@ -77,6 +77,7 @@ class Create(Value):
     because: str = Field(description="The reason in a sentence, with its figures.")
     cost: Rate = Field(description="Money per hour that this adds.")
     serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+    turn: int = Field(0, description="Its place in the order of service, over all pools.")
 
 
 class Drain(Value):

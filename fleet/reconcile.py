@@ -33,9 +33,10 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     supplies = _supplies(fleet, world, drafts)
     demand = sign_demand(fleet, world, supplies)
     allocation = _serve(drafts, supplies, demand)
+    _create_for_requests(world, drafts, allocation)
+    last = len(allocation.by_pool) + 1
     for draft in drafts.values():
-        _create_for_requests(world, draft, allocation)
-        _keep_warm(world, draft)
+        _keep_warm(world, draft, turn=last)
         _release_surplus(world, draft)
     return assemble(fleet, world, drafts, demand, allocation)
 
@@ -206,15 +207,19 @@ def _serve(
     return allocation
 
 
-def _create_for_requests(world: World, draft: Draft, allocation: Allocation) -> None:
-    for request, pool in allocation.by_pool.items():
-        if pool == draft.name:
-            because = f"request {request} waits and no free worker fits it"
-            inputs = new_inputs(draft.fleet, world, draft.name, next(draft.names))
-            draft.create(inputs, Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, (request,)))
+def _create_for_requests(
+    world: World, drafts: Mapping[str, Draft], allocation: Allocation
+) -> None:
+    """Make the machines that requests were given room for, in the order of service."""
+    for turn, (request, pool) in enumerate(allocation.by_pool.items(), start=1):
+        draft = drafts[pool]
+        because = f"request {request} waits and no free worker fits it"
+        inputs = new_inputs(draft.fleet, world, pool, next(draft.names))
+        why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, (request,), turn)
+        draft.create(inputs, why)
 
 
-def _keep_warm(world: World, draft: Draft) -> None:
+def _keep_warm(world: World, draft: Draft, *, turn: int) -> None:
     """Hold min workers and spare idle ones; an on-demand pool holds none."""
     if draft.pool is None or draft.on_demand or draft.closed:
         return
@@ -223,13 +228,13 @@ def _keep_warm(world: World, draft: Draft) -> None:
     because = f"workers.min is {workers.min}"
     for _ in range(min(lacking, _room_left(draft))):
         inputs = new_inputs(draft.fleet, world, draft.name, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_MIN, Cause.CONFIG, because))
+        draft.create(inputs, Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn))
     made_for_min = sum(action.reason is Reason.BELOW_MIN for action in draft.actions)
     lacking = workers.spare - len(_unused(draft)) - made_for_min
     because = f"workers.spare is {workers.spare}"
     for _ in range(min(lacking, _room_left(draft))):
         inputs = new_inputs(draft.fleet, world, draft.name, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_SPARE, Cause.DEMAND, because))
+        draft.create(inputs, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 
 
 def _room_left(draft: Draft) -> int:

@@ -89,6 +89,24 @@ def test_creations_are_throttled_for_the_whole_fleet_too() -> None:
     assert said(guarded) == [("throttle-create", None, "throttled")]
 
 
+def test_across_pools_the_order_of_service_decides_what_comes_now() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
+    late = creates(6, "arm", turn=2)
+    early = creates(6, "builders", turn=1)
+    plan = a_plan(actions=(*late, *early), pools=pools)
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert [action.pool for action in guarded.withheld] == ["arm", "arm"]
+
+
+def test_creations_by_config_grow_in_steps_too() -> None:
+    warm = creates(12, cause=Cause.CONFIG, reason=Reason.BELOW_MIN)
+    plan = a_plan(actions=warm, pools=(a_pool_verdict(busy=0),))
+
+    assert len(guard(a_sim_fleet(), plan).actions) == 10
+
+
 def test_drains_by_demand_are_throttled() -> None:
     plan = a_plan(actions=drains(25, Cause.DEMAND), pools=(a_pool_verdict(busy=0, idle=40),))
 

@@ -1,0 +1,200 @@
+"""Loading: a fleet, or everything that is wrong with it at once, in the order of the file."""
+
+from typing import get_args
+
+import pytest
+
+from fleet.schema.base import Section
+from fleet.schema.load import Loaded, load
+from fleet.schema.model import Fleet, Hooks
+from fleet.schema.shape import branches, fields_of, follow
+from tests.fakes_files import FakeFiles
+from tests.process import ROOT
+
+
+def loaded(text: str) -> Loaded:
+    return load("fleet.yaml", FakeFiles({"fleet.yaml": text}))
+
+
+def told(text: str) -> list[str]:
+    return [f"{f.span}: {f.rule}: {f.message}" for f in loaded(text).findings]
+
+
+def all_sections(of: type[Section] = Section) -> set[type[Section]]:
+    below = {each for each in of.__subclasses__() if each.__module__.startswith("fleet.")}
+    return below.union(*(all_sections(each) for each in below))
+
+
+@pytest.mark.parametrize("name", ["starter", "whole"])
+def test_the_files_of_the_design_are_valid(name: str) -> None:
+    text = (ROOT / f"tests/fixtures/{name}.yaml").read_text(encoding="utf-8")
+
+    result = loaded(text)
+
+    assert result.findings == ()
+    assert result.fleet is not None
+
+
+def test_a_valid_file_becomes_numbers_in_one_unit() -> None:
+    fleet = loaded(
+        "fleet: x\ncadence: 5m\nsizes: {s: {cores: 1, memory: 2GiB, disk: 1TiB}}\n"
+        "guards: {refuse: {delete: {share: 20%}, cost_increase: 0.35 EUR/h}}\n"
+    ).fleet
+
+    assert fleet is not None
+    assert (fleet.cadence, fleet.sizes["s"].memory, fleet.sizes["s"].disk) == (300, 2048, 1 << 20)
+    assert fleet.guards.refuse.delete.share == 20
+    assert str(fleet.guards.refuse.cost_increase) == "0.35 EUR"
+
+
+def test_everything_is_told_at_once_in_the_order_of_the_file() -> None:
+    text = "fleet: X\ncadence: soon\npols: {}\npools: {a: {static: []}}\n"
+
+    assert told(text) == [
+        "fleet.yaml:1:8: wrong-value: expected a name of lower-case letters, digits and hyphens, "
+        "beginning with a letter, at most 20 long, found 'X'",
+        "fleet.yaml:2:10: wrong-value: expected a duration like 30m (units s, m, h, d), "
+        "found 'soon'",
+        "fleet.yaml:3:1: unknown-key: unknown key 'pols'",
+        "fleet.yaml:4:20: wrong-value: expected at least 1 of them, found an empty list",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "place", "message"),
+    [
+        ("machine: [ccx33]", "2:22", "expected a machine type like ccx33, or a mapping"),
+        ("machine: {cors: 3}", "2:23", "unknown key 'cors'"),
+        ("machine: ''", "2:22", "expected text, not an empty one, found ''"),
+        ("image: 3", "2:20", "expected a name of lower-case letters"),
+        ("workers: {max: -1}", "2:28", "expected at least 0, found the number -1"),
+        ("workers: {max: 100001}", "2:28", "expected at most 100000, found the number 100001"),
+        ("workers: [3]", "2:22", "expected a mapping, found a list"),
+        ("workers: {max: true}", "2:28", "expected a whole number, found true"),
+        ("workers:", "2:21", "expected a mapping, found nothing"),
+        ("provides: ['a b']", "2:24", "expected a tag, without white space, found 'a b'"),
+        ("mode: slow", "2:19", "'slow' is not one of apply, observe, drain, pause"),
+        (
+            "target_wait: 30",
+            "2:26",
+            "expected a duration like 30m (units s, m, h, d), found the n",
+        ),
+        ("budget: {per_day: 6 EUR/h}", "2:31", "expected an amount with its currency like 6 EUR"),
+        ("replace: {windows: [nights]}", "2:33", "expected a window like"),
+    ],
+)
+def test_a_mistake_in_a_pool_is_one_finding_at_its_place(
+    written: str, place: str, message: str
+) -> None:
+    keys = {"provider": "p", "machine": "m", "image": "i", "workers": "{max: 1}"}
+    keys.pop(written.partition(":")[0], None)
+    rest = ", ".join(f"{key}: {value}" for key, value in keys.items())
+
+    findings = told(f"fleet: x\npools: {{a: {{{written}, {rest}}}}}\n")
+
+    (only,) = findings
+    assert only.startswith(f"fleet.yaml:{place}: ")
+    assert message in only
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("providers: {a: {kind: nope}}", "'nope' is not one of hcloud, aws, sim, local, hooks"),
+        ("providers: {a: {}}", "providers.a lacks the key 'kind'"),
+        ("providers: {a: }", "expected a mapping, found nothing"),
+        ("queues: {a: [b]}", "expected a mapping, found a list"),
+        ("images: {a: {existing: {}}}", "expected at least 1 of them, found an empty mapping"),
+        ("images: {a: trixie}", "expected an image: a mapping with suite and architecture"),
+        ("pools: {a: builder}", "expected a pool: a mapping with provider, machine, image"),
+        ("tags: {a: {asked_by: [everyone]}}", "'everyone' is not one of user, task, rules"),
+        ("tags: {a: {asked_by: [{group: [x]}]}}", "unknown key 'group'"),
+        ("tags: {a: {otherwise: never}}", "'never' is not one of wait"),
+        ("tags: {a: {otherwise: {after: 2h}}}", "tags.a.otherwise lacks the key 'drop'"),
+        ("money: {exchange: {usd: {rate: 1, as_of: 2026-11-01}}}", "expected an ISO 4217 code"),
+        ("money: {exchange: {USD: {rate: 0, as_of: 2026-11-01}}}", "expected more than 0"),
+        ("money: {exchange: {USD: {rate: 1, as_of: 2026-02-30}}}", "expected a date that exists"),
+        ("sizes: {s: {cores: 1, memory: 4GB, disk: 1GiB}}", "expected a size like 4GiB"),
+        ("guards: {refuse: {delete: {share: 30}}}", "expected a share like 30%, found the number"),
+    ],
+)
+def test_a_union_reports_the_branch_that_was_meant_and_no_other(text: str, message: str) -> None:
+    findings = told(f"fleet: x\n{text}\n")
+
+    (only,) = findings
+    assert message in only
+
+
+def test_a_broken_part_leaves_the_rest_to_look_at() -> None:
+    result = loaded("fleet: x\npools: {good: {static: [a]}, bad: {static: 3}, worse: {}}\n")
+
+    assert result.fleet is None
+    assert result.rest is not None
+    assert set(result.rest.pools) == {"good"}
+
+
+def test_nothing_is_left_of_a_file_that_is_no_mapping() -> None:
+    assert loaded("3\n").rest is None
+
+
+@pytest.mark.parametrize("section", sorted(all_sections(), key=lambda each: each.__name__))
+def test_no_tag_of_a_union_is_a_field_of_its_own_model(section: type[Section]) -> None:
+    unions = [field.annotation for field in fields_of(section).values()]
+    tagged = [branch for union in unions for branch in branches_below(union).items()]
+
+    assert [tag for tag, branch in tagged if tag in names_in(branch)] == []
+
+
+def branches_below(annotation: object) -> dict[str, object]:
+    found = branches(annotation)
+    for part in get_args(annotation):
+        found |= branches_below(part)
+    return found
+
+
+def names_in(branch: object) -> set[str]:
+    return {
+        name
+        for part in (branch, *get_args(branch))
+        if isinstance(part, type) and issubclass(part, Section)
+        for name in fields_of(part)
+    }
+
+
+def test_every_key_has_a_description() -> None:
+    without = [
+        f"{section.__name__}.{name}"
+        for section in all_sections()
+        for name, field in fields_of(section).items()
+        if not field.description
+    ]
+
+    assert without == []
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        (("pools", "a", "pool-dynamic", "workers", "max"), ("pools", "a", "workers", "max")),
+        (("providers", "h", "hcloud", "token", "secret-env", "env"), None),
+        (("tags", "t", "asked_by", 2, "asker-names", "groups", 0), None),
+        (("derive", 0, "from"), ("derive", 0, "from")),
+    ],
+)
+def test_tags_are_told_apart_from_what_was_written(
+    place: tuple[str | int, ...], path: tuple[str | int, ...] | None
+) -> None:
+    tags = {"hcloud", "secret-env", "asker-names"}
+    expected = path or tuple(step for step in place if step not in tags)
+
+    assert follow(Fleet, place).path == expected
+
+
+def test_a_key_that_is_wrong_itself_is_pointed_at() -> None:
+    (finding,) = loaded("fleet: x\npools: {Bad: {static: [a]}}\n").findings
+
+    assert (finding.at, str(finding.span)) == ("key", "fleet.yaml:2:9")
+
+
+def test_hooks_are_sections_too() -> None:
+    assert follow(Fleet, ("pools", "a", "pool-hooks", "hooks")).model is Hooks
