@@ -1,0 +1,237 @@
+"""`fleet apply`: makes it so, says what it did, and the second time has nothing to do."""
+
+import json
+
+from tests.process import RunFleet
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+ONLY_BUILDERS = {"builders": BUILDERS}
+
+
+def test_the_first_apply_creates_what_waiting_requests_need(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1", big=["2"])
+
+    applied = run_fleet("apply")
+
+    assert (applied.returncode, applied.stderr) == (
+        0,
+        "big: create trial-big-1\nbuilders: create trial-builders-1\n",
+    )
+    assert applied.stdout.endswith(
+        "Applied: 2 created, 0 drained, 0 deleted (fleet trial)\n"
+        "  big: applied\n"
+        "    + created 1: trial-big-1\n"
+        "  builders: applied\n"
+        "    + created 1: trial-builders-1\n"
+    )
+
+
+def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1", big=["2"])
+    trial.apply()
+    cloud = trial.cloud.path.read_text()
+
+    applied = run_fleet("apply")
+
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert applied.stdout.endswith(
+        "Applied: nothing changed (fleet trial)\n  unchanged: big, builders\n"
+    )
+    assert trial.cloud.path.read_text() == cloud
+
+
+def test_apply_with_json_prints_the_outcome_and_nothing_else(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+
+    applied = run_fleet("apply", "--json")
+
+    outcome = json.loads(applied.stdout)
+    assert applied.returncode == 0
+    assert [stack["created"] for stack in outcome["stacks"]] == [[], ["trial-builders-1"]]
+
+
+# a worker goes in two steps, and never while it works
+
+
+def test_a_worker_that_is_idle_for_long_is_drained_first_and_deleted_by_the_next_apply(
+    trial: Trial,
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+    trial.age(hours=1)
+
+    first = trial.outcome()["builders"]
+    second = trial.outcome()["builders"]
+
+    assert (first["drained"], first["deleted"]) == (["trial-builders-1"], [])
+    assert (second["drained"], second["deleted"]) == ([], ["trial-builders-1"])
+    assert trial.machines() == []
+
+
+def test_a_worker_that_is_idle_since_a_moment_stays(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+    trial.age(minutes=9)
+
+    assert trial.apply().endswith(
+        "Applied: nothing changed (fleet trial)\n  unchanged: big, builders\n"
+    )
+
+
+def test_a_busy_worker_is_never_deleted(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+    trial.cloud.assign("trial-builders-1", "1")
+    trial.age(hours=9)
+
+    trial.apply()
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_worker_that_took_work_after_its_drain_is_not_deleted(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+    trial.age(hours=1)
+    trial.apply()
+    trial.cloud.assign("trial-builders-1", "1")
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1"]
+
+
+# edits of fleet.yaml
+
+
+def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for(big=["1"])
+    trial.apply()
+    trial.age(minutes=1)
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS))
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert (
+        "1 of 1 machines of pool big would go because of a change of config (100%); "
+        "allowed are 30% and at most 10" in refused.stdout
+    )
+    assert trial.machines() == ["trial-big-1"]
+
+
+def test_a_pool_that_is_removed_drains_and_disappears_once_the_guard_allows_it(
+    trial: Trial,
+) -> None:
+    trial.wait_for(big=["1"])
+    trial.apply()
+    trial.age(minutes=1)
+    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=allowed))
+
+    first = trial.outcome()["big"]
+    second = trial.outcome()["big"]
+    third = trial.outcome()
+
+    assert first["drained"] == ["trial-big-1"]
+    assert second["deleted"] == ["trial-big-1"]
+    assert "big" not in third
+    assert "trial-big" not in trial.do("state", "show")[1]
+
+
+def test_a_lower_max_drains_what_is_idle_and_keeps_what_works(trial: Trial) -> None:
+    trial.wait_for("1", "2", "3", "4")
+    trial.apply()
+    trial.age(minutes=1)
+    for number in (1, 2):
+        trial.cloud.assign(f"trial-builders-{number}", str(number))
+    pool = BUILDERS.replace("max: 4", "max: 1")
+    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
+    trial.write(fleet_yaml(pools={"builders": pool}, more=allowed))
+
+    trial.apply()
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+
+
+def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
+    trial.wait_for("1")
+    observed = BUILDERS.replace("{provider", "{mode: observe, provider")
+    trial.write(fleet_yaml(pools={"builders": observed}))
+
+    said = trial.apply()
+
+    assert "pool builders has mode: observe: 1 actions are only shown" in said
+    assert trial.machines() == []
+
+
+def test_a_pool_in_mode_drain_makes_nothing_and_lets_go(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(minutes=1)
+    draining = BUILDERS.replace("{provider", "{mode: drain, provider")
+    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
+    trial.write(fleet_yaml(pools={"builders": draining}, more=allowed))
+    trial.wait_for("1", "2")
+
+    trial.apply()
+    trial.apply()
+
+    assert trial.machines() == []
+
+
+def test_a_pool_in_mode_pause_stays_as_it_is(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=1)
+    paused = BUILDERS.replace("{provider", "{mode: pause, provider")
+    trial.write(fleet_yaml(pools={"builders": paused}))
+    trial.wait_for("1", "2", "3")
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    moved = fleet_yaml(pools={"builders": BUILDERS.replace("desk", "attic")}).replace(
+        "queues:", "  attic: {kind: sim}\nqueues:"
+    )
+    trial.write(moved)
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert (
+        "its machines are at provider desk, fleet.yaml now says attic; give the pool at attic a "
+        "new name" in refused.stdout
+    )
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS, desk="boot: 1s, engine: pulumi"))
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert "set `engine: embedded` on provider desk again" in refused.stdout
+    assert trial.machines() == ["trial-builders-1"]

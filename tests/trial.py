@@ -1,0 +1,126 @@
+"""This module runs a trial fleet: two pools on simulated machines, a queue in a file.
+
+`Trial.do` runs a command inside the test's process to arrange things; what a test is about
+it runs as a process of its own, with `run_fleet`.
+"""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from fleet.cli import main
+from fleet.facts import Listing
+from fleet.providers.sim import SimCloud
+from tests.fakes_engine import FixedClock
+
+BUILDERS = (
+    "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}, retire: {idle_after: 10m}}"
+)
+BIG = "{provider: desk, machine: ccx63, image: trixie, provides: [big], workers: {max: 4}}"
+WORLD_QUEUE = "{kind: world, path: world.json}"
+
+
+def fleet_yaml(
+    *,
+    pools: Mapping[str, str] | None = None,
+    desk: str = "boot: 1s",
+    queue: str = WORLD_QUEUE,
+    more: str = "",
+) -> str:
+    """Return the fleet.yaml of a trial; each part may be another."""
+    chosen = {"big": BIG, "builders": BUILDERS} if pools is None else pools
+    lines = [f"  {name}: {text}" for name, text in chosen.items()]
+    written = "\n".join(["pools:", *lines] if lines else ["pools: {}"])
+    return f"""\
+fleet: trial
+providers:
+  desk: {{kind: sim, {desk}}}
+queues:
+  work: {queue}
+images:
+  trixie: {{suite: trixie, architecture: amd64}}
+{written}
+{more}"""
+
+
+class Trial:
+    """A folder with a fleet.yaml, what waits for it, and its simulated machines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cloud = SimCloud(folder / ".fleet/sim-desk.json", FixedClock(datetime.now(UTC)))
+        self.write(fleet_yaml())
+        self.wait_for()
+
+    def write(self, text: str) -> None:
+        """Write fleet.yaml."""
+        (self.folder / "fleet.yaml").write_text(text, encoding="utf-8")
+
+    def wait_for(self, *requests: str, big: Sequence[str] = ()) -> None:
+        """Have these requests wait in the queue, and nothing else; `big` only fits that pool."""
+        waiting: list[dict[str, object]] = [{"id": name} for name in requests]
+        waiting += [{"id": name, "required": ["big"]} for name in big]
+        moment = "2026-11-21T08:00:00Z"
+        demand = {"demand": {"read_at": moment, "requests": waiting}}
+        world = {"fleet": "trial", "time": moment, "queues": {"work": demand}}
+        (self.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    def do(self, *args: str) -> tuple[int, str]:
+        """Run a command in this process; return its exit code and all that it said."""
+        said = io.StringIO()
+        with chdir(self.folder), redirect_stdout(said), redirect_stderr(said):
+            code = main(args)
+        return code, said.getvalue()
+
+    def init(self) -> None:
+        """Create the store."""
+        assert self.do("state", "init")[0] == 0
+
+    def apply(self) -> str:
+        """Apply, which must succeed, and return what it said."""
+        code, said = self.do("apply")
+        assert code == 0, said
+        return said
+
+    def outcome(self) -> dict[str, Any]:
+        """Apply and return the outcome by pool, whatever became of it."""
+        _, said = self.do("apply", "--json")
+        outcome = json.loads(said[said.index("{") :])
+        return {stack["pool"]: stack for stack in outcome["stacks"]}
+
+    def plan(self) -> dict[str, Any]:
+        """Plan and return the plan."""
+        _, said = self.do("plan", "--json")
+        plan: dict[str, Any] = json.loads(said[said.index("{") :])
+        return plan
+
+    def machines(self) -> list[str]:
+        """Return the names of the machines that exist, sorted."""
+        listing = self.cloud.list("trial")
+        assert isinstance(listing, Listing), listing
+        return [machine.name for machine in listing.machines]
+
+    def recorded(self) -> list[str]:
+        """Return the names of the machines that the stacks hold, sorted."""
+        _, said = self.do("observe")
+        stacks = json.loads(said[said.index("{") :])["stacks"]
+        return sorted(name for stack in stacks.values() for name in stack["ids"])
+
+    def age(self, **duration: float) -> None:
+        """Have everything in the cloud have happened that much earlier."""
+        contents = json.loads(self.cloud.path.read_text())
+        for machine in contents["machines"].values():
+            for key in ("created_at", "boots_at", "since"):
+                if machine[key]:
+                    moment = datetime.fromisoformat(machine[key]) - timedelta(**duration)
+                    machine[key] = moment.isoformat()
+        self.cloud.path.write_text(json.dumps(contents))
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file in the folder with what it holds."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}
