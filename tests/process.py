@@ -25,7 +25,9 @@ class RunFleet(Protocol):
 
 def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment that holds nothing of the person who runs the tests."""
+    coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return {
+        **coverage,
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
         "TZ": "UTC",
