@@ -1,7 +1,7 @@
 """This module digests what a plan rests on; the order of writing does not count."""
 
 from fleet.facts import World
-from fleet.plan import Plan, digest
+from fleet.plan import Plan, canonical_json, digest
 from fleet.schema.model import Fleet
 
 
@@ -34,7 +34,7 @@ def _canonical(value: object, key: str = "") -> object:
         case list() if key in _SETS:
             return sorted(value)
         case list() if key in _RECORDS:
-            return sorted((_canonical(part) for part in value), key=digest)
+            return sorted((_canonical(part) for part in value), key=canonical_json)
         case list():
             return [_canonical(part) for part in value]
         case _:

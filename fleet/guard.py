@@ -67,14 +67,15 @@ def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
 
 def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Result]:
     """Withhold everything in pools whose mode is observe."""
-    for pool in plan.pools:
-        own = [action for action in actions if action.pool == pool.pool]
-        if pool.mode == "observe" and own:
-            because = f"pool {pool.pool} has mode: observe: {len(own)} actions are only shown"
-            path = ("pools", pool.pool, "mode")
+    observed = {verdict.pool for verdict in plan.pools if verdict.mode == "observe"}
+    ours = [action for action in actions if action.pool in observed]
+    for pool, _held, own in _by_pool_then_fleet(plan, ours):
+        if pool is not None:
+            because = f"pool {pool} has mode: observe: {len(own)} actions are only shown"
+            path = ("pools", pool, "mode")
             yield (
                 GuardResult(
-                    guard="mode", pool=pool.pool, result="throttled", because=because, path=path
+                    guard="mode", pool=pool, result="throttled", because=because, path=path
                 ),
                 own,
             )
