@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent
 OWN = ROOT / ".venv" / "bin"
 BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
 NO_CLI = 3
 
@@ -109,11 +109,10 @@ def gitlab(session: nox.Session) -> None:
 @nox.session
 def pages(session: nox.Session) -> None:
     """Open the status pages in headless Chromium."""
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
+    if not any(map(shutil.which, CHROMIUM)):
         skip(session, f"no browser on PATH (looked for {', '.join(CHROMIUM)})")
         return
-    run_marked(session, FLEET_CHROMIUM=found)
+    run_marked(session)
 
 
 @nox.session
