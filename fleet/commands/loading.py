@@ -1,23 +1,16 @@
-"""This module loads fleet.yaml for every command: read, validated, checked, told once."""
+"""This module loads fleet.yaml for every command: read, validated, checked across its keys."""
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from posixpath import dirname
-from typing import TYPE_CHECKING
 
 from fleet.checks import check_all
-from fleet.errors import ConfigInvalid
 from fleet.schema.findings import Finding, has_errors, in_order
 from fleet.schema.load import Loaded, load
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document, Files
 from fleet.store.files import LocalFiles
-
-if TYPE_CHECKING:
-    # The ports bring the facts with them, which validate does not need.
-    from fleet.ports import Console
 
 
 @dataclass(frozen=True)
@@ -35,20 +28,6 @@ def check_file(name: str, today: date, files: Files | None = None) -> Checked:
     found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
-
-
-def load_fleet(
-    args: argparse.Namespace, console: "Console", today: date
-) -> tuple[Fleet, Document]:
-    """Return the fleet of a file, telling what is wrong; raises when anything is an error."""
-    from fleet.render.findings import to_summary, to_text
-
-    checked = check_file(args.file, today)
-    if checked.findings:
-        console.note(to_text(checked.findings, checked.document))
-    if checked.fleet is None:
-        raise ConfigInvalid(to_summary(checked.findings, checked.document))
-    return checked.fleet, checked.document
 
 
 def _across(loaded: Loaded, today: date) -> Iterator[Finding]:

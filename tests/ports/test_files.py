@@ -1,0 +1,129 @@
+"""The port `Files`: the written fake and the real files of this computer behave alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import FileUnreadable
+from fleet.ports import Files
+from fleet.store.files import LocalFiles
+from tests.fakes_files import FakeFiles
+
+Make = Callable[[dict[str, str]], Files]
+
+
+@pytest.fixture(params=["fake", "local"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    def fake(files: dict[str, str]) -> Files:
+        return FakeFiles(files)
+
+    def local(files: dict[str, str]) -> Files:
+        monkeypatch.chdir(tmp_path)
+        for name, text in files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, encoding="utf-8")
+        return LocalFiles(within="")
+
+    return fake if request.param == "fake" else local
+
+
+def test_a_file_is_read_whole(make: Make) -> None:
+    files = make({"a": "text"})
+
+    assert files.read("a", 4) == b"text"
+
+
+def test_a_longer_file_than_the_limit_is_refused_with_its_name(make: Make) -> None:
+    files = make({"a": "text"})
+
+    with pytest.raises(FileUnreadable, match=r"^a: larger than 3 bytes$"):
+        files.read("a", 3)
+
+
+def test_a_missing_file_is_refused_with_its_name(make: Make) -> None:
+    files = make({})
+
+    with pytest.raises(FileUnreadable, match=r"^a: cannot be read: there is no such file$"):
+        files.read("a", 3)
+
+
+def test_names_that_match_come_sorted(make: Make) -> None:
+    files = make({"d/b.yaml": "", "d/a.yaml": "", "d/c.txt": "", "a.yaml": ""})
+
+    assert files.glob("d/*.yaml") == ("d/a.yaml", "d/b.yaml")
+
+
+def test_nothing_matches_nothing(make: Make) -> None:
+    files = make({"a": ""})
+
+    assert files.glob("d/*") == ()
+
+
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable, match=r"this is a directory, not a file$"):
+        LocalFiles().read(str(tmp_path), 10)
+
+
+def test_a_name_no_file_can_have_is_refused() -> None:
+    with pytest.raises(FileUnreadable, match="cannot be read"):
+        LocalFiles().read("a\0b", 10)
+
+
+def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    (inside / "link").symlink_to("../secret")
+
+    with pytest.raises(FileUnreadable, match="leads out of"):
+        LocalFiles(within=str(inside)).glob(f"{inside}/*")
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+
+    LocalFiles().write_text(str(target), "new\n")
+
+    assert target.read_text(encoding="utf-8") == "new\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_writing_again_keeps_who_may_read(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text("old", encoding="utf-8")
+    target.chmod(0o600)
+
+    LocalFiles().write_text(str(target), "new")
+
+    assert target.read_text(encoding="utf-8") == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+
+    LocalFiles().write_text(str(tmp_path / "link"), "new")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
+
+
+def test_a_full_disk_is_told_and_leaves_nothing() -> None:
+    with pytest.raises(FileUnreadable, match=r"^/dev/full: cannot be written: the disk is full$"):
+        LocalFiles().write_text("/dev/full", "new")
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable, match="cannot be written: there is no such file"):
+        LocalFiles().write_text(str(tmp_path / "none" / "plan.json"), "new")
+
+
+def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.mkdir()
+
+    with pytest.raises(FileUnreadable, match="cannot be written"):
+        LocalFiles().write_text(str(target), "new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

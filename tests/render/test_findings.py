@@ -1,0 +1,171 @@
+"""Findings as text, JSON and a GitLab report: the very characters, and nothing that shifts."""
+
+import json
+
+import pytest
+
+from fleet.render.findings import to_gitlab, to_json, to_summary, to_text
+from fleet.schema.findings import Finding
+from fleet.schema.source import Document, read_document
+from tests.fakes_files import FakeFiles
+
+
+def written(text: str) -> Document:
+    return read_document("fleet.yaml", FakeFiles({"fleet.yaml": text}))
+
+
+def rendered(text: str, finding: Finding) -> list[str]:
+    document = written(text)
+    return to_text([document.locate(finding)], document).splitlines()
+
+
+def test_a_finding_shows_line_caret_and_hint() -> None:
+    finding = Finding("some-rule", "this is wrong", ("b",), hint="do that")
+
+    lines = rendered("a: 1\nb: {kind: nope}\n", finding)
+
+    assert lines == [
+        "fleet.yaml:2:4: error[some-rule] this is wrong",
+        "  |",
+        "2 | b: {kind: nope}",
+        "  |    ^^^^^^^^^^^^",
+        "  = hint: do that",
+    ]
+
+
+def test_a_warning_says_so_and_may_have_no_hint() -> None:
+    lines = rendered("a: 1\n", Finding("some-rule", "odd", ("a",), severity="warning", at="key"))
+
+    assert lines == ["fleet.yaml:1:1: warning[some-rule] odd", "  |", "1 | a: 1", "  | ^"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "caret"),
+    [
+        ("a: [\t1, xyz]", "1 | a: [    1, xyz]", "  |            ^^^"),
+        ("a: [日, xyz]", "1 | a: [日, xyz]", "  |         ^^^"),
+        ("a: [e\u0301, xyz]", "1 | a: [e\u0301, xyz]", "  |        ^^^"),
+    ],
+)
+def test_tabs_and_wide_characters_do_not_shift_the_caret(
+    text: str, shown: str, caret: str
+) -> None:
+    lines = rendered(text, Finding("some-rule", "wrong", ("a", 1)))
+
+    assert lines[2:] == [shown, caret]
+
+
+def test_wide_characters_get_wide_carets() -> None:
+    lines = rendered("a: 日本\n", Finding("some-rule", "wrong", ("a",)))
+
+    assert lines[3] == "  |    ^^^^"
+
+
+def test_a_long_line_is_cut_around_the_caret() -> None:
+    text = f"a: [{'x' * 500}, here, {'y' * 500}]\n"
+
+    lines = rendered(text, Finding("some-rule", "wrong", ("a", 1)))
+
+    assert len(lines[2]) < 160
+    begin = lines[3].index("^")
+    assert lines[2][begin : begin + 4] == "here"
+    assert lines[2].endswith("…")
+
+
+def test_a_value_of_many_lines_is_underlined_on_its_first() -> None:
+    lines = rendered("a: {b: 1,\n  c: 2}\n", Finding("some-rule", "wrong", ("a",)))
+
+    assert lines[2:] == ["1 | a: {b: 1,", "  |    ^^^^^^"]
+
+
+def test_colour_marks_the_rule_only() -> None:
+    document = written("a: 1\n")
+    finding = document.locate(Finding("some-rule", "wrong", ("a",)))
+
+    text = to_text([finding], document, colour=True)
+
+    assert text.startswith("fleet.yaml:1:4: \x1b[1;31merror[some-rule]\x1b[0m wrong\n")
+
+
+@pytest.mark.parametrize(
+    ("severities", "summary"),
+    [
+        ([], "fleet.yaml: valid"),
+        (["warning"], "fleet.yaml: valid (1 warning)"),
+        (["error", "error", "warning"], "fleet.yaml: invalid (2 errors, 1 warning)"),
+    ],
+)
+def test_the_summary_counts(severities: list[str], summary: str) -> None:
+    findings = [
+        Finding("r", "m", severity="error" if severity == "error" else "warning")
+        for severity in severities
+    ]
+
+    assert to_summary(findings, written("a: 1\n")) == summary
+
+
+def test_the_summary_names_how_many_files_were_read() -> None:
+    files = FakeFiles({"fleet.yaml": "include: [d/*]\n", "d/a": "", "d/b": "pools: {}\n"})
+
+    summary = to_summary([], read_document("fleet.yaml", files))
+
+    assert summary == "fleet.yaml and 2 included files: valid"
+
+
+def test_json_holds_everything_of_a_finding() -> None:
+    finding = written("a: 1\n").locate(Finding("some-rule", "wrong", ("a",), hint="do that"))
+
+    assert json.loads(to_json([finding])) == {
+        "format": "fleet-findings-1",
+        "findings": [
+            {
+                "rule": "some-rule",
+                "message": "wrong",
+                "path": ["a"],
+                "severity": "error",
+                "at": "value",
+                "hint": "do that",
+                "span": {
+                    "file": "fleet.yaml",
+                    "line": 1,
+                    "column": 4,
+                    "end_line": 1,
+                    "end_column": 5,
+                },
+            }
+        ],
+    }
+
+
+def test_a_gitlab_report_has_what_gitlab_asks_for() -> None:
+    finding = written("a: 1\n").locate(Finding("some-rule", "wrong", ("a",), hint="do that"))
+
+    (issue,) = json.loads(to_gitlab([finding]))
+
+    assert len(issue.pop("fingerprint")) == 32
+    assert issue == {
+        "description": "wrong (do that)",
+        "check_name": "some-rule",
+        "severity": "major",
+        "location": {"path": "fleet.yaml", "lines": {"begin": 1}},
+    }
+
+
+def test_a_fingerprint_stays_when_lines_move() -> None:
+    finding = Finding("some-rule", "wrong", ("a",))
+    before, after = written("a: 1\n"), written("b: 2\n\na: 1\n")
+
+    prints = [
+        json.loads(to_gitlab([document.locate(finding)]))[0]["fingerprint"]
+        for document in (before, after)
+    ]
+
+    assert prints[0] == prints[1]
+
+
+def test_two_findings_of_one_kind_have_two_fingerprints() -> None:
+    findings = [Finding("some-rule", "wrong"), Finding("some-rule", "wrong")]
+
+    prints = {issue["fingerprint"] for issue in json.loads(to_gitlab(findings))}
+
+    assert len(prints) == 2
