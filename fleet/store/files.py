@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.errors import FileUnreadable
 
 _WORDS = {
-    errno.ENOENT: "there is no such file",
+    errno.ENOENT: "there is no such file or directory",
     errno.EISDIR: "this is a directory, not a file",
     errno.ENOTDIR: "a part of its path is not a directory",
     errno.EACCES: "permission denied",

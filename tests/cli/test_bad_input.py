@@ -1,0 +1,117 @@
+"""Bad input, through the program itself: a clear word and a place, never a traceback."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.process import Completed, RunFleet
+
+POOL = "provider: p, machine: ccx33, image: i"
+HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: s, architecture: amd64}}\n"
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+def first_line(ran: Completed) -> str:
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stdout + ran.stderr
+    return ran.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "1:1: error[empty-file] "),
+        (b"# only a comment\n", "1:1: error[empty-file] "),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "1:1: error[not-text] the byte 0x89 is not UTF-8"),
+        (b"fleet: x\n\x00", "2:1: error[not-text] the character U+0000 "),
+        (b"fleet: caf\xe9\n", "1:11: error[not-text] the byte 0xE9 is not UTF-8"),
+        (b"[" * 100_000, "1:51: error[too-complex] nested more than 50 deep"),
+        (b"{a: " * 100_000, "1:201: error[too-complex] nested more than 50 deep"),
+        (BOMB.encode(), "6:4: error[too-complex] more than 200000 values"),
+        (b"fleet: x\nfleet: y\n", "2:1: error[duplicate-key] this key is written twice"),
+        (b"fleet: x\npols: {}\n", "2:1: error[unknown-key] unknown key 'pols'"),
+        (b"fleet: x\ncadence: 10\n", "2:10: error[wrong-type] expected a duration like 30m"),
+        (b"fleet: x\ncadence: 10 m\n", "2:10: error[wrong-value] expected a duration like 30m"),
+        (b"fleet: x\n\tcadence: 10m\n", "2:1: error[invalid-yaml] "),
+        (b"- fleet\n", "1:1: error[wrong-type] expected a mapping"),
+        (
+            f"{HEAD}pools: {{a: {{{POOL.replace('p,', 'q,')}, workers: {{max: 1}}}}}}\n".encode(),
+            "4:23: error[unknown-provider] there is no provider 'q'",
+        ),
+        (
+            f"{HEAD}pools: {{a: {{{POOL}, workers: {{max: 1, min: 2}}}}}}\n".encode(),
+            "4:75: error[min-above-max] min is 2, but max is 1",
+        ),
+        (
+            b"fleet: x\nstate: {passphrase: hunter2}\n",
+            "2:21: error[inline-secret] a secret is written here",
+        ),
+    ],
+)
+def test_a_bad_file_is_told_with_its_place(
+    run_fleet: RunFleet, project: Path, text: bytes, said: str
+) -> None:
+    (project / "fleet.yaml").write_bytes(text)
+
+    ran = run_fleet("validate")
+
+    assert first_line(ran).startswith(f"fleet.yaml:{said}")
+    assert "hunter2" not in ran.stdout + ran.stderr
+
+
+def test_a_missing_file_is_told(run_fleet: RunFleet) -> None:
+    ran = run_fleet("validate")
+
+    assert first_line(ran) == (
+        "fleet.yaml:1:1: error[unreadable-file] cannot be read: there is no such file or directory"
+    )
+
+
+def test_a_directory_is_told(run_fleet: RunFleet, project: Path) -> None:
+    (project / "fleet.yaml").mkdir()
+
+    ran = run_fleet("validate")
+
+    assert first_line(ran).endswith("cannot be read: this is a directory, not a file")
+
+
+def test_a_huge_file_is_not_read_whole(run_fleet: RunFleet, project: Path) -> None:
+    with (project / "fleet.yaml").open("wb") as stream:
+        stream.write(b"fleet: x\n")
+        stream.truncate(50_000_000)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    ran = run_fleet("validate")
+
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert first_line(ran).endswith("error[unreadable-file] larger than 5 MB")
+    assert after.ru_utime - before.ru_utime < 2
+
+
+@pytest.mark.parametrize("command", [("plan",), ("status",), ("observe",)])
+def test_every_command_says_what_is_wrong_with_the_file(
+    run_fleet: RunFleet, project: Path, command: tuple[str, ...]
+) -> None:
+    (project / "fleet.yaml").write_text("fleet: x\npols: {}\n", encoding="utf-8")
+
+    ran = run_fleet(*command)
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("fleet.yaml:2:1: error[unknown-key] unknown key 'pols'\n")
+    assert "Traceback" not in ran.stderr
+
+
+def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project: Path) -> None:
+    keys = "".join(f"key-{number}: {number}\n" for number in range(20_000))
+    (project / "fleet.yaml").write_text(f"fleet: x\n{keys}", encoding="utf-8")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    ran = run_fleet("validate")
+
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ran.stdout.endswith("fleet.yaml: invalid (20000 errors)\n")
+    assert after.ru_utime - before.ru_utime < 20

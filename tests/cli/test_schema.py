@@ -1,0 +1,61 @@
+"""`fleet schema`: published JSON Schemas, committed as they are printed."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.process import ROOT, RunFleet
+
+DOCUMENTS = ["fleet", "world", "plan", "findings"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_committed_schema_is_the_printed_one(run_fleet: RunFleet, document: str) -> None:
+    ran = run_fleet("schema", document)
+
+    committed = (ROOT / f"docs/schemas/{document}.json").read_text(encoding="utf-8")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == committed, f"run: fleet schema {document} --out docs/schemas/…"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_schema_is_valid_and_names_itself(document: str) -> None:
+    schema = json.loads((ROOT / f"docs/schemas/{document}.json").read_text(encoding="utf-8"))
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:fleet:schema:{document}"
+    assert schema["title"]
+
+
+def test_a_schema_can_be_written_to_a_file(run_fleet: RunFleet, project: Path) -> None:
+    ran = run_fleet("schema", "--out", "schema.json")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    written = json.loads((project / "schema.json").read_text(encoding="utf-8"))
+    assert written["required"] == ["fleet"]
+
+
+def test_an_unwritable_path_is_told(run_fleet: RunFleet) -> None:
+    ran = run_fleet("schema", "--out", "/dev/full")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "fleet: error: /dev/full: cannot be written: the disk is full\n"
+
+
+def test_editors_find_the_schema_of_the_example() -> None:
+    first = (ROOT / "fleet.yaml").read_text(encoding="utf-8").splitlines()[0]
+    settings = json.loads((ROOT / ".vscode/settings.json").read_text(encoding="utf-8"))
+
+    modeline, _, path = first.partition("$schema=")
+    assert modeline == "# yaml-language-server: "
+    assert (ROOT / path).is_file()
+    assert all((ROOT / name).is_file() for name in settings["yaml.schemas"])
+
+
+def test_the_reference_page_is_current() -> None:
+    from tools.reference import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python tools/reference.py"

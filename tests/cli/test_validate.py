@@ -1,0 +1,138 @@
+"""`fleet validate` as a person runs it: what it prints, what it writes, how it exits."""
+
+import json
+from pathlib import Path
+
+from tests.process import ROOT, RunFleet
+
+BROKEN = "fleet: demo\ncadance: 10m\npools:\n  builders: {static: builder-01}\n"
+WARNED = "fleet: demo\nderive: [{ask: source}]\n"
+
+
+def write(project: Path, text: str, name: str = "fleet.yaml") -> None:
+    path = project / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_a_valid_file_is_one_line(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\n")
+
+    ran = run_fleet("validate")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "fleet.yaml: valid\n", "")
+
+
+def test_errors_are_told_all_at_once(run_fleet: RunFleet, project: Path) -> None:
+    write(project, BROKEN)
+
+    ran = run_fleet("validate")
+
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert ran.stdout == (
+        "fleet.yaml:2:1: error[unknown-key] unknown key 'cadance'\n"
+        "  |\n"
+        "2 | cadance: 10m\n"
+        "  | ^^^^^^^\n"
+        "  = hint: did you mean 'cadence'?\n"
+        "\n"
+        "fleet.yaml:4:22: error[wrong-type] expected a list, found 'builder-01'\n"
+        "  |\n"
+        "4 |   builders: {static: builder-01}\n"
+        "  |                      ^^^^^^^^^^\n"
+        "  = hint: write [builder-01]\n"
+        "\n"
+        "fleet.yaml: invalid (2 errors)\n"
+    )
+
+
+def test_warnings_change_no_exit_code(run_fleet: RunFleet, project: Path) -> None:
+    write(project, WARNED)
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[-1] == "fleet.yaml: valid (1 warning)"
+
+
+def test_time_makes_no_file_invalid(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\npowerful: [{match: a, ask: [b], expires: 1999-01-01}]\n")
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 0
+    assert "warning[expired] this rule expired on 1999-01-01" in ran.stdout
+
+
+def test_json_is_one_object_of_the_published_form(run_fleet: RunFleet, project: Path) -> None:
+    import jsonschema
+
+    write(project, BROKEN)
+
+    ran = run_fleet("validate", "--json")
+
+    report = json.loads(ran.stdout)
+    schema = json.loads((ROOT / "docs/schemas/findings.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(report)
+    assert ran.returncode == 1
+    assert [found["rule"] for found in report["findings"]] == ["unknown-key", "wrong-type"]
+
+
+def test_a_code_quality_report_is_written_beside_the_text(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, BROKEN)
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "gl.json")
+
+    issues = json.loads((project / "gl.json").read_text(encoding="utf-8"))
+    assert ran.returncode == 1
+    assert ran.stdout.endswith("fleet.yaml: invalid (2 errors)\n")
+    assert [issue["location"]["lines"]["begin"] for issue in issues] == [2, 4]
+
+
+def test_a_report_without_findings_is_an_empty_list(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\n")
+
+    ran = run_fleet("validate", "--json", "--gitlab-code-quality", "gl.json")
+
+    assert ran.returncode == 0
+    assert json.loads((project / "gl.json").read_text(encoding="utf-8")) == []
+    assert json.loads(ran.stdout)["findings"] == []
+
+
+def test_a_report_that_cannot_be_written_is_an_error(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\n")
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "none/gl.json")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        "fleet: error: none/gl.json: cannot be written: there is no such file or directory\n"
+    )
+
+
+def test_included_files_are_named_as_a_person_would(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "include: [fleet.d/*.yaml]\nfleet: demo\n")
+    write(project, "pools: {a: {static: []}}\n", "fleet.d/a.yaml")
+
+    ran = run_fleet("validate")
+
+    assert ran.stdout.startswith("fleet.d/a.yaml:1:21: error[wrong-value] ")
+    assert ran.stdout.endswith("fleet.yaml and 1 included file: invalid (1 error)\n")
+
+
+def test_another_file_can_be_named(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\ninclude: [d/*]\n", "conf/fleet.yaml")
+    (project / "conf/d").mkdir()
+    write(project, "pools: {}\n", "conf/d/a.yaml")
+
+    ran = run_fleet("validate", "--file", "conf/fleet.yaml")
+
+    assert ran.stdout == "conf/fleet.yaml and 1 included file: valid\n"
+
+
+def test_the_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
+    ran = run_fleet("validate", cwd=ROOT)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
