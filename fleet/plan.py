@@ -262,6 +262,11 @@ class StackOutcome(Value):
     deleted: tuple[str, ...] = ()
     error: str = ""
 
+    @property
+    def is_touched(self) -> bool:
+        """Say whether anything was changed here."""
+        return bool(self.created or self.drained or self.deleted)
+
 
 class Outcome(Value):
     """What an apply did."""
@@ -275,7 +280,7 @@ class Outcome(Value):
         """Return 0 done, 1 failed, 4 refused, 5 partly applied."""
         results = {stack.result for stack in self.stacks}
         if "failed" in results:
-            return 5 if "applied" in results else 1
+            return 5 if any(stack.is_touched for stack in self.stacks) else 1
         return 4 if self.refused or "refused" in results else 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
-from fleet.facts import Stack, Unknown, World
+from fleet.facts import Stack, Unknown, WorkerInputs, World
 from fleet.operate.observe import Sources, stack_ref
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, StackOutcome
 from fleet.ports import Engine, StackRecord, StackRef, Step
@@ -64,21 +64,25 @@ def _blind(world: World, pool: str, provider: str | None) -> str:
 
 
 def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
+    creates = [action for action in actions if isinstance(action, Create)]
+    deletes = [action for action in actions if isinstance(action, Delete)]
     drained: list[str] = []
     done: tuple[str, ...] = ()
     error = ""
     result = "applied"
     try:
+        if creates or deletes:
+            _preview(work, creates, deletes)
         for action in actions:
             if isinstance(action, Drain):
                 work.tell(f"{action.pool}: drain {action.worker}")
                 work.sources.registries[action.registry].drain(action.worker)
                 drained.append(action.worker)
-        deletes, kept = _disable(work, [a for a in actions if isinstance(a, Delete)])
-        creates = [a for a in actions if isinstance(a, Create)]
+        going, kept = _disable(work, deletes)
         error = "; ".join(kept)
-        if creates or deletes:
-            done = tuple(step.worker for step in _change_stack(work, creates, deletes))
+        if creates or going:
+            workers = _preview(work, creates, going) if kept else _desired(work, creates, going)
+            done = tuple(step.worker for step in _change_stack(work, workers))
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
@@ -89,13 +93,9 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
         {
             "pool": work.ref.pool,
             "result": result,
-            "created": tuple(
-                a.worker for a in actions if a.action == "create" and a.worker in done
-            ),
+            "created": tuple(action.worker for action in creates if action.worker in done),
             "drained": tuple(drained),
-            "deleted": tuple(
-                a.worker for a in actions if a.action == "delete" and a.worker in done
-            ),
+            "deleted": tuple(action.worker for action in deletes if action.worker in done),
             "error": error,
         }
     )
@@ -115,16 +115,29 @@ def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list
     return going, kept
 
 
-def _change_stack(
+def _desired(
     work: _Work, creates: Sequence[Create], deletes: Sequence[Delete]
-) -> tuple[Step, ...]:
-    engine = work.sources.engine_of(work.ref.provider)
+) -> tuple[WorkerInputs, ...]:
+    """Return the stack's workers after these actions; those that stay keep their inputs."""
     going = {action.worker for action in deletes}
     recorded = work.stack.workers if work.stack else ()
-    desired = {w.name: w for w in recorded if w.name not in going}
+    desired = {worker.name: worker for worker in recorded if worker.name not in going}
     desired |= {action.worker: action.inputs for action in creates}
-    workers = tuple(desired[name] for name in sorted(desired))
+    return tuple(desired[name] for name in sorted(desired))
+
+
+def _preview(
+    work: _Work, creates: Sequence[Create], deletes: Sequence[Delete]
+) -> tuple[WorkerInputs, ...]:
+    """Return the stack's workers after these actions, refusing what the plan does not say."""
+    workers = _desired(work, creates, deletes)
+    engine = work.sources.engine_of(work.ref.provider)
     _check_preview(engine.preview(work.ref, workers), creates, deletes)
+    return workers
+
+
+def _change_stack(work: _Work, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+    engine = work.sources.engine_of(work.ref.provider)
     _record(work, engine, serial=work.stack.serial if work.stack else 0)
     try:
         return engine.up(work.ref, workers, lambda step: work.tell(_said(work.ref, step)))

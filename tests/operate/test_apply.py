@@ -1,0 +1,208 @@
+"""What the sequence of apply does with each pool, over written fakes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Stack, Unknown, World
+from fleet.operate.apply import apply_plan
+from fleet.operate.observe import Sources
+from fleet.plan import Outcome
+from fleet.ports import StackRef, Step
+from fleet.schema.model import Fleet
+from fleet.store.database import DatabaseStore
+from tests.builders import (
+    NOW,
+    a_create,
+    a_delete,
+    a_drain,
+    a_guard_result,
+    a_listing,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_sim_fleet,
+    a_stack,
+    a_world,
+    some_inputs,
+)
+from tests.fakes_engine import FakeEngine
+from tests.fakes_queue import FakeProvider
+from tests.fakes_registry import FakeRegistry
+
+FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
+
+
+@dataclass
+class Bench:
+    """One fleet, its fakes, and what apply said."""
+
+    store: DatabaseStore
+    engine: FakeEngine = field(default_factory=FakeEngine)
+    registry: FakeRegistry = field(default_factory=FakeRegistry)
+    fleet: Fleet = field(default_factory=a_sim_fleet)
+    said: list[str] = field(default_factory=list)
+
+    def holding(self, *names: str) -> "Bench":
+        self.engine.up(REF, [some_inputs(name=name) for name in names], lambda _: None)
+        return self
+
+    def world(self, **overrides: object) -> World:
+        stack = self.engine.stacks.get(REF.name)
+        defaults = {
+            "providers": {"desk": a_listing(workers=())},
+            "stacks": {"builders": stack} if stack else {},
+        }
+        return a_world(**(defaults | overrides))
+
+    def apply(self, *actions: object, **overrides: object) -> Outcome:
+        plan = a_plan(
+            actions=actions,
+            pools=(a_pool_verdict(provider="desk"),),
+            guards=overrides.pop("guards", ()),
+        )
+        sources = Sources(
+            queues={},
+            providers={"desk": FakeProvider(NOW)},
+            registries={"desk": self.registry},
+            engine_of=lambda _: self.engine,
+            store=self.store,
+        )
+        world = self.world(**overrides)
+        return apply_plan(self.fleet, world, plan, sources, self.said.append)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    return Bench(store)
+
+
+def test_a_creation_is_made_and_recorded(bench: Bench) -> None:
+    outcome = bench.apply(a_create(worker=FIRST))
+
+    assert outcome.stacks[0].created == (FIRST,)
+    assert list(bench.engine.machines) == [FIRST]
+    assert [(r.name, r.engine) for r in bench.store.stacks()] == [(REF.name, "embedded")]
+
+
+def test_workers_that_stay_keep_their_recorded_inputs(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    bench.apply(a_create(worker=SECOND, inputs=some_inputs(name=SECOND, image="newer")))
+
+    assert bench.engine.machines[FIRST] == some_inputs(name=FIRST)
+
+
+def test_a_drain_touches_no_machine(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    outcome = bench.apply(a_drain(worker=FIRST, registry="desk"))
+
+    assert outcome.stacks[0].drained == (FIRST,)
+    assert (bench.registry.drained, list(bench.engine.machines)) == ([FIRST], [FIRST])
+
+
+def test_a_worker_is_disabled_before_its_machine_is_deleted(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    outcome = bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert outcome.stacks[0].deleted == (FIRST,)
+    assert (bench.registry.disabled, list(bench.engine.machines)) == ([FIRST], [])
+
+
+def test_a_worker_that_took_work_after_the_plan_stays(bench: Bench) -> None:
+    bench.holding(FIRST, SECOND)
+    bench.registry.busy = {FIRST}
+    deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]
+
+    outcome = bench.apply(*deletes)
+
+    assert outcome.stacks[0].deleted == (SECOND,)
+    assert list(bench.engine.machines) == [FIRST]
+    assert "runs request 90" in outcome.stacks[0].error
+
+
+class ReplacingEngine(FakeEngine):
+    """An engine that is about to do more than the plan says."""
+
+    def preview(self, ref: StackRef, workers: object) -> tuple[Step, ...]:  # noqa: ARG002
+        return (
+            Step(worker=FIRST, operation="replace"),
+            Step(worker=SECOND, operation="create"),
+        )
+
+
+def test_what_the_plan_does_not_say_is_refused_before_anything_changes(bench: Bench) -> None:
+    bench.engine = ReplacingEngine()
+
+    outcome = bench.apply(a_create(worker=SECOND), a_drain(worker=FIRST, registry="desk"))
+
+    assert outcome.exit_code == 4
+    assert f"would replace {FIRST}, which is not in the plan" in outcome.stacks[0].error
+    assert (bench.engine.machines, bench.registry.drained) == ({}, [])
+
+
+def test_what_the_engine_would_not_do_is_refused_too(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    outcome = bench.apply(a_create(worker=FIRST))
+
+    assert f"would not create {FIRST}, which is in the plan" in outcome.stacks[0].error
+
+
+def test_a_failed_creation_leaves_the_others_and_says_so(bench: Bench) -> None:
+    bench.engine.fails = {SECOND}
+
+    outcome = bench.apply(a_create(worker=FIRST), a_create(worker=SECOND))
+
+    assert (outcome.stacks[0].result, outcome.stacks[0].created) == ("failed", (FIRST,))
+    assert outcome.exit_code == 5
+
+
+def test_nothing_done_and_something_failed_is_plain_failure(bench: Bench) -> None:
+    bench.engine.fails = {FIRST}
+
+    assert bench.apply(a_create(worker=FIRST)).exit_code == 1
+
+
+def test_a_refusing_guard_makes_the_outcome_refused(bench: Bench) -> None:
+    outcome = bench.apply(guards=(a_guard_result(),))
+
+    assert outcome.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [
+        {"stacks": Unknown(unknown="there is no store")},
+        {"stacks": {"builders": Unknown(unknown="there is no stack")}},
+        {"providers": {"desk": Unknown(unknown="no answer")}},
+    ],
+)
+def test_a_pool_whose_witness_is_silent_is_refused(bench: Bench, dark: dict[str, object]) -> None:
+    outcome = bench.apply(a_create(worker=FIRST), **dark)
+
+    assert outcome.stacks[0].result == "refused"
+    assert bench.engine.machines == {}
+
+
+def test_the_empty_stack_of_a_removed_pool_is_forgotten(bench: Bench) -> None:
+    bench.holding(FIRST)
+    bench.fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
+
+    bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert bench.store.stacks() == ()
+
+
+def test_the_serial_of_a_changed_stack_is_recorded(bench: Bench) -> None:
+    bench.apply(a_create(worker=FIRST))
+
+    stack = bench.engine.stacks[REF.name]
+    assert bench.store.stacks()[0].serial == stack.serial > a_stack().serial
+    assert isinstance(stack, Stack)
