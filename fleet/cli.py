@@ -40,28 +40,38 @@ class TerminalConsole:
     def out(self, text: str) -> None:
         """Write to standard output, ending the line."""
         self._clear()
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.flush()
+        except OSError:
+            # What could not be written stays in the buffer, and Python tries again at its end.
+            _discard(sys.stdout)
+            raise
 
     def note(self, text: str) -> None:
         """Write a line to standard error."""
         self._clear()
-        sys.stderr.write(text.rstrip("\n") + "\n")
-        sys.stderr.flush()
+        self._tell(text.rstrip("\n") + "\n")
 
     def progress(self, text: str) -> None:
         """Show what is being waited for to a person who watches; whatever comes next wipes it."""
         if self._watched:
             self._clear()
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            self._tell(text)
             self._transient = True
 
     def _clear(self) -> None:
         if self._transient:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self._tell("\r\x1b[K")
             self._transient = False
+
+    def _tell(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            # That nobody listens any more is no reason to stop an apply half-way.
+            _discard(sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -60,6 +60,8 @@ class Loopback:
     def __init__(self, answer: Callable[[Received], Answer]) -> None:
         self.faults = Faults()
         self.received: list[Received] = []
+        self.asked = threading.Event()
+        """Set when the first request has arrived."""
         self._answer = answer
         self._released = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
@@ -102,6 +104,7 @@ class Loopback:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         received = Received(parts.path, dict(parse_qsl(parts.query)), headers)
         self.received.append(received)
+        self.asked.set()
         count = len(self.received)
         if self.faults.hold:
             self._released.wait()

@@ -53,8 +53,9 @@ class Trial:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cloud = SimCloud(folder / ".fleet/sim-desk.json", FixedClock(datetime.now(UTC)))
-        self.write(fleet_yaml())
-        self.wait_for()
+        if not (folder / "fleet.yaml").exists():
+            self.write(fleet_yaml())
+            self.wait_for()
 
     def write(self, text: str) -> None:
         """Write fleet.yaml."""

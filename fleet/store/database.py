@@ -17,6 +17,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.ports import StackRecord
 
 _FORMAT = "fleet-store-1"
+_DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _METADATA = sa.MetaData()
 _ABOUT = sa.Table(
     "fleet_about",
@@ -257,6 +258,7 @@ class DatabaseStore:
         except (sa.exc.SQLAlchemyError, ModuleNotFoundError) as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
 
 

@@ -1,0 +1,222 @@
+"""An apply that is killed or interrupted anywhere: the next one finishes, nothing is doubled."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.loopback import Loopback, html
+from tests.process import ROOT, RunFleet, clean_environment, fleet_command
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+TWO = ["trial-builders-1", "trial-builders-2"]
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a trial fleet for which two requests wait."""
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="boot: 5m"))
+    trial.init()
+    trial.wait_for("1", "2")
+    return trial
+
+
+def struck(trial: Trial, strike: str) -> list[dict[str, object]]:
+    """Return what became of an apply that is struck by a signal, one for each of its steps."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.strikes", str(trial.folder), strike],
+        cwd=ROOT,
+        env=clean_environment(trial.folder),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    runs: list[dict[str, object]] = json.loads(done.stdout)
+    assert len(runs) >= 15, "the steps are not seen any more"
+    return runs
+
+
+def test_killed_at_any_step_of_creating_the_next_apply_finishes_without_doubles_or_orphans(
+    trial: Trial,
+) -> None:
+    runs = struck(trial, "SIGKILL")
+
+    finished = {
+        "code": -signal.SIGKILL,
+        "last words": [],
+        "next apply": "fine",
+        "machines": TWO,
+        "states": ["starting", "starting"],
+        "left to do": [],
+    }
+    assert runs == [finished] * len(runs)
+
+
+def test_killed_at_any_step_of_deleting_the_next_apply_finishes(trial: Trial) -> None:
+    trial.apply()
+    trial.wait_for()
+    trial.age(hours=1)
+    trial.apply()
+
+    runs = struck(trial, "SIGKILL")
+
+    finished = {
+        "code": -signal.SIGKILL,
+        "last words": [],
+        "next apply": "fine",
+        "machines": [],
+        "states": [],
+        "left to do": [],
+    }
+    assert runs == [finished] * len(runs)
+
+
+def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: Trial) -> None:
+    runs = struck(trial, "SIGINT")
+
+    finished = {
+        "code": 130,
+        "last words": ["fleet: interrupted; the next run finishes what was begun"],
+        "next apply": "fine",
+        "machines": TWO,
+        "states": ["starting", "starting"],
+        "left to do": [],
+    }
+    assert runs == [finished] * len(runs)
+
+
+# the lock
+
+
+@contextmanager
+def waiting_apply(trial: Trial) -> Iterator[subprocess.Popen[str]]:
+    """Start an apply that holds the lock and waits for a server that never answers."""
+    with Loopback(lambda _: html()) as server:
+        server.faults.hold = True
+        queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
+        trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue))
+        with subprocess.Popen(
+            [*fleet_command(), "apply"],
+            cwd=trial.folder,
+            env=clean_environment(trial.folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert server.asked.wait(timeout=60), "apply never asked the server"
+            yield process
+            process.kill()
+
+
+def test_a_second_apply_is_told_who_holds_the_lock(trial: Trial, run_fleet: RunFleet) -> None:
+    with waiting_apply(trial) as first:
+        second = run_fleet("apply")
+        unlocked = run_fleet("state", "unlock")
+
+    assert (second.returncode, second.stdout) == (1, "")
+    assert "fleet: error: another apply holds the lock of fleet trial: " in second.stderr
+    assert f":{first.pid}, since " in second.stderr
+    assert second.stderr.endswith("; wait for it to end\n")
+    assert unlocked.returncode == 1
+    assert unlocked.stderr == second.stderr
+
+
+def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet) -> None:
+    with waiting_apply(trial):
+        shown = run_fleet("state", "show")
+
+    assert shown.returncode == 0
+    assert "\nlock     " in shown.stdout
+
+
+@pytest.mark.parametrize("strike", [signal.SIGINT, signal.SIGTERM])
+def test_an_apply_that_is_told_to_stop_releases_the_lock(
+    trial: Trial, strike: signal.Signals
+) -> None:
+    with waiting_apply(trial) as first:
+        first.send_signal(strike)
+        _, said = first.communicate(timeout=60)
+
+    assert (first.returncode, said) == (
+        130,
+        "fleet: interrupted; the next run finishes what was begun\n",
+    )
+    assert "lock     free" in trial.do("state", "show")[1]
+
+
+def test_the_lock_of_a_killed_apply_is_taken_over_and_said(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    with waiting_apply(trial) as first:
+        first.kill()
+        first.wait(timeout=60)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+
+    applied = run_fleet("apply")
+
+    assert applied.returncode == 0
+    assert f":{first.pid}, which died; finishing what it began\n" in applied.stderr
+    assert trial.machines() == TWO
+
+
+def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    with waiting_apply(trial) as first:
+        first.kill()
+        first.wait(timeout=60)
+
+    unlocked = run_fleet("state", "unlock")
+    again = run_fleet("state", "unlock")
+
+    assert unlocked.returncode == 0
+    assert f":{first.pid}, who held it since " in unlocked.stdout
+    assert (again.returncode, again.stdout) == (0, "nobody holds the lock\n")
+
+
+# streams
+
+
+def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial) -> None:
+    read, write = os.pipe()
+    os.close(read)
+
+    with subprocess.Popen(
+        [*fleet_command(), "apply"],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder),
+        stdout=subprocess.PIPE,
+        stderr=write,
+        text=True,
+    ) as process:
+        os.close(write)
+        said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert "Applied: 2 created" in said
+
+
+def test_an_apply_that_cannot_print_its_plan_changes_nothing(trial: Trial) -> None:
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run(
+            [*fleet_command(), "apply"],
+            cwd=trial.folder,
+            env=clean_environment(trial.folder),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert (failed.returncode, failed.stderr) == (
+        1,
+        "fleet: error: standard output: No space left on device\n",
+    )
+    assert trial.machines() == []

@@ -1,0 +1,254 @@
+"""State that is missing, foreign, full or read-only: apply says so, and touches nothing."""
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.process import Completed, RunFleet, clean_environment, fleet_command
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a trial fleet with one machine."""
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.init()
+    trial.wait_for("1")
+    trial.apply()
+    return trial
+
+
+# a store that is not there, or not ours
+
+
+def test_apply_without_a_store_does_nothing_and_says_how_to_make_one(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    trial = Trial(project)
+    trial.wait_for("1")
+    before = trial.files()
+
+    refused = run_fleet("apply")
+
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert refused.stderr == (
+        "fleet: error: there is no store at .fleet/store.db; for a new fleet create it with "
+        "`fleet state init`, for an old one restore it first: what it knew is not empty, it is "
+        "unknown\n"
+    )
+    assert trial.files() == before
+
+
+def test_a_store_lost_while_machines_exist_stops_apply(trial: Trial, run_fleet: RunFleet) -> None:
+    (trial.folder / ".fleet/store.db").unlink()
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_plan_without_a_store_says_that_nothing_is_known(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / ".fleet/store.db").unlink()
+
+    planned = run_fleet("plan")
+
+    assert planned.returncode == 0
+    assert "Plan: nothing to change" in planned.stdout
+    assert "stacks are unknown: there is no store at .fleet/store.db" in planned.stdout
+
+
+def test_a_store_made_anew_over_old_stacks_changes_nothing(trial: Trial) -> None:
+    (trial.folder / ".fleet/store.db").unlink()
+    trial.init()
+
+    trial.apply()
+
+    assert trial.machines() == trial.recorded() == ["trial-builders-1"]
+
+
+def test_the_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet) -> None:
+    text = fleet_yaml(pools={"builders": BUILDERS}).replace("fleet: trial", "fleet: other")
+    trial.write(text)
+
+    refused = run_fleet("apply")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "fleet: error: .fleet/store.db belongs to fleet trial, not other; give each fleet a "
+        "store of its own\n"
+    )
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: RunFleet) -> None:
+    Trial(project)
+    (project / ".fleet").mkdir()
+    (project / ".fleet/store.db").write_bytes(b"binary\0rubbish" * 100)
+
+    refused = run_fleet("apply")
+
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "fleet: error: the store at .fleet/store.db does not answer: file is not a database\n",
+    )
+
+
+# stacks that are not there
+
+
+def test_lost_stacks_stop_apply_and_keep_every_machine(trial: Trial, run_fleet: RunFleet) -> None:
+    (trial.folder / ".fleet/embedded.db").unlink()
+    trial.wait_for("1", "2")
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert (
+        "stack trial-builders was there before and is missing now; restore the state, or if it "
+        "is really gone: fleet state init --forget-stack trial-builders" in refused.stdout
+    )
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / ".fleet/embedded.db").unlink()
+
+    forgotten = run_fleet("state", "init", "--forget-stack", "trial-builders")
+    said = trial.apply()
+
+    assert (forgotten.returncode, forgotten.stdout) == (
+        0,
+        "store .fleet/store.db exists already, nothing to do\nstack trial-builders forgotten; "
+        + "machines it had stay until someone removes them\n",
+    )
+    assert "Applied: 1 created" in said
+    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.recorded() == ["trial-builders-2"]
+
+
+def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / ".fleet/embedded.db").write_bytes(b"binary\0rubbish" * 100)
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert "file is not a database" in refused.stdout
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_rubbish_where_the_simulated_cloud_was_is_unknown_not_empty(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.cloud.path.write_text("{}")
+
+    failed = run_fleet("apply")
+
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        f"fleet: error: {trial.cloud.path}: not a simulated cloud (format fleet-sim-1): format: "
+        "Field required; restore it, or move it away to start with an empty cloud\n"
+    )
+
+
+# disks
+
+
+def with_small_files(trial: Trial, limit: int, *args: str) -> Completed:
+    """Run fleet where no file may grow beyond a limit, as on a disk that is full."""
+    return subprocess.run(
+        [*fleet_command(), *args],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder, {"PYTHONDONTWRITEBYTECODE": "1"}),
+        text=True,
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+
+
+@pytest.mark.parametrize("limit", [0, 8_000, 20_480])
+def test_a_disk_that_is_full_while_the_store_is_made_leaves_nothing_that_stops_the_next_try(
+    project: Path, limit: int
+) -> None:
+    trial = Trial(project)
+
+    failed = with_small_files(trial, limit, "state", "init")
+    code, said = trial.do("state", "init")
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == (
+        "fleet: error: the store at .fleet/store.db does not answer: disk I/O error; is the disk "
+        "full?\n"
+    )
+    assert (code, said) == (0, "store .fleet/store.db created\n")
+
+
+@pytest.mark.parametrize("limit", [0, 8_000])
+def test_a_disk_that_is_full_during_apply_makes_no_machine(trial: Trial, limit: int) -> None:
+    trial.wait_for("1", "2")
+
+    failed = with_small_files(trial, limit, "apply")
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "is the disk full?" in failed.stderr
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_after_a_full_disk_the_next_apply_finishes(trial: Trial) -> None:
+    trial.wait_for("1", "2")
+    with_small_files(trial, 8_000, "apply")
+
+    trial.apply()
+
+    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="NOT TESTED as root, who may write anywhere")
+def test_a_folder_that_may_not_be_written_is_said(trial: Trial, run_fleet: RunFleet) -> None:
+    folder = trial.folder / ".fleet"
+    folder.chmod(0o500)
+
+    failed = run_fleet("apply")
+    folder.chmod(0o700)
+
+    assert failed.returncode == 1
+    assert "Traceback" not in failed.stderr
+    assert trial.machines() == ["trial-builders-1"]
+
+
+# state in a throw-away checkout
+
+
+def test_apply_in_ci_refuses_state_that_would_be_lost_with_the_checkout(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1", "2")
+
+    refused = run_fleet("apply", env={"CI_PROJECT_DIR": str(trial.folder)})
+
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "is inside this job's checkout and would be lost with it" in refused.stderr
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_apply_in_ci_is_fine_with_state_outside_the_checkout(
+    trial: Trial, run_fleet: RunFleet, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+
+    applied = run_fleet("apply", env={"CI_PROJECT_DIR": str(checkout)})
+
+    assert applied.returncode == 0
+    assert trial.machines() == ["trial-builders-1"]
