@@ -125,7 +125,9 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Check links, examples and what must be documented."""
-    session.run("pytest", "tests/architecture/test_documentation.py", *session.posargs)
+    session.run(
+        "pytest", "tests/docs", "tests/architecture/test_documentation.py", *session.posargs
+    )
 
 
 @nox.session
