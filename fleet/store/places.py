@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, SimProvider
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Places:
     """SQLAlchemy URL."""
     backend: str
     """Pulumi backend URL."""
+    uses_folder: bool
+    """Whether any state is kept in the folder: a file backend, or embedded stacks."""
 
     @property
     def embedded(self) -> Path:
@@ -23,8 +25,9 @@ class Places:
 
     def local(self) -> tuple[Path, ...]:
         """Return the files and folders on this computer that state depends on."""
-        paths = [Path(self.store.removeprefix("sqlite:///"))] if "sqlite:" in self.store else []
-        return (*paths, self.folder) if self.backend.startswith("file://") else tuple(paths)
+        path = self.store.removeprefix("sqlite:///")
+        in_file = () if path == self.store else (Path(path),)
+        return (*in_file, self.folder) if self.uses_folder else in_file
 
 
 def find_places(fleet: Fleet, config: str) -> Places:
@@ -39,4 +42,13 @@ def find_places(fleet: Fleet, config: str) -> Places:
     elif store.startswith("sqlite:///"):
         store = f"sqlite:///{base / store.removeprefix('sqlite:///')}"
     is_file = backend == "file" or backend.startswith("file://")
-    return Places(folder=folder, store=store, backend=f"file://{folder}" if is_file else backend)
+    embedded = any(
+        isinstance(provider, SimProvider) and provider.engine == "embedded"
+        for provider in fleet.providers.values()
+    )
+    return Places(
+        folder=folder,
+        store=store,
+        backend=f"file://{folder}" if is_file else backend,
+        uses_folder=is_file or embedded,
+    )

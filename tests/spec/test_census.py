@@ -1,0 +1,188 @@
+"""What reconcile makes of witnesses that differ, are silent or are missing."""
+
+from fleet.facts import QueueReading, Unknown, WorkerState
+from fleet.plan import Create, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+
+FIRST = "debian-ci-builders-1"
+SECOND = "debian-ci-builders-2"
+
+
+def actions_of(plan: Plan) -> list[tuple[str, str]]:
+    return [(action.action, action.worker) for action in plan.actions]
+
+
+def reason_of(plan: Plan, worker: str) -> Reason:
+    return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
+
+
+def fleet_with(**pool: object) -> Fleet:
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def test_unreadable_demand_deletes_nothing() -> None:
+    reading = QueueReading(demand=Unknown(unknown="the server is down"), workers=None)
+    world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": reading})
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert "demand of queue debian is unknown: the server is down" in plan.unknown[0]
+
+
+def test_demand_older_than_demand_max_age_deletes_nothing() -> None:
+    stale = a_reading(workers=None).model_copy(
+        update={"demand": a_reading().demand.model_copy(update={"read_at": ago(hours=1)})}
+    )
+    world = a_sim_world(a_worker(since=ago(days=1)), queues={"debian": stale})
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert "1h before" in plan.unknown[0]
+
+
+def test_an_unreadable_provider_creates_and_deletes_nothing() -> None:
+    world = a_sim_world(
+        a_worker(since=ago(days=1)),
+        requests=(a_request(),),
+        providers={"desk": Unknown(unknown="no answer")},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert plan.unknown == (
+        "machines of provider desk are unknown: no answer (nothing is created or deleted there)",
+    )
+
+
+def test_a_missing_store_creates_and_deletes_nothing() -> None:
+    world = a_sim_world(requests=(a_request(),), stacks=Unknown(unknown="there is no store"))
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+
+
+def test_a_machine_that_only_the_provider_knows_is_kept_and_counted_to_max() -> None:
+    world = a_sim_world(
+        requests=(a_request(),), providers={"desk": a_listing(a_machine(), workers=())}
+    )
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+
+
+def test_a_machine_that_only_the_stack_knows_is_kept() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+
+
+def test_a_machine_whose_making_was_interrupted_is_made_with_its_recorded_inputs() -> None:
+    inputs = some_inputs(image="an-older-image")
+    stack = a_stack(provider="desk", workers=(inputs,), ids={}, interrupted=True)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert isinstance(plan.actions[0], Create)
+    assert plan.actions[0].inputs == inputs
+    assert plan.actions[0].reason is Reason.INTERRUPTED
+
+
+def test_a_machine_whose_deletion_was_interrupted_is_deleted() -> None:
+    stack = a_stack(provider="desk", workers=(), ids={FIRST: "sim-1"}, interrupted=True)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(stacks={"builders": stack}))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(
+        requests=(a_request(),),
+        providers={"desk": a_listing(a_machine(created_at=ago(days=9)))},
+        stacks={"builders": stack},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert plan.is_quiet
+    assert plan.signatures[0].by_worker == {"debian/101": FIRST}
+
+
+def test_a_machine_that_never_registered_is_no_capacity() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(
+        requests=(a_request(),),
+        providers={"desk": a_listing(a_machine(), workers=())},
+        stacks={"builders": stack},
+    )
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert actions_of(plan) == [("create", SECOND)]
+    assert reason_of(plan, FIRST) is Reason.NEVER_REGISTERED
+
+
+def test_a_static_worker_is_capacity_and_never_touched() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-box"]}})
+    worker = a_worker(name="old-box", machine=None, pool=None, static=True)
+    world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(worker,))})
+
+    plan = reconcile(fleet, world)
+
+    assert plan.is_quiet
+    assert not plan.unserved
+    assert reason_of(plan, "old-box") is Reason.STATIC
+
+
+def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
+    worker = a_worker(state=WorkerState.DISCONNECTED)
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(worker, requests=(a_request(),)))
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_a_registration_whose_machine_is_gone_is_inactive_and_counts_to_nothing() -> None:
+    row = a_worker(name="debian-ci-builders-7")
+    world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(row,))})
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert actions_of(plan) == [("create", FIRST)]
+    assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-7"]
+
+
+def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    listing = a_listing(a_machine(digest="0" * 16), workers=(a_worker(),))
+
+    plan = reconcile(
+        a_sim_fleet(), a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+    )
+
+    assert plan.is_quiet
+    assert [v.outdated for v in plan.workers] == [True]

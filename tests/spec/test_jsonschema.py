@@ -1,0 +1,74 @@
+"""The JSON Schema of fleet.yaml: constraints of keys and values, and defaults as written."""
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fleet.schema.jsonschema import json_schema
+from fleet.schema.model import Fleet
+from fleet.schema.units import DURATION_PATTERN, PERCENT_PATTERN, SIZE_PATTERN, written
+
+
+def schema() -> dict[str, Any]:
+    return json_schema("fleet", Fleet, title="fleet.yaml", direction="read")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"fleet": "x", "pools": {"Name": {"static": ["a"]}}},
+        {"fleet": "x", "pools": {"a": {"static": []}}},
+        {"fleet": "x", "tags": {"a b": {}}},
+        {"fleet": "x", "money": {"exchange": {"eur": {"rate": 1, "as_of": "2026-11-21"}}}},
+        {"fleet": "x" * 21},
+        {"fleet": "x", "cadence": 10},
+        {"fleet": "x", "nope": 1},
+        {},
+    ],
+)
+def test_keys_and_values_are_bound(value: object) -> None:
+    validator = jsonschema.Draft202012Validator(schema())
+
+    assert not validator.is_valid(value)
+
+
+def test_a_default_is_shown_the_way_it_is_written() -> None:
+    properties = schema()["$defs"]["Boot"]["properties"]
+
+    assert (properties["expected"]["default"], properties["deadline"]["default"]) == ("90s", "10m")
+    assert schema()["properties"]["cadence"]["default"] == "10m"
+
+
+def test_keys_have_no_titles_that_repeat_them() -> None:
+    titled = [
+        key
+        for section in schema()["$defs"].values()
+        for key, part in section.get("properties", {}).items()
+        if "title" in part
+    ]
+
+    assert titled == []
+
+
+def test_descriptions_are_one_line() -> None:
+    texts = [section.get("description", "") for section in schema()["$defs"].values()]
+
+    assert [text for text in texts if "\n" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "pattern", "text"),
+    [
+        (90, DURATION_PATTERN, "90s"),
+        (3600, DURATION_PATTERN, "1h"),
+        (604_800, DURATION_PATTERN, "7d"),
+        (1536, SIZE_PATTERN, "1536MiB"),
+        (65_536, SIZE_PATTERN, "64GiB"),
+        (30, PERCENT_PATTERN, "30%"),
+    ],
+)
+def test_a_number_is_written_in_its_largest_whole_unit(
+    value: int, pattern: str, text: str
+) -> None:
+    assert written(value, pattern) == text
