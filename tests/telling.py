@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from fleet.plan import Plan, Reason, WorkerVerdict
+from fleet.plan import Plan, PoolVerdict, Reason, WorkerVerdict
 from tests.builders import (
     a_create,
     a_delete,
@@ -39,29 +39,7 @@ def a_telling_plan() -> Plan:
                 worker="debian-ci-powerful-1", pool="powerful", type="ccx63", verdict="delete"
             ),
         ),
-        pools=(
-            a_pool_verdict(
-                busy=1,
-                idle=1,
-                max=20,
-                create=2,
-                drain=1,
-                cost_before=Decimal("0.24"),
-                cost_after=Decimal("0.48"),
-                because="2 of 4 waiting requests fit no worker that exists",
-            ),
-            a_pool_verdict(
-                pool="powerful",
-                mode="drain",
-                busy=0,
-                other=1,
-                delete=1,
-                max=2,
-                cost_before=Decimal("0.5815"),
-                cost_after=Decimal(0),
-                because="its pool has mode: drain",
-            ),
-        ),
+        pools=_telling_pools(),
         signatures=(
             a_signature(id="r", required=("worker:build-arch:riscv64",), requests=("107", "108")),
         ),
@@ -85,103 +63,8 @@ def a_lively_plan() -> Plan:
     """Return the plan of a fleet on an ordinary day: much at work, one 24-hour build waiting."""
     return a_plan(
         actions=(a_create(worker="debian-ci-builders-6"), a_drain(worker="debian-ci-builders-2")),
-        workers=(
-            _builder(1, running="debian/10341", since=ago(hours=3, minutes=12)),
-            an_idle_verdict(
-                worker="debian-ci-builders-2",
-                verdict="drain",
-                since=ago(minutes=20),
-                reason=Reason.IDLE_TOO_LONG,
-                because="idle for 20 min; 15 min are allowed",
-            ),
-            _builder(3, state="draining", running="debian/10310", since=ago(hours=26)),
-            _builder(
-                4,
-                state="starting",
-                running=None,
-                since=ago(seconds=40),
-                registry=None,
-                reason=Reason.STARTING,
-                because="its machine boots",
-            ),
-            _builder(
-                5,
-                state="disconnected",
-                running=None,
-                outdated=True,
-                reason=Reason.DISCONNECTED,
-                because="its worker is not connected",
-            ),
-            _builder(9, inactive=True, state="disabled", running=None),
-            a_worker_verdict(
-                worker="debian-ci-powerful-1",
-                pool="powerful",
-                running="debian/10217",
-                since=ago(hours=19, minutes=5),
-                type="ccx63",
-                cost=Decimal("0.5815"),
-                because="it runs debian/10217",
-            ),
-            a_worker_verdict(
-                worker="builder-01",
-                pool="legacy",
-                running="debian/10330",
-                since=ago(minutes=50),
-                type=None,
-                image=None,
-                cost=Decimal(0),
-                reason=Reason.STATIC,
-                because="static machines are never touched",
-            ),
-        ),
-        pools=(
-            a_pool_verdict(
-                busy=2,
-                idle=1,
-                starting=1,
-                other=1,
-                max=20,
-                create=1,
-                drain=1,
-                cost_before=Decimal("0.60"),
-                cost_after=Decimal("0.72"),
-                because="3 waiting requests are served here",
-                provides=(_AMD64, "worker:class:big"),
-            ),
-            a_pool_verdict(
-                pool="powerful",
-                max=2,
-                type="ccx63",
-                price=Decimal("0.5815"),
-                cost_before=Decimal("0.5815"),
-                cost_after=Decimal("0.5815"),
-                because="its limit of 1 machine is in use",
-                provides=(_AMD64, _POWERFUL),
-            ),
-            a_pool_verdict(
-                pool="legacy",
-                mode="static",
-                max=1,
-                price=Decimal(0),
-                cost_before=Decimal(0),
-                cost_after=Decimal(0),
-                provider=None,
-                type=None,
-                image=None,
-                provides=(),
-                because="its machines exist already and are never touched",
-            ),
-            a_pool_verdict(
-                pool="arm",
-                mode="pause",
-                busy=0,
-                max=8,
-                type="cax41",
-                cost_before=Decimal(0),
-                cost_after=Decimal(0),
-                because="it makes no machine: mode is pause",
-            ),
-        ),
+        workers=_lively_workers(),
+        pools=_lively_pools(),
         signatures=(
             a_signature(
                 id="b",
@@ -221,6 +104,135 @@ def a_lively_plan() -> Plan:
         unknown=("queue copr: no answer; pools that serve it delete nothing",),
         cost_before=Decimal("1.1815"),
         cost_after=Decimal("1.3015"),
+    )
+
+
+def _telling_pools() -> tuple[PoolVerdict, ...]:
+    return (
+        a_pool_verdict(
+            busy=1,
+            idle=1,
+            max=20,
+            create=2,
+            drain=1,
+            cost_before=Decimal("0.24"),
+            cost_after=Decimal("0.48"),
+            because="2 of 4 waiting requests fit no worker that exists",
+        ),
+        a_pool_verdict(
+            pool="powerful",
+            mode="drain",
+            busy=0,
+            other=1,
+            delete=1,
+            max=2,
+            cost_before=Decimal("0.5815"),
+            cost_after=Decimal(0),
+            because="its pool has mode: drain",
+        ),
+    )
+
+
+def _lively_workers() -> tuple[WorkerVerdict, ...]:
+    return (
+        _builder(1, running="debian/10341", since=ago(hours=3, minutes=12)),
+        an_idle_verdict(
+            worker="debian-ci-builders-2",
+            verdict="drain",
+            since=ago(minutes=20),
+            reason=Reason.IDLE_TOO_LONG,
+            because="idle for 20 min; 15 min are allowed",
+        ),
+        _builder(3, state="draining", running="debian/10310", since=ago(hours=26)),
+        _builder(
+            4,
+            state="starting",
+            running=None,
+            since=ago(seconds=40),
+            registry=None,
+            reason=Reason.STARTING,
+            because="its machine boots",
+        ),
+        _builder(
+            5,
+            state="disconnected",
+            running=None,
+            outdated=True,
+            reason=Reason.DISCONNECTED,
+            because="its worker is not connected",
+        ),
+        _builder(9, inactive=True, state="disabled", running=None),
+        a_worker_verdict(
+            worker="debian-ci-powerful-1",
+            pool="powerful",
+            running="debian/10217",
+            since=ago(hours=19, minutes=5),
+            type="ccx63",
+            cost=Decimal("0.5815"),
+            because="it runs debian/10217",
+        ),
+        a_worker_verdict(
+            worker="builder-01",
+            pool="legacy",
+            running="debian/10330",
+            since=ago(minutes=50),
+            type=None,
+            image=None,
+            cost=Decimal(0),
+            reason=Reason.STATIC,
+            because="static machines are never touched",
+        ),
+    )
+
+
+def _lively_pools() -> tuple[PoolVerdict, ...]:
+    return (
+        a_pool_verdict(
+            busy=2,
+            idle=1,
+            starting=1,
+            other=1,
+            max=20,
+            create=1,
+            drain=1,
+            cost_before=Decimal("0.60"),
+            cost_after=Decimal("0.72"),
+            because="3 waiting requests are served here",
+            provides=(_AMD64, "worker:class:big"),
+        ),
+        a_pool_verdict(
+            pool="powerful",
+            max=2,
+            type="ccx63",
+            price=Decimal("0.5815"),
+            cost_before=Decimal("0.5815"),
+            cost_after=Decimal("0.5815"),
+            because="its limit of 1 machine is in use",
+            provides=(_AMD64, _POWERFUL),
+        ),
+        a_pool_verdict(
+            pool="legacy",
+            mode="static",
+            max=1,
+            price=Decimal(0),
+            cost_before=Decimal(0),
+            cost_after=Decimal(0),
+            provider=None,
+            type=None,
+            image=None,
+            provides=(),
+            because="its machines exist already and are never touched",
+        ),
+        a_pool_verdict(
+            pool="arm",
+            mode="pause",
+            busy=0,
+            max=8,
+            type="cax41",
+            cost_before=Decimal(0),
+            cost_after=Decimal(0),
+            because="it makes no machine: mode is pause",
+        ),
     )
 
 
