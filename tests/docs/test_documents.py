@@ -1,7 +1,8 @@
-"""The README and the tutorial show what the program really says.
+"""README, tutorial and how-to pages show what the program really says.
 
-A block after `<!-- file: NAME -->` is written to that file; each `$ command` of a console block
-is run in one folder, and what follows must be what it printed. `pytest --update-docs` rewrites it.
+A block after `<!-- file: NAME -->` is written to that file, and `<!-- copy: PATH -->` brings a
+file of the repository. Each `$ command` of a console block is run, all of a page in one folder,
+and what follows must be what it printed. `pytest --update-docs` rewrites it.
 """
 
 import os
@@ -16,15 +17,24 @@ import pytest
 
 from tests.process import ROOT, clean_environment
 
-DOCUMENTS = ("README.md", "docs/tutorial.md")
+HOW_TO = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md"))
+NEED_ENGINE = ("docs/how-to/try-the-real-engine.md",)
+DOCUMENTS = [
+    pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else ())
+    for name in ("README.md", "docs/tutorial.md", *HOW_TO)
+    if "```console\n" in (ROOT / name).read_text(encoding="utf-8")
+]
 BLOCK = re.compile(
-    r"(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n", re.DOTALL
+    r"<!-- copy: (?P<copy>\S+) -->\n"
+    r"|(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n",
+    re.DOTALL,
 )
 # What differs from run to run: the time, digests of it, ages in seconds, and how wide they are.
 VARIES = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|\+00:00|Z)?"), "TIME"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "DIGEST"),
-    (re.compile(r"\b\d+ s\b"), "N s"),
+    (re.compile(r"\b\d+ s\b|\b(\d+ seconds?|now) ago\b"), "N s"),
+    (re.compile(r"\bserial \d+"), "serial N"),
     (re.compile(r" +"), " "),
 )
 
@@ -45,6 +55,8 @@ class Shell:
         self.project.mkdir()
         for name in ("fleet.yaml", "world.json"):
             shutil.copy(ROOT / name, self.project)
+        if pulumi := os.environ.get("FLEET_PULUMI"):
+            (folder / "bin" / "pulumi").symlink_to(pulumi)
 
     def run(self, command: str) -> str:
         """Return what a command prints, and its exit code when that is not 0."""
@@ -59,13 +71,15 @@ class Shell:
             check=False,
         )
         code = f"[exit code {completed.returncode}]\n" if completed.returncode else ""
-        return completed.stdout + code
+        return completed.stdout.replace(str(self.project), "/home/you/trial") + code
 
 
 def replayed(text: str, shell: Shell) -> str:
     """Return a document with what its commands really print."""
 
     def replay(match: re.Match[str]) -> str:
+        if match["copy"]:
+            shutil.copy(ROOT / match["copy"], shell.project)
         if match["file"]:
             (shell.project / match["file"]).write_text(match["body"], encoding="utf-8")
         if match["kind"] != "console":
@@ -94,7 +108,7 @@ def test_a_document_shows_what_the_program_says(
 
     now = replayed(text, Shell(tmp_path))
 
-    if request.config.getoption("--update-docs"):
+    if request.config.getoption("--update-docs") and steady(now) != steady(text):
         (ROOT / name).write_text(now, encoding="utf-8")
         text = now
     assert steady(now) == steady(text)
