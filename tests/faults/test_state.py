@@ -10,6 +10,11 @@ import pytest
 from tests.process import Completed, RunFleet, clean_environment, fleet_command
 from tests.trial import BUILDERS, Trial, fleet_yaml
 
+FORGOTTEN = """\
+store .fleet/store.db exists already, nothing to do
+stack trial-builders forgotten; machines it had stay until someone removes them
+"""
+
 
 @pytest.fixture
 def trial(project: Path) -> Trial:
@@ -127,8 +132,7 @@ def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
 
     assert (forgotten.returncode, forgotten.stdout) == (
         0,
-        "store .fleet/store.db exists already, nothing to do\nstack trial-builders forgotten; "
-        + "machines it had stay until someone removes them\n",
+        FORGOTTEN,
     )
     assert "Applied: 1 created" in said
     assert trial.machines() == ["trial-builders-1", "trial-builders-2"]

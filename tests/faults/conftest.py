@@ -1,0 +1,15 @@
+"""This module holds what the tests of faults share: a trial fleet."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trial import Trial
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a trial fleet with a store, where nothing exists and nothing waits."""
+    trial = Trial(project)
+    trial.init()
+    return trial

@@ -1,0 +1,140 @@
+"""A demand server that is down, slow, lying or redirecting: unknown, and nothing goes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.debusine import LIST, NO_ROWS, one_page, row
+from tests.loopback import Answer, Loopback, html, redirect
+from tests.process import Completed, RunFleet
+from tests.replay import PENDING, Replay
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+CANARY = "canary-7f3a9"
+
+
+@pytest.fixture
+def server() -> Iterator[Replay]:
+    with Replay(*PENDING, "service-status", "open-metrics-work-requests") as replay:
+        yield replay
+
+
+@pytest.fixture
+def trial(project: Path, server: Replay) -> Trial:
+    """Return a trial fleet with one machine that is idle for long, and a Debusine to ask."""
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.init()
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=1)
+    ask(trial, server.url)
+    return trial
+
+
+def ask(trial: Trial, url: str, more: str = "") -> None:
+    """Have the trial's queue be a Debusine at this address."""
+    queue = f"{{kind: debusine, url: '{url}', scopes: [debian], token: {{env: TOKEN}}}}"
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue, more=more))
+
+
+def plan_and_apply(run_fleet: RunFleet) -> tuple[Completed, Completed]:
+    env = {"TOKEN": CANARY}
+    return run_fleet("plan", env=env), run_fleet("apply", env=env)
+
+
+def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Completed) -> None:
+    assert (planned.returncode, applied.returncode) == (0, 1)
+    assert "Plan: nothing to change" in planned.stdout
+    assert f"demand of queue work is unknown: {because}" in planned.stdout
+    assert f"demand of queue work is unknown: {because}" in applied.stdout
+    assert "Traceback" not in planned.stderr + applied.stderr
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def assert_secret(trial: Trial, *said: Completed) -> None:
+    assert not any(CANARY in each.stdout + each.stderr for each in said)
+    assert not any(CANARY.encode() in content for content in trial.files().values())
+
+
+def test_a_server_that_is_down_is_unknown(trial: Trial, run_fleet: RunFleet) -> None:
+    with Loopback(lambda _: html()) as gone:
+        url = gone.url
+    ask(trial, url)
+
+    planned, applied = plan_and_apply(run_fleet)
+
+    assert_unknown(trial, f"{url}{LIST}", planned, applied)
+
+
+def test_a_login_page_is_unknown(trial: Trial, server: Replay, run_fleet: RunFleet) -> None:
+    server.faults.instead[LIST] = html()
+
+    planned, applied = plan_and_apply(run_fleet)
+
+    assert_unknown(trial, f"{server.url}{LIST} answered with an HTML page", planned, applied)
+
+
+def test_an_empty_list_that_another_witness_contradicts_is_unknown(
+    trial: Trial, server: Replay, run_fleet: RunFleet
+) -> None:
+    server.faults.instead[LIST] = Answer(200, NO_ROWS)
+
+    planned, applied = plan_and_apply(run_fleet)
+
+    assert_unknown(trial, "", planned, applied)
+
+
+def test_a_redirect_to_another_host_is_unknown_and_the_token_stays_here(
+    trial: Trial, server: Replay, run_fleet: RunFleet
+) -> None:
+    with Loopback(lambda _: one_page()) as other:
+        server.faults.instead[LIST] = redirect(f"{other.url}{LIST}")
+
+        planned, applied = plan_and_apply(run_fleet)
+
+    assert other.received == []
+    assert_unknown(trial, f"{server.url}{LIST} redirects to the host 127.0.0.1", planned, applied)
+    assert_secret(trial, planned, applied)
+
+
+def test_a_server_that_does_not_answer_in_time_is_unknown(
+    trial: Trial, server: Replay, run_fleet: RunFleet
+) -> None:
+    server.faults.hold = True
+    ask(trial, server.url, "guards: {demand_max_age: 1s}\n")
+
+    planned, applied = plan_and_apply(run_fleet)
+
+    assert_unknown(trial, "", planned, applied)
+    assert "1 s" in planned.stdout
+
+
+def test_a_server_that_answers_shows_its_token_to_nobody(
+    trial: Trial, server: Replay, run_fleet: RunFleet, project: Path
+) -> None:
+    server.faults.instead[LIST] = one_page(row())
+    env = {"TOKEN": CANARY}
+
+    said = [
+        run_fleet("plan", "--json", "--out", "plan.json", env=env),
+        run_fleet("observe", "--out", "seen.json", env=env),
+        run_fleet("status", "--site", "pages", env=env),
+        run_fleet("apply", env=env),
+        run_fleet("state", "show", "--json", env=env),
+    ]
+
+    assert [each.returncode for each in said] == [0, 0, 0, 0, 0]
+    assert {received.headers.get("token") for received in server.received} >= {CANARY}
+    assert (project / "plan.json").exists()
+    assert_secret(trial, *said)
+
+
+def test_a_token_that_is_not_set_is_unknown_and_names_the_variable(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    planned = run_fleet("plan")
+
+    assert "secret {env: TOKEN}: the environment variable TOKEN is not set" in planned.stdout
+    assert trial.machines() == ["trial-builders-1"]

@@ -1,0 +1,64 @@
+"""A provider that has no machines: what it could not give is said, and nobody else is held up."""
+
+from tests.process import RunFleet
+from tests.trial import BIG, Trial, fleet_yaml
+
+SOLD_OUT = "boot: 1s, faults: {create: out-of-stock}"
+ONE_LEFT = (
+    "boot: 1s, types: {ccx63: {cores: 48, memory: 192GiB, disk: 960GiB, price: 0.5 EUR/h, "
+    "stock: 1}}"
+)
+
+
+def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml(desk=SOLD_OUT))
+    trial.wait_for("1")
+
+    failed = run_fleet("apply")
+
+    assert (failed.returncode, failed.stderr) == (1, "")
+    assert failed.stdout.endswith(
+        "Failed: nothing changed (fleet trial)\n"
+        "  builders: failed\n"
+        "    | stack trial-builders: trial-builders-1: resource_unavailable: ccx33 "
+        "(faults.create is out-of-stock); the other steps are done and recorded, the next apply "
+        "tries again\n"
+        "  unchanged: big\n"
+        "Next:\n"
+        "  what was done is recorded; mend the cause above, then run `fleet apply` again\n"
+    )
+
+
+def test_a_pool_without_stock_holds_up_no_other(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml(desk=ONE_LEFT))
+    trial.wait_for("1", big=["2", "3"])
+
+    partly = run_fleet("apply")
+
+    assert partly.returncode == 5
+    assert "Partly applied: 2 created, 0 drained, 0 deleted (fleet trial)\n" in partly.stdout
+    assert "resource_unavailable: ccx63: 1 of 1 exist" in partly.stdout
+    assert trial.machines() == trial.recorded() == ["trial-big-1", "trial-builders-1"]
+
+
+def test_a_pool_of_which_a_part_could_be_made_is_partly_applied(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"big": BIG}, desk=ONE_LEFT))
+    trial.wait_for(big=["1", "2"])
+
+    code, said = trial.do("apply")
+
+    assert code == 5
+    assert "Partly applied: 1 created" in said
+
+
+def test_when_there_is_stock_again_the_next_apply_finishes(trial: Trial) -> None:
+    trial.write(fleet_yaml(desk=SOLD_OUT))
+    trial.wait_for("1", "2")
+    trial.do("apply")
+    trial.write(fleet_yaml())
+
+    trial.apply()
+    again = trial.apply()
+
+    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]
+    assert "nothing changed" in again
