@@ -1,0 +1,72 @@
+"""Links between pages lead to a file and a heading that exist, and no page is left alone."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT
+
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+ELSEWHERE = ("https://", "http://", "mailto:")
+HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yield where a page's links lead, those to other sites and in code left out."""
+    prose = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
+    for match in LINK.finditer(prose):
+        if not match["target"].startswith(ELSEWHERE):
+            yield match["target"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitLab and GitHub make them."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def is_dangling(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    path = (page.parent / name).resolve() if name else page
+    return not path.exists() or bool(anchor and anchor not in anchors(path))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_page_and_a_heading_that_exist(page: Path) -> None:
+    dangling = [target for target in links(page) if is_dangling(page, target)]
+
+    assert dangling == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "docs" / "index.md"]
+
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        targets = [(page.parent / link.partition("#")[0]).resolve() for link in links(page)]
+        waiting += [target for target in targets if target.suffix == ".md"]
+
+    left_alone = {page for page in PAGES if "docs" in page.parts} - reached
+    assert left_alone == set()
+
+
+def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
+    page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
+    source = (ROOT / "fleet/reconcile.py").read_text(encoding="utf-8")
+    body = source.partition("def reconcile(")[2].partition("\ndef ")[0]
+
+    told = re.findall(r"^\| \d+ \| `(\w+)` \|", page, re.MULTILINE)
+
+    places = [body.find(f"{function}(") for function in told]
+    assert len(told) >= 10
+    assert -1 not in places
+    assert places == sorted(places)
