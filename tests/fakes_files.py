@@ -18,7 +18,7 @@ class FakeFiles:
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's bytes; raises FileUnreadable, also when it is longer than limit."""
         if name not in self._files:
-            raise FileUnreadable(f"{name}: cannot be read: there is no such file or directory")
+            raise FileUnreadable(f"{name}: cannot be read: there is no such file")
         if len(self._files[name]) > limit:
             raise FileUnreadable(f"{name}: larger than {limit} bytes")
         return self._files[name]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_duration
 
 RULE = "cadence-and-idle"
 
@@ -24,16 +25,9 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:
     return Finding(
         RULE,
-        f"{key} is {_duration(seconds)}, but fleet apply runs every "
-        f"{_duration(fleet.cadence)}: nothing is noticed sooner",
+        f"{key} is {write_duration(seconds)}, but fleet apply runs every "
+        f"{write_duration(fleet.cadence)}: nothing is noticed sooner",
         path,
         severity="warning",
-        hint=f"run more often, or make {key} at least {_duration(fleet.cadence)}",
+        hint=f"run more often, or make {key} at least {write_duration(fleet.cadence)}",
     )
-
-
-def _duration(seconds: int) -> str:
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.schema.findings import Finding, Path, did_you_mean
-from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
+from fleet.schema.model import Fleet, ImageRecipe, Pool
 
 RULE = "unknown-provider"
 
@@ -24,13 +24,12 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 def _named(fleet: Fleet) -> Iterator[tuple[Path, str, bool]]:
     for name, image in fleet.images.items():
-        match image:
-            case ImageRecipe():
-                for number, provider in enumerate(image.publish):
-                    yield ("images", name, "publish", number), provider, False
-            case ExistingImage():
-                for provider in image.existing:
-                    yield ("images", name, "existing", provider), provider, True
+        if isinstance(image, ImageRecipe):
+            for number, provider in enumerate(image.publish):
+                yield ("images", name, "publish", number), provider, False
+        else:
+            for provider in image.existing:
+                yield ("images", name, "existing", provider), provider, True
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool):
             yield ("pools", name, "provider"), pool.provider, False

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fleet.schema.base import ENV_PATTERN
-from fleet.schema.concealed import holds_secret, masked, masked_source, names_secret
-from fleet.schema.findings import At, Finding, Path, Span, nearest
+from fleet.schema.concealed import holds_secret, masked, masked_source
+from fleet.schema.findings import At, Finding, Path, Span
+from fleet.schema.inline import find_secrets
 from fleet.schema.nodes import Node, lines_of
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
-_REFERENCE_KEYS = ("env", "file", "command")
 
 
 class Document:
@@ -25,6 +24,7 @@ class Document:
         *,
         root: Node | None,
         texts: dict[str, str],
+        roots: Sequence[Node],
         findings: Sequence[Finding],
     ) -> None:
         self.name = name
@@ -33,10 +33,11 @@ class Document:
         self._lines: dict[str, list[str]] = {}
         self._values: dict[Path, Node] = {}
         self._keys: dict[Path, Node] = {}
-        self._secrets: dict[Path, Node] = {}
-        self._secret_keys: dict[Path, Node] = {}
-        self._parsed = root is not None
-        self.value: object = None if root is None else self._build(root, (), secret=False)
+        self._parsed = {each.file for each in roots}
+        # The merged document first, for its paths are the right ones; then what it dropped.
+        found = (secret for each in roots for secret in find_secrets(each))
+        self._secrets = {id(secret.node): secret for secret in reversed([*found])}
+        self.value: object = None if root is None else self._build(root, ())
         self.findings: tuple[Finding, ...] = (*findings, *self._inline_secrets())
 
     def place(self, path: Path, at: At = "value") -> str:
@@ -67,61 +68,41 @@ class Document:
         lines = self._lines[file]
         if not 1 <= number <= len(lines):
             return None
-        if not self._parsed:
+        if file not in self._parsed:
             return masked_source(lines, number - 1)
         line = lines[number - 1]
-        for node in (*self._secrets.values(), *self._secret_keys.values()):
-            if node.file == file:
-                line = _without(line, node, number - 1)
+        for secret in self._secrets.values():
+            if secret.node.file == file:
+                line = _without(line, secret.node, number - 1)
         return masked(line)
 
     def is_secret(self, path: Path) -> bool:
         """Say whether a value must not be repeated anywhere."""
-        return any(path[:length] in self._secrets for length in range(len(path) + 1))
+        within = (path[:length] for length in range(len(path) + 1))
+        return any(id(self._values.get(each)) in self._secrets for each in within)
 
-    def _build(self, node: Node, path: Path, *, secret: bool) -> object:
+    def _build(self, node: Node, path: Path) -> object:
         self._values[path] = node
-        if node.kind == "mapping":
-            return {
-                key.value: self._entry(key, value, path, secret=secret)
-                for key, value in node.entries
-            }
         if node.kind == "list":
-            return [
-                self._build(item, (*path, number), secret=secret)
-                for number, item in enumerate(node.items)
-            ]
-        if (secret and node.value is not None) or (
-            isinstance(node.value, str) and holds_secret(node.value)
-        ):
-            self._secrets[path] = node
-        return node.value
-
-    def _entry(self, key: Node, value: Node, path: Path, *, secret: bool) -> object:
-        name = key.value
-        here = (*path, name)
-        self._keys[here] = key
-        if holds_secret(name):
-            self._secret_keys[here] = key
-        meant = nearest(name, _REFERENCE_KEYS) if secret else ""
-        if meant and value.kind != "mapping":
-            named = meant == "file" or re.match(ENV_PATTERN, str(value.value))
-            fits = (value.kind == "list") == (meant == "command")
-            wrong = not fits or (value.kind == "scalar" and not named)
-            return self._build(value, here, secret=wrong)
-        begins = names_secret(name) or (name == "read" and path[:1] == ("queues",))
-        chosen_name = len(here) == 2 and value.kind == "mapping"  # noqa: PLR2004 - as in pools.NAME
-        return self._build(value, here, secret=secret or (begins and not chosen_name))
+            return [self._build(item, (*path, number)) for number, item in enumerate(node.items)]
+        if node.kind == "scalar":
+            return node.value
+        built = {}
+        for key, value in node.entries:
+            self._keys[(*path, key.value)] = key
+            built[key.value] = self._build(value, (*path, key.value))
+        return built
 
     def _inline_secrets(self) -> Iterator[Finding]:
-        for path, node in (*self._secrets.items(), *self._secret_keys.items()):
+        for secret in self._secrets.values():
             yield Finding(
                 rule=INLINE_SECRET,
                 message="a secret is written here, where everyone who reads the file can use it",
-                path=path,
+                path=secret.path,
+                at=secret.at,
                 hint="refer to it: {env: NAME}, {file: PATH} or {command: […]}; "
                 "and replace the secret, for this one is known now",
-                span=node.span,
+                span=secret.node.span,
             )
 
 

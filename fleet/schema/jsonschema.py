@@ -47,10 +47,6 @@ class _Generator(GenerateJsonSchema):
             found["default"] = written(found["default"], pattern)
         return found
 
-    def get_title_from_name(self, name: str) -> str:
-        """Keep keys as they are written: a title is shown as the name of the key."""
-        return name
-
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         """Leave titles out: they would repeat the key."""
         return False

@@ -43,7 +43,10 @@ Kind = Literal["scalar", "mapping", "list"]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value as it was written, with its place; lines and columns count from 0."""
+    """A value as it was written, with its place; lines and columns count from 0.
+
+    `dropped` are entries that were refused: nothing reads them, but they may hold secrets.
+    """
 
     kind: Kind
     file: str
@@ -53,6 +56,7 @@ class Node:
     value: Any = None
     entries: "list[tuple[Node, Node]]" = field(default_factory=list)
     items: "list[Node]" = field(default_factory=list)
+    dropped: "list[tuple[Node, Node]]" = field(default_factory=list)
     size: int = 1
     height: int = 1
 
@@ -255,11 +259,14 @@ class _Builder:
     def _entry(self, parent: Node, key: Node, value: Node) -> None:
         if key.kind != "scalar" or not isinstance(key.value, str):
             self._report(key, "a key must be text", 'put it in quotes, as in "1": …')
+            parent.dropped.append((key, value))
         elif key.value == "<<":
             self._report(key, "merge keys (<<) are not used here", "write the keys out")
+            parent.dropped.append((key, value))
         elif twin := self._written[-1].get(key.value):
             message = f"this key is written twice, first in line {twin.start[0] + 1}"
             self._report(key, message, "keep one of them", rule="duplicate-key")
+            parent.dropped.append((key, value))
         else:
             self._written[-1][key.value] = key
             parent.entries.append((key, value))

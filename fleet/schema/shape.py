@@ -74,10 +74,8 @@ def _bare(annotation: Any) -> Any:  # noqa: ANN401 - any annotation of a field
         if origin is Annotated:
             annotation = get_args(annotation)[0]
         elif origin in (Union, UnionType) and NoneType in get_args(annotation):
-            rest = [each for each in get_args(annotation) if each is not NoneType]
-            if len(rest) > 1:
-                return Union[tuple(rest)]  # noqa: UP007 - built at run time
-            annotation = rest[0]
+            # No union of ours has both None and more than one branch without a tag.
+            (annotation,) = (each for each in get_args(annotation) if each is not NoneType)
         else:
             return annotation
 

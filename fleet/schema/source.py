@@ -39,7 +39,9 @@ def read_document(name: str, files: Files) -> Document:
         root = None
     if root is not None:
         reader.include(root)
-    return Document(name, root=root, texts=reader.texts, findings=reader.findings)
+    return Document(
+        name, root=root, texts=reader.texts, roots=reader.roots, findings=reader.findings
+    )
 
 
 class _Reader:
@@ -48,6 +50,7 @@ class _Reader:
     def __init__(self, main: str, files: Files) -> None:
         self.main = main
         self.texts: dict[str, str] = {}
+        self.roots: list[Node] = []
         self.findings: list[Finding] = []
         self._files = files
         self._left = LIMIT
@@ -72,7 +75,17 @@ class _Reader:
         self.findings += parsed.findings
         if parsed.root is None and not parsed.findings:
             self._empty(name)
-        return parsed.root
+        return None if parsed.root is None else self._within_limit(parsed.root)
+
+    def _within_limit(self, root: Node) -> Node | None:
+        self._size += root.size
+        if self._size > MAX_NODES:
+            message = f"more than {MAX_NODES} values in all files together"
+            span = Span(root.file)
+            self.report(span, "too-complex", message, "write less, or split the fleet")
+            return None
+        self.roots.append(root)
+        return root
 
     def include(self, root: Node) -> None:
         """Merge every included file into the nodes of the main one."""
@@ -128,11 +141,6 @@ class _Reader:
     def _merge(self, root: Node, included: Node | None) -> None:
         if included is None:
             return
-        self._size += included.size
-        if self._size > MAX_NODES:
-            message = f"more than {MAX_NODES} values in all files together"
-            self.report(included.span, "too-complex", message, "write less, or split the fleet")
-            return
         if included.kind != "mapping":
             self.report(
                 included.span, "wrong-type", "expected a mapping of sections, as in pools:"
@@ -182,6 +190,7 @@ def _joined(one: Node, other: Node) -> Node:
         one.end,
         block=one.block,
         entries=one.entries + other.entries,
+        dropped=one.dropped,
         items=one.items + other.items,
     )
 

@@ -127,3 +127,15 @@ def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
         LocalFiles().write_text(str(target), "new")
 
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    LocalFiles().write_text("/dev/null", "new")
+
+    assert Path("/dev/null").is_char_device()
+
+
+def test_without_a_directory_every_name_may_match(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("", encoding="utf-8")
+
+    assert LocalFiles().glob(f"{tmp_path}/*.yaml") == (f"{tmp_path}/a.yaml",)

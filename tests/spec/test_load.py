@@ -1,12 +1,21 @@
 """Loading: a fleet, or everything that is wrong with it at once, in the order of the file."""
 
+from datetime import date
 from typing import get_args
 
 import pytest
 
 from fleet.schema.base import Section
 from fleet.schema.load import Loaded, load
-from fleet.schema.model import Fleet, Hooks
+from fleet.schema.model import (
+    CommandSecret,
+    EnvSecret,
+    ExchangeRate,
+    FileSecret,
+    Fleet,
+    Hooks,
+    State,
+)
 from fleet.schema.shape import branches, fields_of, follow
 from tests.fakes_files import FakeFiles
 from tests.process import ROOT
@@ -202,3 +211,56 @@ def test_a_key_that_is_wrong_itself_is_pointed_at() -> None:
 
 def test_hooks_are_sections_too() -> None:
     assert follow(Fleet, ("pools", "a", "pool-hooks", "hooks")).model is Hooks
+
+
+def test_parts_that_are_values_already_are_taken_as_they_are() -> None:
+    first = loaded(
+        "fleet: x\nstate: {passphrase: {file: f}}\n"
+        "providers: {h: {kind: hcloud, location: l, token: {command: [c]}}}\n"
+        "queues: {q: {kind: debusine, url: 'https://h', scopes: [s], token: {env: T},"
+        " admin: {dsn: {env: D}}}}\n"
+        "tags: {t: {asked_by: [user, {users: [u]}], otherwise: {after: 2h, drop: true}}}\n"
+        "images: {a: {suite: s, architecture: amd64}, b: {existing: {h: '1'}}}\n"
+        "pools:\n"
+        "  a: {provider: h, machine: {type: m}, image: a, workers: {max: 1},"
+        " replace: {at_a_time: 20%}, budget: {per_day: 1 EUR}}\n"
+        "  b: {provider: hooks, machine: {}, hooks: {new: [n], delete: [d], list: [l]}}\n"
+        "  c: {static: [s]}\n"
+        "approvals: [{guard: delete, pool: a, count: 1, reason: r, expires: 2026-12-01}]\n"
+    ).fleet
+    assert first is not None
+
+    sections = ("fleet", "state", "providers", "queues", "tags", "images", "pools", "approvals")
+    parts = {name: getattr(first, name) for name in sections}
+
+    assert Fleet.model_validate(parts) == first
+
+
+def test_too_many_mistakes_at_once_still_leave_nothing_standing() -> None:
+    result = loaded("fleet: [x]\ninclude: [3]\nmoney: 3\npools: {a: {static: [3]}}\n")
+
+    assert result.rest is not None
+    assert result.rest.fleet == "unnamed"
+    assert result.rest.pools == {}
+
+
+def test_a_file_that_does_not_say_whose_fleet_it_is_is_still_looked_at() -> None:
+    result = loaded("pools: {a: {static: [b]}}\n")
+
+    assert result.rest is not None
+    assert set(result.rest.pools) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [EnvSecret(env="A"), FileSecret(file="f"), CommandSecret(command=["c"])],
+    ids=["env", "file", "command"],
+)
+def test_a_reference_to_a_secret_is_one_already(reference: Section) -> None:
+    assert State.model_validate({"passphrase": reference}).passphrase == reference
+
+
+def test_a_day_is_a_day_already() -> None:
+    rate = ExchangeRate.model_validate({"rate": 0.92, "as_of": date(2026, 11, 1)})
+
+    assert rate.as_of == date(2026, 11, 1)

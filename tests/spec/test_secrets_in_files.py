@@ -40,6 +40,13 @@ def everything_said(text: str) -> tuple[set[str], str]:
         "fleet: x\ncadence: postgres://u:hunter2@h/db\n",
         "fleet: postgres://u:hunter2@h/db\n",
         "fleet: x\npools: {a: {static: 'https://u:hunter2@h'}}\n",
+        "fleet: x\ncadence: 1m\ntoken: {env: A}\ntoken: hunter2\n",
+        HCLOUD + "{env: A}, token: hunter2}\n",
+        "fleet: x\npools: {[1]: {password: hunter2}}\n",
+        "fleet: x\npools: {1: {password: hunter2}}\n",
+        "fleet: x\npools: {{password: hunter2}: 1}\n",
+        "fleet: x\npools: {<<: {password: hunter2}}\n",
+        "- {password: hunter2}\n",
         "fleet: x\nimages: {a: {existing: {aws: 'https://u:hunter2@h'}}}\nimages: {}\n",
     ],
 )
@@ -62,6 +69,8 @@ def test_an_inline_secret_is_told_and_never_shown(text: str) -> None:
         "fleet: x\ntoken: |\n   hunter2\n  hunter2: [\n hunter2: ]\n",
         "fleet: x\nurl: https://u:hunter2@h ] : }\n",
         'fleet: x\n"secret": %hunter2\n',
+        "fleet: x\ntoken:\n  hunter2: [\n",
+        "fleet: x\ntoken: {env: A, url: 'https://u:hunter2@h', b: ]\n",
     ],
 )
 def test_a_file_that_cannot_be_parsed_does_not_give_its_secrets_away(text: str) -> None:
@@ -94,6 +103,36 @@ def test_a_misspelt_reference_is_a_wrong_key_and_no_secret() -> None:
 
     assert rules == {"unknown-key"}
     assert "did you mean 'env'?" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pools: [\npassword: hunter2\n",
+        "- {password: hunter2}\n",
+        "state: {passphrase: hunter2}\n",
+        "queues: {a: {kind: world, path: p, token: hunter2}}\n",
+        "powerful: [{password: hunter2}]\n",
+    ],
+)
+def test_an_included_file_gives_no_secret_away(text: str) -> None:
+    main = "include: [d/*]\nfleet: x\npowerful: []\nqueues: {a: {kind: tickets}}\n"
+    files = FakeFiles({"fleet.yaml": main, "d/a": text})
+
+    loaded = load("fleet.yaml", files)
+
+    assert loaded.findings
+    assert "hunter2" not in to_text(loaded.findings, loaded.document) + to_json(loaded.findings)
+
+
+def test_a_secret_in_one_file_masks_no_line_of_another() -> None:
+    main = "include: [d/*]\npassword: hunter2\n"
+    files = FakeFiles({"fleet.yaml": main, "d/a": "a:\nb: 12345678\n"})
+
+    document = load("fleet.yaml", files).document
+
+    assert document.line("fleet.yaml", 2) == "password: *******"
+    assert document.line("d/a", 2) == "b: 12345678"
 
 
 def test_stars_take_the_place_of_each_character_so_that_columns_hold() -> None:

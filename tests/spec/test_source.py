@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from fleet.errors import FileUnreadable
 from fleet.schema.findings import Finding
 from fleet.schema.source import Document, read_document
 from tests.fakes_files import FakeFiles
@@ -274,3 +275,58 @@ def test_locating_a_finding_keeps_everything_else() -> None:
 
     assert str(found.span) == "fleet.yaml:1:12"
     assert (found.rule, found.message, found.hint) == ("some-rule", "text", "hint")
+
+
+def test_an_included_file_may_be_empty() -> None:
+    document = read("include: [d/*.yaml]\n", d__one="# nothing yet\n")
+
+    assert document.findings == ()
+
+
+def test_all_files_together_hold_only_so_many_values() -> None:
+    many = "[" + ", ".join("x" * 150_000) + "]"
+
+    document = read("include: [d/*.yaml]\n", d__one=f"a: {many}", d__two=f"b: {many}")
+
+    assert told(document) == ["d/two.yaml:1:1: too-complex"]
+
+
+def test_a_list_that_holds_too_much_is_refused() -> None:
+    document = read("a: [" + ", ".join("x" * 200_001) + "]")
+
+    assert told(document) == ["fleet.yaml:1:4: too-complex"]
+
+
+def test_an_include_that_is_no_pattern_is_left_to_the_schema() -> None:
+    document = read("include: [3, '', {a: b}]\n")
+
+    assert document.findings == ()
+
+
+def test_a_pattern_that_cannot_be_followed_is_told() -> None:
+    class Refusing(FakeFiles):
+        def glob(self, pattern: str) -> tuple[str, ...]:
+            raise FileUnreadable(f"{pattern}: leads out of the project")
+
+    document = read_document("fleet.yaml", Refusing({"fleet.yaml": "include: [d/*]\n"}))
+
+    (finding,) = document.findings
+    assert (finding.rule, finding.message) == (
+        "invalid-include",
+        "d/*: leads out of the project",
+    )
+
+
+def test_a_line_that_does_not_exist_is_not_shown() -> None:
+    document = read("a: 1\n")
+
+    assert document.line("fleet.yaml", 0) is None
+    assert document.line("fleet.yaml", 3) is None
+    assert document.line("other.yaml", 1) is None
+
+
+@pytest.mark.parametrize("written", ["!!map {}", "!x [a]", "!!str a", "!y\n  b: 1"])
+def test_a_tag_is_refused_wherever_it_stands(written: str) -> None:
+    document = read(f"a: {written}\n")
+
+    assert told(document) == ["fleet.yaml:1:4: invalid-yaml"]
