@@ -2,10 +2,13 @@
 
 import argparse
 import json
+from collections.abc import Callable
 
-from fleet.commands.wiring import load_config
-from fleet.errors import FleetError
-from fleet.ports import Console
+from fleet.commands.wiring import load_config, wire
+from fleet.errors import FleetError, PlanRefused
+from fleet.facts import Stack
+from fleet.ports import Console, Engine, StackRef
+from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places, find_places
 
@@ -17,22 +20,44 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = DatabaseStore(places.store, fleet.fleet)
     match args.action:
         case "init":
-            return _init(store, args.forget_stack, console)
+            return _init(fleet, store, args, console)
         case "show":
             return _show(store, places, args, console)
         case _:
             return _unlock(store, console)
 
 
-def _init(store: DatabaseStore, forget: str | None, console: Console) -> int:
+def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
     made = store.init()
     console.out(f"store {store.place} {'created' if made else 'exists already, nothing to do'}")
-    if forget:
-        if forget not in {record.name for record in store.stacks()}:
-            raise FleetError(f"the store knows no stack {forget}")
-        store.forget_stack(forget)
-        console.out(f"stack {forget} forgotten; machines it had stay until someone removes them")
+    if args.forget_stack:
+        _forget(store, wire(fleet, args.file).engine_of, args.forget_stack)
+        console.out(
+            f"stack {args.forget_stack} forgotten; machines it had stay until someone removes them"
+        )
     return 0
+
+
+def _forget(store: DatabaseStore, engine_of: Callable[[str], Engine], name: str) -> None:
+    """Give up a stack that is lost; one that still answers is refused."""
+    records = {record.name: record for record in store.stacks()}
+    if name not in records:
+        known = ", ".join(records) or "none"
+        raise FleetError(f"the store knows no stack {name}; it knows: {known}")
+    known_as = records[name]
+    ref = StackRef(
+        project=known_as.project, name=name, provider=known_as.provider, pool=known_as.pool
+    )
+    try:
+        stack = engine_of(ref.provider).read(ref)
+    except FleetError:
+        stack = None  # whoever could have read it is gone, so it is lost
+    if isinstance(stack, Stack) and stack.ids:
+        raise PlanRefused(
+            f"refused: stack {name} is not lost, it holds {len(stack.ids)} machines; to be rid of "
+            "them remove the pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
+        )
+    store.forget_stack(name)
 
 
 def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:

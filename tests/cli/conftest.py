@@ -13,3 +13,9 @@ def trial(project: Path) -> Trial:
     trial = Trial(project)
     trial.init()
     return trial
+
+
+@pytest.fixture
+def project_trial(project: Path) -> Trial:
+    """Return a trial fleet without a store."""
+    return Trial(project)

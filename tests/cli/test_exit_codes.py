@@ -1,0 +1,114 @@
+"""Exit codes: every one of them is produced here, and told in one place."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from fleet.cli import EXIT_CODES
+from tests.process import ROOT, RunFleet
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+PAGE = ROOT / "docs/reference/exit-codes.md"
+
+
+def nothing_wrong(trial: Trial) -> list[str]:
+    trial.wait_for("1")
+    return ["apply"]
+
+
+def findings(trial: Trial) -> list[str]:
+    trial.write("fleet: trial\npools: {builders: 7}\n")
+    return ["validate"]
+
+
+def something_failed(trial: Trial) -> list[str]:
+    trial.write(fleet_yaml(desk="boot: 1s, faults: {create: quota}"))
+    trial.wait_for("1")
+    return ["apply"]
+
+
+def a_source_unread(trial: Trial) -> list[str]:
+    (trial.folder / "world.json").unlink()
+    return ["apply"]
+
+
+def wrong_usage(_: Trial) -> list[str]:
+    return ["plan", "--json", "--markdown"]
+
+
+def changes(trial: Trial) -> list[str]:
+    trial.wait_for("1")
+    return ["plan", "--exit-code"]
+
+
+def refused(trial: Trial) -> list[str]:
+    (trial.folder / ".fleet/store.db").unlink()
+    return ["apply"]
+
+
+def refused_by_a_guard(trial: Trial) -> list[str]:
+    trial.wait_for(big=["1"])
+    trial.apply()
+    trial.age(minutes=1)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    return ["plan"]
+
+
+def partly_applied(trial: Trial) -> list[str]:
+    stock = "types: {ccx63: {cores: 48, memory: 192GiB, disk: 960GiB, price: 0.5 EUR/h, stock: 0}}"
+    trial.write(fleet_yaml(desk=f"boot: 1s, {stock}"))
+    trial.wait_for("1", big=["2"])
+    return ["apply"]
+
+
+@pytest.mark.parametrize(
+    ("code", "arrange"),
+    [
+        (0, nothing_wrong),
+        (1, findings),
+        (1, something_failed),
+        (1, a_source_unread),
+        (2, wrong_usage),
+        (3, changes),
+        (4, refused),
+        (4, refused_by_a_guard),
+        (5, partly_applied),
+    ],
+)
+def test_every_exit_code_has_its_cause(
+    trial: Trial, run_fleet: RunFleet, code: int, arrange: Callable[[Trial], list[str]]
+) -> None:
+    args = arrange(trial)
+
+    done = run_fleet(*args)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
+@pytest.mark.parametrize(
+    ("args", "because"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["plam"], "argument COMMAND: invalid choice: 'plam'"),
+        (["plan", "--colour"], "unrecognized arguments: --colour"),
+        (["explain", "machine", "x"], "argument kind: invalid choice: 'machine'"),
+        (["explain", "pool"], "the following arguments are required: ID|NAME"),
+        (["state"], "the following arguments are required: ACTION"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong_and_how_it_goes(
+    run_fleet: RunFleet, args: list[str], because: str
+) -> None:
+    refused = run_fleet(*args)
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("usage: fleet")
+    assert because in refused.stderr
+
+
+def test_the_page_and_the_help_name_the_same_exit_codes() -> None:
+    in_help = re.findall(r"^  (\d+) ", EXIT_CODES, re.MULTILINE)
+    on_page = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert in_help == on_page == ["0", "1", "2", "3", "4", "5", "130"]

@@ -1,0 +1,80 @@
+"""`fleet explain`: why a request waits, a pool wants N, a worker stays or goes."""
+
+import json
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import Trial
+
+
+def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    world = json.loads((trial.folder / "world.json").read_text())
+    world["queues"]["work"]["demand"]["requests"] = [{"id": "7", "required": ["gpu"]}]
+    (trial.folder / "world.json").write_text(json.dumps(world))
+
+    explained = run_fleet("explain", "request", "7")
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert explained.stdout.startswith("request work/7 waits: no pool fits; ")
+    assert "  - pool big does not provide gpu\n    see fleet.yaml:" in explained.stdout
+    assert "\nwhat would change it:\n" in explained.stdout
+
+
+def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    explained = run_fleet("explain", "request", "work/1")
+
+    assert explained.returncode == 0
+    assert "trial-builders-1" in explained.stdout
+
+
+def test_a_pool_is_explained_by_what_it_serves(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1", "2")
+
+    explained = run_fleet("explain", "pool", "builders")
+
+    assert explained.returncode == 0
+    assert explained.stdout.startswith("pool builders wants 2 machines (max 4): 2 waiting ")
+
+
+def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(minutes=1)
+    trial.cloud.assign("trial-builders-1", "1")
+
+    explained = run_fleet("explain", "worker", "trial-builders-1")
+
+    assert explained.returncode == 0
+    assert "busy" in explained.stdout
+    assert "it runs 1" in explained.stdout
+
+
+def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    explained = run_fleet("explain", "pool", "builders", "--json")
+
+    explanation = json.loads(explained.stdout)
+    assert (explanation["kind"], explanation["name"]) == ("pool", "builders")
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("request", "work/1, work/2"), ("pool", "big, builders"), ("worker", "trial-builders-1")],
+)
+def test_a_name_that_nobody_knows_is_answered_with_those_that_are_known(
+    trial: Trial, run_fleet: RunFleet, kind: str, known: str
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for("1", "2")
+
+    failed = run_fleet("explain", kind, "nope")
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith(f"fleet: error: no {kind} is called nope; known are: {known}")

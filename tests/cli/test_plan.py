@@ -1,0 +1,255 @@
+"""`fleet plan`: says what should change, in every form, and never changes anything."""
+
+import json
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.process import ROOT, Completed, RunFleet, clean_environment, fleet_command
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+ESCAPE = "\x1b["
+
+
+def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+
+    planned = run_fleet("plan")
+
+    assert (planned.returncode, planned.stderr) == (0, "")
+    first, *rest = planned.stdout.splitlines()
+    assert first.startswith("Fleet trial at ")
+    assert rest[:12] == [
+        "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
+        "",
+        "Pools       busy  idle  starting  max   EUR/h   after",
+        "  big          0     0         0    4  0.0000  0.0000",
+        "      nothing waits for it",
+        "  builders     0     0         0    4  0.0000  0.0777",
+        "      1 waiting request is served here",
+        "",
+        "Changes",
+        "  builders",
+        "    + create  trial-builders-1  ccx33  +0.0777 EUR/h",
+        "        request work/1 waits and no free worker fits it [requests-wait]",
+    ]
+
+
+def test_planning_writes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    before = trial.files()
+
+    run_fleet("plan")
+
+    assert trial.files() == before
+
+
+def test_a_plan_as_json_is_valid_by_the_published_schema(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+
+    planned = run_fleet("plan", "--json")
+
+    schema = json.loads((ROOT / "docs/schemas/plan.json").read_text())
+    plan = json.loads(planned.stdout)
+    jsonschema.validate(plan, schema)
+    assert [action["worker"] for action in plan["actions"]] == ["trial-builders-1"]
+
+
+def test_a_plan_as_markdown_begins_with_its_headline(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    planned = run_fleet("plan", "--markdown")
+
+    assert planned.returncode == 0
+    assert planned.stdout.startswith("#")
+    assert "trial-builders-1" in planned.stdout
+
+
+def test_out_saves_the_plan_that_is_printed(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    planned = run_fleet("plan", "--json", "--out", "plan.json")
+
+    assert (trial.folder / "plan.json").read_text() == planned.stdout
+
+
+def test_the_report_for_gitlab_counts_what_changes(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    planned = run_fleet("plan", "--gitlab-terraform-report", "tfplan.json")
+
+    assert planned.returncode == 0
+    report = json.loads((trial.folder / "tfplan.json").read_text())
+    assert report == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_the_same_world_gives_the_same_plan_to_the_byte(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    run_fleet("observe", "--out", "seen.json")
+
+    first = run_fleet("plan", "--json", "--world", "seen.json")
+    trial.wait_for("1", "2", "3")
+    second = run_fleet("plan", "--json", "--world", "seen.json")
+
+    assert first.returncode == 0
+    assert first.stdout == second.stdout
+
+
+# exit codes
+
+
+def test_exit_code_is_3_when_asked_and_something_would_change(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+
+    assert run_fleet("plan", "--exit-code").returncode == 3
+
+
+def test_exit_code_is_0_when_asked_and_nothing_would_change(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for()
+
+    assert run_fleet("plan", "--exit-code").returncode == 0
+
+
+def test_a_refusal_wins_over_pending_changes(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1", big=["2"])
+    trial.apply()
+    trial.age(minutes=1)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.wait_for("1", "3")
+
+    refused = run_fleet("plan", "--exit-code")
+
+    assert refused.returncode == 4
+    assert "to create" in refused.stdout
+
+
+# where it cannot write
+
+
+@pytest.mark.parametrize(
+    ("out", "because"),
+    [
+        ("missing/plan.json", "there is no such file or directory"),
+        ("/dev/full", "the disk is full"),
+        (".", "this is a directory, not a file"),
+        ("fleet.yaml/plan.json", "a part of its path is not a directory"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_said_with_its_reason(
+    trial: Trial, run_fleet: RunFleet, out: str, because: str
+) -> None:
+    before = trial.files()
+
+    failed = run_fleet("plan", "--out", out)
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == f"fleet: error: {out}: cannot be written: {because}\n"
+    assert trial.files() == before
+
+
+def start(trial: Trial, *args: str, out: int, **env: str) -> Completed:
+    return subprocess.run(
+        [*fleet_command(), *args],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder, env),
+        stdout=out,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_reader_that_has_left_is_no_traceback(trial: Trial) -> None:
+    read, write = os.pipe()
+    os.close(read)
+
+    failed = start(trial, "plan", out=write)
+    os.close(write)
+
+    assert (failed.returncode, failed.stderr) == (1, "")
+
+
+def test_a_full_standard_output_is_said(trial: Trial) -> None:
+    with Path("/dev/full").open("w") as full:
+        failed = start(trial, "plan", out=full.fileno())
+
+    assert (failed.returncode, failed.stderr) == (
+        1,
+        "fleet: error: standard output: No space left on device\n",
+    )
+
+
+def test_a_process_without_output_streams_works_all_the_same(trial: Trial) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *fleet_command(), "plan", "--out", "p.json"],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder),
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert json.loads((trial.folder / "p.json").read_text())["fleet"] == "trial"
+
+
+# colour
+
+
+def on_a_terminal(trial: Trial, **env: str) -> str:
+    """Return what `fleet plan` writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*fleet_command(), "plan"],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder, env),
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 65536):
+                said += part
+        except OSError:
+            pass  # Linux tells the end of a terminal by EIO
+        os.close(ours)
+    assert process.returncode == 0
+    return said.decode()
+
+
+def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    said = on_a_terminal(trial)
+
+    _, wiped, rest = said.rpartition("\r\x1b[K")
+    assert wiped
+    assert rest.startswith(("Fleet trial at ", ESCAPE))
+    assert ESCAPE in rest
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
+def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, variable: str) -> None:
+    trial.wait_for("1")
+
+    said = on_a_terminal(trial, **{variable: "1"})
+
+    assert ESCAPE not in said.rpartition("\r\x1b[K")[2]
+    assert "trial-builders-1" in said
+
+
+def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+
+    assert ESCAPE not in run_fleet("plan").stdout

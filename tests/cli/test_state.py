@@ -1,0 +1,90 @@
+"""`fleet state`: what must outlive a run is made once, shown, and given up by name."""
+
+import json
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import Trial
+
+
+@pytest.mark.usefixtures("project_trial")
+def test_the_store_is_created_once(run_fleet: RunFleet) -> None:
+    first = run_fleet("state", "init")
+    second = run_fleet("state", "init")
+
+    assert (first.returncode, first.stdout) == (0, "store .fleet/store.db created\n")
+    assert (second.returncode, second.stdout) == (
+        0,
+        "store .fleet/store.db exists already, nothing to do\n",
+    )
+
+
+def test_state_says_where_it_lives_and_what_it_holds(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    shown = run_fleet("state", "show")
+
+    lines = shown.stdout.splitlines()
+    assert shown.returncode == 0
+    assert lines[:3] == [
+        "store    .fleet/store.db",
+        f"backend  file://{trial.folder}/.fleet",
+        "lock     free",
+    ]
+    assert lines[3].startswith("stack    trial-builders (embedded, serial ")
+    assert lines[4].startswith("run      2")
+
+
+def test_state_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    shown = json.loads(run_fleet("state", "show", "--json").stdout)
+
+    assert shown["lock"] is None
+    assert [stack["name"] for stack in shown["stacks"]] == ["trial-builders"]
+    assert len(shown["runs"]) == 1
+
+
+@pytest.mark.usefixtures("project_trial")
+def test_state_without_a_store_says_how_to_make_one(run_fleet: RunFleet) -> None:
+    shown = run_fleet("state", "show")
+
+    assert (shown.returncode, shown.stdout) == (4, "")
+    assert "create it with `fleet state init`" in shown.stderr
+
+
+def test_a_stack_that_the_store_does_not_know_cannot_be_forgotten(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    failed = run_fleet("state", "init", "--forget-stack", "trial-nope")
+
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        "fleet: error: the store knows no stack trial-nope; it knows: trial-builders\n"
+    )
+
+
+def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    refused = run_fleet("state", "init", "--forget-stack", "trial-builders")
+
+    assert refused.returncode == 4
+    assert "is not lost" in refused.stderr
+    assert "trial-builders (embedded" in trial.do("state", "show")[1]
+
+
+def test_a_lock_that_nobody_holds_is_no_trouble(trial: Trial, run_fleet: RunFleet) -> None:
+    unlocked = run_fleet("state", "unlock")
+
+    assert (unlocked.returncode, unlocked.stdout) == (0, "nobody holds the lock\n")
+    assert trial.machines() == []

@@ -1,0 +1,83 @@
+"""`fleet status`: pools and workers, as text, JSON and pages."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import Trial
+
+
+def test_status_lists_pools_and_workers_with_state_work_image_and_money(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(hours=1)
+    trial.cloud.assign("trial-builders-1", "1")
+
+    shown = run_fleet("status")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[1].startswith("0.1554 EUR/h; 2 requests wait")
+    assert [line.split()[:7] for line in lines if line.startswith("builders")] == [
+        ["builders", "1", "1", "0", "0", "4", "0.1554"]
+    ]
+    workers = [line.split() for line in lines if line.startswith("trial-builders-")]
+    assert [(worker[0], worker[1], worker[2], worker[3]) for worker in workers] == [
+        ("trial-builders-1", "builders", "busy", "1"),
+        ("trial-builders-2", "builders", "idle", "-"),
+    ]
+    assert [worker[-3:] for worker in workers] == [["trixie", "ccx33", "0.0777"]] * 2
+
+
+def test_status_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    shown = run_fleet("status", "--json")
+
+    status = json.loads(shown.stdout)
+    assert shown.returncode == 0
+    assert [worker["worker"] for worker in status["workers"]] == ["trial-builders-1"]
+    assert [pool["pool"] for pool in status["pools"]] == ["big", "builders"]
+
+
+def test_status_writes_pages_into_a_folder_that_it_makes(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    shown = run_fleet("status", "--site", "public/fleet")
+
+    site = trial.folder / "public/fleet"
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr.startswith("wrote ")
+    assert "trial-builders-1" in (site / "-/status/workers/index.html").read_text()
+
+
+@pytest.mark.usefixtures("trial")
+def test_pages_that_cannot_be_written_are_said(run_fleet: RunFleet) -> None:
+    failed = run_fleet("status", "--site", "fleet.yaml")
+
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("fleet: error: fleet.yaml/")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_status_of_a_recorded_world_looks_nowhere_else(
+    trial: Trial, run_fleet: RunFleet, tmp_path: Path
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    seen = tmp_path / "seen.json"
+    run_fleet("observe", "--out", seen)
+    trial.cloud.path.unlink()
+
+    shown = run_fleet("status", "--world", seen)
+
+    assert shown.returncode == 0
+    assert "trial-builders-1" in shown.stdout
