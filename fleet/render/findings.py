@@ -30,7 +30,9 @@ def to_summary(findings: Sequence[Finding], document: Document) -> str:
 
 def to_json(findings: Iterable[Finding]) -> str:
     """Return findings as one JSON object with a published schema."""
-    return json.dumps(asdict(Report(tuple(findings))), indent=2, ensure_ascii=False)
+    report = asdict(Report(tuple(findings)))
+    form = {"format": report.pop("format")}
+    return json.dumps(form | report, indent=2, ensure_ascii=False)
 
 
 def to_gitlab(findings: Iterable[Finding]) -> str:
