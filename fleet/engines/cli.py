@@ -1,6 +1,9 @@
 """This module runs the Pulumi CLI through its Automation API, errors made short and showable."""
 
+import asyncio
 import json
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +18,9 @@ from fleet.ports import Provider, StackRef
 
 if TYPE_CHECKING:
     from pulumi import automation
+
+_SETTLE_STEPS = 250
+_SETTLE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Session(NamedTuple):
     stack: "automation.Stack"
     home: Home
     secrets: tuple[str, ...]
+    loops: list[asyncio.AbstractEventLoop]
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Write keys into the stack's settings."""
@@ -45,8 +52,12 @@ class Session(NamedTuple):
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
         """Call the SDK, its exceptions made short and fit to be shown."""
-        _run(self.ref, act, self.secrets, events)
-        self.home.prune_logs()
+        try:
+            _run(self.ref, act, self.secrets, events)
+        finally:
+            while self.loops:
+                _close(self.loops.pop())
+            self.home.prune_logs()
 
 
 class Cli:
@@ -61,7 +72,13 @@ class Cli:
         """Return the stack, made when it does not exist, with a program to run."""
         from pulumi import automation
 
-        workspace = self._workspace(ref, account, program)
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        def noted() -> None:
+            loops.append(asyncio.get_running_loop())
+            program()
+
+        workspace = self._workspace(ref, account, noted)
         secrets = self.secrets(account)
         found: list[automation.Stack] = []
         _run(
@@ -69,7 +86,7 @@ class Cli:
             lambda: found.append(automation.Stack.create_or_select(ref.name, workspace)),
             secrets,
         )
-        return Session(ref, found[0], self._home, secrets)
+        return Session(ref, found[0], self._home, secrets, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
@@ -127,6 +144,9 @@ class Cli:
                 "the real engine encrypts secrets in stack state: say where its passphrase is, "
                 "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}"
             )
+        # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
+        # would log of it says nothing that StackFailed does not.
+        logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
         cli = find_cli()
         project = load_project(ref.project)
         name = project_name(project)
@@ -146,6 +166,22 @@ class Cli:
             ),
             pulumi_command=automation.PulumiCommand(str(self._home.command_root(cli))),
         )
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop that the SDK ran the program in.
+
+    After a failure the CLI is gone before the SDK's own thread has noticed; it then stops at
+    its first line of log and leaves the loop open.
+    """
+    never = threading.Event()
+    for _ in range(_SETTLE_STEPS):
+        if not loop.is_running():
+            break
+        never.wait(_SETTLE_SECONDS)
+    else:
+        return
+    loop.close()
 
 
 def _run(

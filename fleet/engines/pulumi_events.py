@@ -72,7 +72,9 @@ def shorten(text: str, secrets: Collection[str] = ()) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[secret]")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The SDK's exceptions say `code: 1`, `stdout: …` and `stderr: …`, each on a line.
+    stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
+    lines = [line.strip() for line in stripped if line.strip()]
     marked = [line for line in lines if re.match(r"(error|[\w.]*(Error|Exception)):", line)]
     line = (marked or lines or [""])[-1 if marked else 0]
     line = re.sub(r"^error: ", "", line)

@@ -141,6 +141,7 @@ class PulumiRig:
         self.folder = folder
         self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
         self.cloud.configure(MENU)
+        self.accounts = {"desk": Account(self.cloud, {"sim:path": str(self.cloud.path)})}
         self.engine = self.new_engine()
         self.blocker = ""
 
@@ -149,7 +150,7 @@ class PulumiRig:
             f"file://{self.folder / 'state'}",
             self.folder / "home",
             lambda: "a passphrase for tests",
-            {"desk": Account(self.cloud, config={"sim:path": str(self.cloud.path)})},
+            self.accounts,
             claimed_by=lambda _: owner,
         )
 

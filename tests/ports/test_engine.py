@@ -1,6 +1,5 @@
 """The contract of every engine: desired workers in, exactly these machines out."""
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +22,7 @@ from tests.ports.engines import (
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
 
 
-# When a creation fails, the SDK's own server leaves its event loop open (automation/_server.py
-# closes it only after tasks that may raise); gc.collect() keeps the blame in the test it is for.
-PULUMI = pytest.param(
-    "pulumi",
-    marks=(pytest.mark.engine, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")),
-)
+PULUMI = pytest.param("pulumi", marks=pytest.mark.engine)
 
 
 @pytest.fixture(params=["fake", "embedded", PULUMI])
@@ -40,7 +34,6 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     else:
         skip_without_cli()
         yield PulumiRig(tmp_path)
-        gc.collect()
 
 
 def test_a_stack_that_never_existed_reads_as_none(rig: Rig) -> None:

@@ -1,0 +1,161 @@
+"""What only the real engine does: its CLI, its passphrase, its locks, its own folder."""
+
+import json
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.pulumi import PulumiEngine
+from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
+from fleet.facts import Unknown
+from fleet.ports import Step
+from tests.ports.engines import (
+    REF,
+    PulumiRig,
+    a_sim_worker,
+    quiet,
+    read,
+    skip_without_cli,
+)
+
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+CHECKPOINT = f"state/.pulumi/stacks/fleet-sim/{REF.name}.json"
+LOCKS = f"state/.pulumi/locks/organization/fleet-sim/{REF.name}"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> PulumiRig:
+    return PulumiRig(tmp_path)
+
+
+@pytest.fixture
+def real(rig: PulumiRig) -> PulumiRig:
+    skip_without_cli()
+    return rig
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_new_stack_is_previewed_without_the_cli(
+    rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    assert rig.engine.preview(REF, [ONE]) == (Step(worker=ONE.name, operation="create"),)
+
+
+def test_an_absent_cli_is_an_error_that_says_what_to_do(
+    rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(rig.folder / "no-cache"))
+    monkeypatch.delenv("FLEET_PULUMI", raising=False)
+
+    with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py"):
+        rig.engine.up(REF, [ONE], quiet)
+
+
+def test_without_a_passphrase_nothing_is_applied(rig: PulumiRig) -> None:
+    engine = PulumiEngine(f"file://{rig.folder}/state", rig.folder, None, rig.accounts)
+
+    with pytest.raises(SecretMissing, match="passphrase"):
+        engine.up(REF, [ONE], quiet)
+
+
+def test_a_damaged_checkpoint_is_unknown_and_never_empty(rig: PulumiRig) -> None:
+    write(rig.folder / CHECKPOINT, "{")
+
+    assert isinstance(rig.engine.read(REF), Unknown)
+
+
+def test_a_provider_that_nobody_declared_is_refused(rig: PulumiRig) -> None:
+    with pytest.raises(PlanRefused, match="no provider 'attic'"):
+        rig.engine.preview(REF.model_copy(update={"provider": "attic"}), [ONE])
+
+
+def test_inputs_that_the_program_refuses_reach_no_cli(rig: PulumiRig) -> None:
+    with pytest.raises(PlanRefused, match=r"workers\[0\].labels lacks fleet"):
+        rig.engine.preview(REF, [a_sim_worker("x", labels={})])
+
+
+def test_a_stack_that_another_run_changes_is_left_alone(rig: PulumiRig) -> None:
+    write(rig.folder / CHECKPOINT, json.dumps({"checkpoint": {"latest": None}}))
+    lock = {
+        "pid": os.getpid(),
+        "username": "ana",
+        "hostname": socket.gethostname(),
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+    write(rig.folder / LOCKS / "1.json", json.dumps(lock))
+
+    with pytest.raises(Locked, match=f"being changed by ana on {socket.gethostname()}"):
+        rig.engine.up(REF, [ONE], quiet)
+
+    assert read(rig.engine).interrupted
+    assert rig.machines() == []
+
+
+@pytest.mark.engine
+def test_the_passphrase_is_written_nowhere(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE], quiet)
+
+    files = [path for path in real.folder.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
+
+
+@pytest.mark.engine
+def test_a_wrong_passphrase_is_said_in_short(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE], quiet)
+    wrong = PulumiEngine(
+        f"file://{real.folder}/state", real.folder / "home", lambda: "another", real.accounts
+    )
+
+    with pytest.raises(StackFailed, match="incorrect passphrase") as caught:
+        wrong.up(REF, [ONE, TWO], quiet)
+
+    assert len(str(caught.value)) < 400
+    assert real.machines() == [ONE.name]
+
+
+@pytest.mark.engine
+def test_the_stack_outlives_the_engines_own_folder(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE], quiet)
+    (real.folder / "home").rename(real.folder / "lost")
+
+    steps = real.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert real.machines() == [ONE.name, TWO.name]
+
+
+@pytest.mark.engine
+def test_the_settings_hold_the_workers_so_that_pulumi_up_by_hand_deletes_nothing(
+    real: PulumiRig,
+) -> None:
+    real.engine.up(REF, [ONE, TWO], quiet)
+
+    settings = (real.folder / f"home/work/fleet-sim/Pulumi.{REF.name}.yaml").read_text()
+    assert ONE.name in settings
+    assert TWO.name in settings
+
+
+@pytest.mark.engine
+def test_a_failure_is_told_in_the_providers_words_and_only_there(
+    real: PulumiRig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    real.refuse(ONE.name)
+
+    with pytest.raises(StackFailed, match="uniqueness_error") as caught:
+        real.engine.up(REF, [ONE], quiet)
+
+    assert "Traceback" not in str(caught.value)
+    assert "<class" not in str(caught.value)
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")

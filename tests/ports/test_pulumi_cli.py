@@ -1,0 +1,62 @@
+"""A CLI that fits is found where a person or the tool has put it; an unfit one is named."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.pulumi_cli import find_cli
+from fleet.errors import EngineAbsent
+
+
+def a_cli(path: Path, answer: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(0o700)
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "bin")}
+
+
+def test_a_cli_on_path_is_used(tmp_path: Path, environment: dict[str, str]) -> None:
+    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+
+    assert find_cli(environment) == cli
+
+
+def test_the_one_that_is_named_goes_first(tmp_path: Path, environment: dict[str, str]) -> None:
+    a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+    named = a_cli(tmp_path / "my-pulumi", "v3.300.1")
+
+    assert find_cli(environment | {"FLEET_PULUMI": str(named)}) == named
+
+
+def test_a_built_one_is_found_in_the_cache(tmp_path: Path, environment: dict[str, str]) -> None:
+    kept = a_cli(tmp_path / "cache/fleet/pulumi-3.255.0-abc/bin/pulumi", "v3.255.0")
+
+    assert find_cli(environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}) == kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("v3.200.0", "is v3.200.0"),
+        ("v4.0.0", "is v4.0.0"),
+        ("", "names no version"),
+        ("3.255", "names no version"),
+    ],
+)
+def test_an_unfit_one_is_named_and_passed_over(
+    tmp_path: Path, environment: dict[str, str], answer: str, says: str
+) -> None:
+    a_cli(tmp_path / "bin" / "pulumi", answer)
+
+    with pytest.raises(EngineAbsent, match=says):
+        find_cli(environment)
+
+
+def test_its_absence_says_what_to_do(environment: dict[str, str]) -> None:
+    with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py.*engine: embedded"):
+        find_cli(environment)

@@ -1,0 +1,134 @@
+"""The plugin answers the real engine as the simulated cloud would."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.provider.experimental import provider as api
+from pulumi.provider.experimental.property_value import PropertyValue
+
+from fleet.errors import SourceUnreachable
+from fleet.providers.sim import CreationRefused, SimCloud
+from fleet.providers.sim_plugin import SimProvider
+from tests.builders import NOW
+from tests.fakes_engine import FixedClock
+from tests.ports.engines import MENU, a_sim_worker, names_in
+
+ONE = a_sim_worker("debian-builders-1")
+URN = f"urn:pulumi:s::fleet-sim::sim:index:Machine::{ONE.name}"
+
+
+def properties(**overrides: object) -> dict[str, PropertyValue]:
+    inputs: dict[str, Any] = ONE.model_dump(mode="json") | overrides
+    return {key: wrapped(value) for key, value in inputs.items()}
+
+
+def wrapped(value: Any) -> PropertyValue:  # noqa: ANN401 - any property
+    if isinstance(value, dict):
+        return PropertyValue({key: wrapped(each) for key, each in value.items()})
+    return PropertyValue(value)
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> SimCloud:
+    cloud = SimCloud(tmp_path / "sim.json", FixedClock(NOW))
+    cloud.configure(MENU)
+    return cloud
+
+
+@pytest.fixture
+def plugin(cloud: SimCloud) -> SimProvider:
+    plugin = SimProvider()
+    path = {"path": PropertyValue(str(cloud.path))}
+    asyncio.run(plugin.configure(api.ConfigureRequest({}, path, True, True)))
+    return plugin
+
+
+def create(plugin: SimProvider, *, preview: bool = False) -> api.CreateResponse:
+    return asyncio.run(plugin.create(api.CreateRequest(URN, properties(), 0.0, preview)))
+
+
+def diff(plugin: SimProvider, **overrides: object) -> api.DiffResponse:
+    request = api.DiffRequest(URN, "sim-1", properties(), properties(**overrides), [])
+    return asyncio.run(plugin.diff(request))
+
+
+def test_a_creation_makes_a_machine(plugin: SimProvider, cloud: SimCloud) -> None:
+    answer = create(plugin)
+
+    assert answer.resource_id == "sim-1"
+    assert cloud.read("sim-1") == ONE
+
+
+def test_a_preview_makes_nothing(plugin: SimProvider, cloud: SimCloud) -> None:
+    create(plugin, preview=True)
+
+    assert names_in(cloud) == []
+
+
+def test_a_refusal_is_the_clouds_own(plugin: SimProvider) -> None:
+    create(plugin)
+
+    with pytest.raises(CreationRefused, match="uniqueness_error"):
+        create(plugin)
+
+
+def test_a_machine_is_read_back_as_it_was_made(plugin: SimProvider) -> None:
+    create(plugin)
+
+    answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-1", {}, {})))
+
+    assert answer.resource_id == "sim-1"
+    assert answer.inputs == properties()
+
+
+def test_a_machine_that_vanished_is_read_as_nothing(plugin: SimProvider) -> None:
+    answer = asyncio.run(plugin.read(api.ReadRequest(URN, "sim-9", {}, {})))
+
+    assert answer.resource_id == ""
+
+
+def test_a_deletion_deletes(plugin: SimProvider, cloud: SimCloud) -> None:
+    create(plugin)
+
+    asyncio.run(plugin.delete(api.DeleteRequest(URN, "sim-1", {}, 0.0)))
+
+    assert names_in(cloud) == []
+
+
+def test_equal_inputs_are_no_difference(plugin: SimProvider) -> None:
+    assert diff(plugin).changes is False
+
+
+def test_another_type_is_another_machine(plugin: SimProvider) -> None:
+    assert diff(plugin, type="ccx63").replaces == ["type"]
+
+
+def test_another_label_is_a_change_in_place(plugin: SimProvider) -> None:
+    answer = diff(plugin, labels={"fleet": "debian"})
+
+    assert (answer.changes, answer.diffs, answer.replaces) == (True, ["labels"], [])
+
+
+def test_a_change_in_place_is_shown_and_never_done(plugin: SimProvider) -> None:
+    def update(*, preview: bool) -> api.UpdateResponse:
+        request = api.UpdateRequest(URN, "sim-1", {}, properties(), 0.0, [], preview)
+        return asyncio.run(plugin.update(request))
+
+    assert update(preview=True).properties == properties()
+    with pytest.raises(SourceUnreachable, match="never changed in place"):
+        update(preview=False)
+
+
+def test_inputs_that_are_not_a_workers_are_refused_by_name(plugin: SimProvider) -> None:
+    request = api.CheckRequest(URN, {}, properties(image=7.0), b"")
+
+    answer = asyncio.run(plugin.check(request))
+
+    assert [failure.property for failure in answer.failures or ()] == ["image"]
+
+
+def test_without_a_file_nothing_can_be_made() -> None:
+    with pytest.raises(SourceUnreachable, match="sim:path"):
+        create(SimProvider())

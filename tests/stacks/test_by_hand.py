@@ -1,0 +1,49 @@
+"""The plain `pulumi` command runs `__main__.py`, which reads the stack's own configuration."""
+
+import json
+import runpy
+import sys
+
+import pytest
+from pulumi.runtime.config import set_all_config
+
+from fleet.engines.evaluate import Resource, evaluate
+from fleet.engines.projects import stacks_folder
+from fleet.errors import PlanRefused
+from tests.stacks.programs import a_worker_of, accepted
+
+PROJECTS = ["hcloud", "sim"]
+
+
+def by_hand(project: str, config: dict[str, object]) -> tuple[Resource, ...]:
+    texts = {f"fleet-{project}:{key}": json.dumps(value) for key, value in config.items()}
+
+    def run() -> None:
+        set_all_config(texts, [f"fleet-{project}:user_data"])
+        runpy.run_path(str(stacks_folder() / project / "__main__.py"))
+
+    try:
+        return evaluate(run, project=f"fleet-{project}", stack="by-hand")
+    finally:
+        set_all_config({})
+        sys.modules.pop("program", None)
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_by_hand_the_recorded_workers_stay(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(stacks_folder() / project)
+    owner = {"engine": "pulumi", "provider": "desk"}
+
+    resources = by_hand(project, accepted(project, owner=owner))
+
+    assert [each.name for each in resources] == [a_worker_of(project)["name"]]
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_by_hand_a_stack_without_its_workers_is_refused(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(stacks_folder() / project)
+
+    with pytest.raises(PlanRefused, match="workers"):
+        by_hand(project, {})
