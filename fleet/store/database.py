@@ -18,6 +18,7 @@ from fleet.ports import StackRecord
 
 _FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
+_NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 _METADATA = sa.MetaData()
 _ABOUT = sa.Table(
     "fleet_about",
@@ -57,7 +58,7 @@ class DatabaseStore:
     """The store behind one SQLAlchemy URL, for one fleet."""
 
     def __init__(self, url: str, fleet: str) -> None:
-        self.url = url
+        self.url = _with_driver(url)
         self._fleet = fleet
 
     @property
@@ -67,7 +68,7 @@ class DatabaseStore:
         if path:
             here = Path(path)
             return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-        return sa.make_url(self.url).render_as_string(hide_password=True)
+        return self.url.render_as_string(hide_password=True)
 
     def init(self) -> bool:
         """Create the store; False when it exists already and is this fleet's."""
@@ -255,13 +256,30 @@ class DatabaseStore:
             engine = sa.create_engine(self.url, poolclass=sa.NullPool)
             with engine.begin() as connection:
                 yield connection
-        except (sa.exc.SQLAlchemyError, ModuleNotFoundError) as error:
+        except ModuleNotFoundError as error:
+            raise StoreFailed(
+                f"the store at {self.place} needs {error.name}, which is not installed: "
+                "pip install 'fleet-reconciler[postgres]'"
+            ) from error
+        except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
 
 
-def _file_of(url: str) -> str:
-    parsed = sa.make_url(url)
+def _with_driver(url: str) -> sa.URL:
+    """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise StoreFailed(_NO_STORE) from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise StoreFailed(_NO_STORE)
+    return parsed
+
+
+def _file_of(parsed: sa.URL) -> str:
     return parsed.database or "" if parsed.get_backend_name() == "sqlite" else ""

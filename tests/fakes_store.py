@@ -1,0 +1,78 @@
+"""This module holds a written store: everything in dictionaries that several stores may share."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
+from fleet.ports import StackRecord
+
+
+@dataclass
+class Shelf:
+    """What a store keeps, and for which fleet; `fleet` is empty until it is created."""
+
+    fleet: str = ""
+    stacks: dict[str, StackRecord] = field(default_factory=dict)
+    runs: list[dict[str, str]] = field(default_factory=list)
+    holder: tuple[str, datetime] | None = None
+
+
+class FakeStore:
+    """One fleet's view of a shelf."""
+
+    def __init__(self, shelf: Shelf, fleet: str) -> None:
+        self._kept = shelf
+        self._fleet = fleet
+
+    def init(self) -> bool:
+        """Create the store; False when it exists."""
+        if not self._kept.fleet:
+            self._kept.fleet = self._fleet
+            return True
+        self.stacks()
+        return False
+
+    def stacks(self) -> tuple[StackRecord, ...]:
+        """Return every stack, sorted by name."""
+        return tuple(self._shelf.stacks[name] for name in sorted(self._shelf.stacks))
+
+    def record_stack(self, record: StackRecord) -> None:
+        """Remember a stack."""
+        known = self._shelf.stacks.get(record.name)
+        if known and known.engine != record.engine:
+            raise EngineMismatch(f"stack {record.name} belongs to engine {known.engine}")
+        self._shelf.stacks[record.name] = record
+
+    def forget_stack(self, name: str) -> None:
+        """Drop a stack."""
+        self._shelf.stacks.pop(name, None)
+
+    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+        """Append one run."""
+        times = {"started": started.isoformat(), "ended": ended.isoformat()}
+        self._shelf.runs.append(times | {"plan": plan, "outcome": outcome})
+
+    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first."""
+        return tuple(reversed(self._shelf.runs[-count:]))
+
+    @contextmanager
+    def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
+        """Hold the lock."""
+        if self._shelf.holder:
+            raise Locked("another apply holds the lock: {}, since {}".format(*self._shelf.holder))
+        self._shelf.holder = (owner, now)
+        try:
+            yield None
+        finally:
+            self._shelf.holder = None
+
+    @property
+    def _shelf(self) -> Shelf:
+        if not self._kept.fleet:
+            raise StoreMissing("there is no store")
+        if self._kept.fleet != self._fleet:
+            raise StoreFailed(f"the store belongs to fleet {self._kept.fleet}")
+        return self._kept

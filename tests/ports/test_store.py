@@ -1,0 +1,248 @@
+"""This module holds what every Store promises, run over the fake, SQLite and PostgreSQL."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
+from fleet.ports import StackRecord, Store
+from fleet.store.database import DatabaseStore
+from tests import postgres
+from tests.builders import NOW
+from tests.fakes_store import FakeStore, Shelf
+
+
+class Creatable(Store, Protocol):
+    """A store that can be created."""
+
+    def init(self) -> bool: ...
+
+
+Opener = Callable[[str], Creatable]
+"""Opens the one place where stores of this test live, for a fleet."""
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Return the URL of a PostgreSQL, or skip loudly."""
+    if because := postgres.why_not():
+        pytest.skip(f"the store in PostgreSQL is NOT TESTED: {because}")
+    with postgres.running() as url:
+        yield url
+
+
+def _empty(url: str) -> str:
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sa.text("drop schema public cascade"))
+        connection.execute(sa.text("create schema public"))
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(params=["fake", "sqlite", "postgresql"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Return what opens a store that is not created yet."""
+    match request.param:
+        case "fake":
+            shelf = Shelf()
+            return lambda fleet: FakeStore(shelf, fleet)
+        case "sqlite":
+            return lambda fleet: DatabaseStore(f"sqlite:///{tmp_path}/store.db", fleet)
+        case _:
+            url = _empty(request.getfixturevalue("postgres_url"))
+            return lambda fleet: DatabaseStore(url, fleet)
+
+
+@pytest.fixture
+def store(opener: Opener) -> Store:
+    """Return a store that was created and is empty."""
+    store = opener("debian")
+    store.init()
+    return store
+
+
+def a_record(**overrides: object) -> StackRecord:
+    defaults = {
+        "name": "debian-builders",
+        "pool": "builders",
+        "provider": "desk",
+        "project": "sim",
+        "engine": "embedded",
+        "serial": 3,
+    }
+    return StackRecord.model_validate(defaults | overrides)
+
+
+# existence
+
+
+def test_a_store_that_was_not_created_is_missing_and_not_empty(opener: Opener) -> None:
+    store = opener("debian")
+
+    with pytest.raises(StoreMissing):
+        store.stacks()
+    with pytest.raises(StoreMissing):
+        store.last_runs(1)
+    with pytest.raises(StoreMissing), store.lock("me", NOW):
+        pass
+
+
+def test_looking_does_not_create_it(opener: Opener) -> None:
+    store = opener("debian")
+    for _ in range(2):
+        with pytest.raises(StoreMissing):
+            store.stacks()
+
+    assert store.init() is True
+
+
+def test_creating_it_twice_keeps_what_it_knows(opener: Opener) -> None:
+    store = opener("debian")
+    store.init()
+    store.record_stack(a_record())
+
+    assert opener("debian").init() is False
+    assert store.stacks() == (a_record(),)
+
+
+def test_another_fleet_is_refused(store: Store, opener: Opener) -> None:
+    store.record_stack(a_record())
+
+    with pytest.raises(StoreFailed, match="belongs to fleet debian"):
+        opener("fedora").stacks()
+    with pytest.raises(StoreFailed, match="belongs to fleet debian"):
+        opener("fedora").init()
+
+
+# stacks
+
+
+def test_a_new_store_knows_no_stack(store: Store) -> None:
+    assert store.stacks() == ()
+
+
+def test_stacks_are_remembered_sorted_by_name_for_whoever_opens_it_next(
+    store: Store, opener: Opener
+) -> None:
+    store.record_stack(a_record(name="debian-b"))
+    store.record_stack(a_record(name="debian-a"))
+
+    assert [each.name for each in opener("debian").stacks()] == ["debian-a", "debian-b"]
+
+
+def test_a_stack_recorded_again_is_replaced(store: Store) -> None:
+    store.record_stack(a_record(serial=3))
+    store.record_stack(a_record(serial=4))
+
+    assert store.stacks() == (a_record(serial=4),)
+
+
+def test_a_stack_of_another_engine_is_refused_and_kept(store: Store) -> None:
+    store.record_stack(a_record(engine="embedded"))
+
+    with pytest.raises(EngineMismatch):
+        store.record_stack(a_record(engine="pulumi"))
+
+    assert store.stacks() == (a_record(engine="embedded"),)
+
+
+def test_a_forgotten_stack_is_gone_and_forgetting_twice_is_fine(store: Store) -> None:
+    store.record_stack(a_record())
+
+    store.forget_stack("debian-builders")
+    store.forget_stack("debian-builders")
+
+    assert store.stacks() == ()
+
+
+# runs
+
+
+def test_runs_come_back_newest_first(store: Store) -> None:
+    for number in range(3):
+        moment = NOW + timedelta(minutes=number)
+        store.record_run(started=moment, ended=moment, plan=f"plan-{number}", outcome="{}")
+
+    assert [dict(run) for run in store.last_runs(2)] == [
+        {
+            "started": (NOW + timedelta(minutes=number)).isoformat(),
+            "ended": (NOW + timedelta(minutes=number)).isoformat(),
+            "plan": f"plan-{number}",
+            "outcome": "{}",
+        }
+        for number in (2, 1)
+    ]
+
+
+# the lock
+
+
+def test_the_lock_is_held_by_one_and_says_by_whom_since_when(store: Store, opener: Opener) -> None:
+    with (
+        store.lock("alice@here:1", NOW),
+        pytest.raises(Locked, match=r"alice@here:1, since 2026-11-21.08:00:00"),
+        opener("debian").lock("bob@there:2", NOW),
+    ):
+        pass
+
+
+def test_the_lock_is_free_again_however_its_holder_ended(store: Store, opener: Opener) -> None:
+    with pytest.raises(KeyboardInterrupt), store.lock("alice@here:1", NOW):
+        raise KeyboardInterrupt
+
+    with opener("debian").lock("bob@there:2", NOW) as died:
+        assert died is None
+
+
+def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opener) -> None:
+    with store.lock("alice@here:1", NOW):
+        for _ in range(2):
+            with pytest.raises(Locked), opener("debian").lock("bob@there:2", NOW):
+                pass
+
+
+# what only databases can get wrong
+
+
+@pytest.mark.skipif(bool(postgres.why_not()), reason=f"NOT TESTED: {postgres.why_not()}")
+def test_a_password_is_in_no_message() -> None:
+    store = DatabaseStore("postgresql://fleet:canary@127.0.0.1:1/fleet", "debian")
+
+    with pytest.raises(StoreFailed) as failed:
+        store.stacks()
+
+    assert "canary" not in str(failed.value)
+    assert "postgresql+psycopg://fleet:***@127.0.0.1:1/fleet" in str(failed.value)
+
+
+@pytest.mark.skipif(find_spec("psycopg") is not None, reason="psycopg is installed")
+def test_a_missing_driver_is_said_with_what_to_install() -> None:
+    with pytest.raises(StoreFailed, match=re.escape("pip install 'fleet-reconciler[postgres]'")):
+        DatabaseStore("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://fleet:canary@host/fleet", "postgres"])
+def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
+    with pytest.raises(StoreFailed, match=re.escape("write sqlite, sqlite:///PATH")) as failed:
+        DatabaseStore(url, "debian")
+
+    assert "canary" not in str(failed.value)
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
+    with engine.begin() as connection:
+        connection.execute(sa.text("update fleet_about set value='9' where key='format'"))
+    engine.dispose()
+
+    with pytest.raises(StoreFailed, match="is not a store of this version: 9"):
+        store.stacks()

@@ -1,0 +1,68 @@
+"""This module runs a PostgreSQL of its own for tests: a private folder, a Unix socket, no port."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+NOBODY = 65534
+
+
+def why_not() -> str:
+    """Return why no PostgreSQL can be run here; empty when one can."""
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed (extra `postgres`)"
+    if _folder() is None:
+        return "initdb and pg_ctl are not installed"
+    return ""
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """Run a server and yield the URL of an empty database of it."""
+    programs = _folder()
+    assert programs is not None
+    with tempfile.TemporaryDirectory(prefix="fleet-pg-") as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        data = folder / "data"
+        _run(programs / "initdb", "-D", data, "-U", "fleet", "--auth=trust", "--no-sync")
+        options = f"-c listen_addresses='' -c fsync=off -k {folder}"
+        control = (programs / "pg_ctl", "-D", data, "-w", "-s")
+        _run(*control, "-l", folder / "log", "-o", options, "start")
+        try:
+            yield f"postgresql://fleet@/postgres?host={folder}"
+        finally:
+            _run(*control, "-m", "immediate", "stop")
+
+
+def _folder() -> Path | None:
+    """Return where the programs are: on PATH, else where distributions put them."""
+    found = shutil.which("pg_ctl")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((each for each in places if (each / "initdb").exists()), None)
+
+
+def _run(*command: str | Path) -> None:
+    # PostgreSQL refuses to run as root.
+    user = NOBODY if os.geteuid() == 0 else None
+    done = subprocess.run(
+        [str(part) for part in command],
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
