@@ -246,8 +246,10 @@ def _status(verbs: _Verbs) -> None:
 
 def _explain(verbs: _Verbs) -> None:
     parser = _verb(verbs, "explain", "say why a request waits, a pool wants N, a worker stays")
-    parser.add_argument("kind", choices=["request", "pool", "worker"])
-    parser.add_argument("name", metavar="ID|NAME")
+    parser.add_argument("kind", choices=["request", "pool", "worker"], help="what to explain")
+    parser.add_argument(
+        "name", metavar="ID|NAME", help="a request's id, else a name, as plan and status show them"
+    )
     _world(parser)
     _json(parser)
 
@@ -271,5 +273,5 @@ def _state(verbs: _Verbs) -> None:
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:
     parser = _verb(verbs, "completion", "print a shell completion script", config=False)
-    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="for which shell")
     parser.set_defaults(parser=whole)

@@ -1,0 +1,18 @@
+"""The pages about the verbs say what the program's own help says."""
+
+from tests.process import ROOT
+from tools.cli_reference import FOLDER, pages
+
+
+def test_the_committed_pages_are_those_that_the_parser_gives() -> None:
+    committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+
+    assert committed == pages(), "run: python tools/cli_reference.py"
+
+
+def test_every_verb_has_one_module_one_page_and_one_test_file() -> None:
+    verbs = {name.removesuffix(".md") for name in pages()}
+
+    for folder, form in (("fleet/commands", "{}.py"), ("tests/cli", "test_{}.py")):
+        missing = [verb for verb in verbs if not (ROOT / folder / form.format(verb)).exists()]
+        assert missing == [], folder
