@@ -250,7 +250,7 @@ class EmbeddedEngine:
 def _move(name: str, resource: Resource | None, row: Row | None, machine: Machine | None) -> _Move:
     found = machine.id if machine else None
     if resource is None:
-        if row and row.state == "making" and found is None:
+        if row and row.state != "made" and found is None:
             return _Move("forget", name, row=row)
         return _Move("delete", name, row=row, found=found)
     if row is None or row.state == "making" or (row.state == "deleting" and found is None):

@@ -81,7 +81,8 @@ class PulumiEngine:
         session = self._session(ref, workers, left.adopted)
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
-        return tuple(sorted((*events.planned, *gone), key=lambda step: step.worker))
+        steps = (*(step for step in events.planned if step.worker not in left.gone), *gone)
+        return tuple(sorted(steps, key=lambda step: step.worker))
 
     def up(
         self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
@@ -98,10 +99,11 @@ class PulumiEngine:
         if recorded and left.orphans:
             # Only what the state knows can be deleted: what nobody wants is adopted first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
+            kept += recorded.deleting
             self._up(ref, [*kept, *left.orphans], left.orphan_ids, Events())
         events = Events(progress, self._cli.secrets(self._account(ref)))
         self._up(ref, workers, left.adopted, events)
-        return events.done
+        return tuple(step for step in events.done if step.worker not in left.gone)
 
     def _recorded(self, ref: StackRef) -> Deployment | None:
         check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
@@ -121,14 +123,18 @@ class PulumiEngine:
     ) -> "_Leftovers":
         """Find the machines that exist although the state names no id for them."""
         wanted = {each.name: each for each in workers}
-        suspects = {each.name: each for each in recorded.pending} | {
-            name: each for name, each in wanted.items() if name not in recorded.stack.ids
-        }
+        # A deletion that was cut short has its machine deleted, or not yet: the listing knows.
+        unsure = {each.name: each for each in recorded.deleting if each.name not in wanted}
+        suspects = (
+            unsure
+            | {each.name: each for each in recorded.pending}
+            | {name: each for name, each in wanted.items() if name not in recorded.stack.ids}
+        )
         ids: dict[str, str] = {}
         for fleet in sorted({each.labels.get("fleet", "") for each in suspects.values()}):
             listing = self._account(ref).provider.list(fleet)
             if isinstance(listing, Unknown):
-                if not recorded.pending:
+                if not recorded.pending and not unsure:
                     break
                 raise StackFailed(
                     f"stack {ref.name}: an earlier run did not finish, and its provider cannot "
@@ -141,10 +147,12 @@ class PulumiEngine:
                 and machine.pool == suspect.labels.get("pool")
                 and machine.digest == suspect.labels.get("digest")
             }
+        orphans = {name for name in ids if name not in wanted and name not in unsure}
         return _Leftovers(
             adopted={name: each for name, each in ids.items() if name in wanted},
-            orphans=tuple(suspects[name] for name in sorted(ids) if name not in wanted),
-            orphan_ids={name: each for name, each in ids.items() if name not in wanted},
+            orphans=tuple(suspects[name] for name in sorted(orphans)),
+            orphan_ids={name: ids[name] for name in orphans},
+            gone=frozenset(unsure.keys() - ids.keys()),
         )
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
@@ -222,8 +230,9 @@ class PulumiEngine:
 
 
 class _Leftovers(NamedTuple):
-    """Machines that no state names: those still wanted, and those that are not."""
+    """Machines that no state names, wanted or not; and those that only the state still names."""
 
     adopted: Mapping[str, str] = MappingProxyType({})
     orphans: tuple[WorkerInputs, ...] = ()
     orphan_ids: Mapping[str, str] = MappingProxyType({})
+    gone: frozenset[str] = frozenset()

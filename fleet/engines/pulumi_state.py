@@ -21,10 +21,11 @@ ROOT = "pulumi:pulumi:Stack"
 
 
 class Deployment(NamedTuple):
-    """A recorded deployment: `pending` are workers whose creation was begun and not ended."""
+    """A recorded deployment, with the workers whose creation or deletion was begun, not ended."""
 
     stack: Stack
     pending: tuple[WorkerInputs, ...]
+    deleting: tuple[WorkerInputs, ...]
 
 
 class Lock(NamedTuple):
@@ -82,6 +83,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
             interrupted=bool(operations),
         ),
         pending=tuple(pending.values()),
+        deleting=tuple(begun["deleting"].values()),
     )
 
 

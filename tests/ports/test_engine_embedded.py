@@ -13,7 +13,7 @@ from fleet.ports import StackRef, Step
 from fleet.providers.sim import SimCloud
 from tests.builders import NOW
 from tests.fakes_engine import FixedClock, Killed
-from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, quiet, read
+from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, names_in, quiet, read
 
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
 
@@ -81,30 +81,42 @@ def test_two_applies_at_once_are_kept_apart(rig: EmbeddedRig) -> None:
             rig.engine.up(REF, [ONE], quiet)
 
 
-def test_a_deletion_that_was_killed_is_finished_by_the_next_run(tmp_path: Path) -> None:
-    class Slippery(SimCloud):
-        kills = False
+class SlipperyCloud(SimCloud):
+    """A simulated cloud whose user is killed before or after a deletion."""
 
-        def delete(self, machine_id: str) -> None:
-            super().delete(machine_id)
-            if self.kills:
-                raise Killed
+    kills: str | None = None
 
-    cloud = Slippery(tmp_path / "sim.json", FixedClock(NOW))
+    def delete(self, machine_id: str) -> None:
+        if self.kills == "before":
+            raise Killed
+        super().delete(machine_id)
+        if self.kills == "after":
+            raise Killed
+
+
+@pytest.mark.parametrize(
+    ("moment", "steps"),
+    [("before", (Step(worker=TWO.name, operation="delete"),)), ("after", ())],
+)
+def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
+    tmp_path: Path, moment: str, steps: tuple[Step, ...]
+) -> None:
+    cloud = SlipperyCloud(tmp_path / "sim.json", FixedClock(NOW))
     cloud.configure(MENU)
     engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
     engine.up(REF, [ONE, TWO], quiet)
-    cloud.kills = True
+    cloud.kills = moment
     with pytest.raises(Killed):
         engine.up(REF, [ONE], quiet)
-    cloud.kills = False
+    cloud.kills = None
     interrupted = read(engine)
 
-    steps = engine.up(REF, interrupted.workers, quiet)
+    preview = engine.preview(REF, interrupted.workers)
+    done = engine.up(REF, interrupted.workers, quiet)
 
-    assert interrupted.interrupted
-    assert interrupted.workers == (ONE,)
-    assert steps == (Step(worker=TWO.name, operation="delete"),)
+    assert (interrupted.interrupted, interrupted.workers) == (True, (ONE,))
+    assert preview == done == steps
+    assert names_in(cloud) == [ONE.name]
     assert not read(engine).interrupted
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
-from fleet.facts import Unknown
+from fleet.facts import Listing, Unknown
 from fleet.ports import Step
 from tests.ports.engines import (
     REF,
@@ -159,3 +159,43 @@ def test_a_failure_is_told_in_the_providers_words_and_only_there(
     assert "<class" not in str(caught.value)
     assert caplog.records == []
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("deleted", "steps"), [(False, (Step(worker=TWO.name, operation="delete"),)), (True, ())]
+)
+def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
+    real: PulumiRig,
+    deleted: bool,  # noqa: FBT001 - pytest passes it by name
+    steps: tuple[Step, ...],
+) -> None:
+    real.engine.up(REF, [ONE, TWO], quiet)
+    begin_deletion(real.folder / CHECKPOINT, TWO.name)
+    if deleted:
+        real.cloud.delete(read_ids(real)[TWO.name])
+    interrupted = read(real.engine)
+
+    preview = real.engine.preview(REF, interrupted.workers)
+    done = real.engine.up(REF, interrupted.workers, quiet)
+
+    assert (interrupted.interrupted, interrupted.workers) == (True, (ONE,))
+    assert preview == done == steps
+    assert real.machines() == [ONE.name]
+    assert read(real.engine).workers == (ONE,)
+    assert not read(real.engine).interrupted
+
+
+def begin_deletion(path: Path, worker: str) -> None:
+    """Write what a run leaves behind that was killed while it deleted this worker."""
+    checkpoint = json.loads(path.read_text())
+    latest = checkpoint["checkpoint"]["latest"]
+    (resource,) = (each for each in latest["resources"] if each["urn"].endswith(f"::{worker}"))
+    latest["pending_operations"] = [{"resource": resource, "type": "deleting"}]
+    path.write_text(json.dumps(checkpoint))
+
+
+def read_ids(rig: PulumiRig) -> dict[str, str]:
+    listing = rig.cloud.list("debian")
+    assert isinstance(listing, Listing)
+    return {machine.name: machine.id for machine in listing.machines}
