@@ -4,13 +4,13 @@ A failing pool blocks no other. The engine must be about to do exactly what the 
 workers; anything else is refused before it is done. A busy worker is never deleted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
-from fleet.facts import Stack, Unknown, WorkerInputs, World
+from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.operate.observe import Sources, stack_ref
-from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, StackOutcome
+from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
 from fleet.ports import Engine, StackRecord, StackRef, Step
 from fleet.schema.model import Fleet
 
@@ -21,16 +21,18 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     outcomes = []
     for verdict in plan.pools:
+        if verdict.mode == "static":
+            continue
+        ref = stack_ref(fleet, verdict.pool, verdict.provider or "")
+        work = _Work(fleet, world, ref, sources, tell)
         actions = [action for action in plan.actions if action.pool == verdict.pool]
-        blind = _blind(world, verdict.pool, verdict.provider)
-        if blind:
-            outcomes.append(StackOutcome(pool=verdict.pool, result="refused", error=blind))
+        if work.blind:
+            outcomes.append(StackOutcome(pool=ref.pool, result="refused", error=work.blind))
         elif actions:
-            ref = stack_ref(fleet, verdict.pool, verdict.provider or "")
-            work = _Work(fleet, world, ref, sources, tell)
             outcomes.append(_apply_pool(work, actions))
-        elif verdict.mode != "static":
-            outcomes.append(StackOutcome(pool=verdict.pool, result="unchanged"))
+        else:
+            _remember(work)
+            outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
 
@@ -52,15 +54,22 @@ class _Work:
         stack = stacks.get(self.ref.pool)
         return stack if isinstance(stack, Stack) else None
 
+    @property
+    def blind(self) -> str:
+        """Return why the pool's stack or machines are unknown; nothing may be done then."""
+        if isinstance(self.world.stacks, Unknown):
+            return self.world.stacks.unknown
+        listing = self.world.providers.get(self.ref.provider)
+        for reading in (self.world.stacks.get(self.ref.pool), listing):
+            if isinstance(reading, Unknown):
+                return reading.unknown
+        return ""
 
-def _blind(world: World, pool: str, provider: str | None) -> str:
-    """Return why a pool's stack or machines are unknown, so that nothing may be done there."""
-    if isinstance(world.stacks, Unknown):
-        return world.stacks.unknown
-    for reading in (world.stacks.get(pool), world.providers.get(provider or "")):
-        if isinstance(reading, Unknown):
-            return reading.unknown
-    return ""
+
+def _remember(work: _Work) -> None:
+    """Record a stack that was observed, so that its loss would be noticed."""
+    if work.stack is not None:
+        _record(work, work.sources.engine_of(work.ref.provider), serial=work.stack.serial)
 
 
 def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
@@ -132,8 +141,16 @@ def _preview(
     """Return the stack's workers after these actions, refusing what the plan does not say."""
     workers = _desired(work, creates, deletes)
     engine = work.sources.engine_of(work.ref.provider)
-    _check_preview(engine.preview(work.ref, workers), creates, deletes)
+    _check_preview(engine.preview(work.ref, workers), creates, deletes, gone=_gone(work, deletes))
     return workers
+
+
+def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
+    """Return what an apply that was killed has deleted already: the engine only forgets it."""
+    listing = work.world.providers.get(work.ref.provider)
+    listed = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+    interrupted = {each.worker for each in deletes if each.reason is Reason.INTERRUPTED}
+    return interrupted - listed
 
 
 def _change_stack(work: _Work, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
@@ -150,14 +167,18 @@ def _change_stack(work: _Work, workers: Sequence[WorkerInputs]) -> tuple[Step, .
 
 
 def _check_preview(
-    steps: Sequence[Step], creates: Sequence[Create], deletes: Sequence[Delete]
+    steps: Sequence[Step],
+    creates: Sequence[Create],
+    deletes: Sequence[Delete],
+    *,
+    gone: Collection[str] = (),
 ) -> None:
     """Refuse unless the engine is about to do exactly what the plan says."""
     planned = {(action.worker, "create") for action in creates}
     planned |= {(action.worker, "delete") for action in deletes}
     previewed = {(step.worker, step.operation) for step in steps}
     unplanned = sorted(previewed - planned)
-    missing = sorted(planned - previewed)
+    missing = sorted(planned - previewed - {(name, "delete") for name in gone})
     if unplanned or missing:
         sentences = [f"would {what} {name}, which is not in the plan" for name, what in unplanned]
         sentences += [f"would not {what} {name}, which is in the plan" for name, what in missing]
