@@ -173,7 +173,7 @@ def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
 
     said = trial.apply()
 
-    assert "pool builders has mode: observe: 1 actions are only shown" in said
+    assert "pool builders has mode: observe: 1 action" in said
     assert trial.machines() == []
 
 
