@@ -120,7 +120,7 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
         blind.append(f"stacks are unknown: {world.stacks.unknown}")
     elif isinstance(stack, Unknown):
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
-    if isinstance(listing, Unknown) or isinstance(stack, Unknown):
+    if isinstance(listing, Unknown):
         return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind))
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     registries, unreadable = _registries(world, queues, provider, listing)
@@ -133,8 +133,9 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
             now=world.time,
             has_registry=bool(registries) and not unreadable,
         ),
-        frozen=(*unreadable, *_stale_demand(fleet, world, queues)),
-        stack=stack,
+        blind=tuple(blind),
+        frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
+        stack=stack if isinstance(stack, Stack) else None,
     )
 
 
@@ -201,7 +202,7 @@ class _Sightings:
 
     pool: str
     listing: Listing
-    stack: Stack | None
+    stack: Stack | Unknown | None
     registries: Mapping[str, Mapping[str, Worker]]
 
 
@@ -209,13 +210,16 @@ def _units(
     seen: _Sightings, *, deadline: int, now: datetime, has_registry: bool
 ) -> tuple[Unit, ...]:
     machines = {m.name: m for m in seen.listing.machines if m.pool == seen.pool}
-    inputs = {w.name: w for w in seen.stack.workers} if seen.stack else {}
-    ids = seen.stack.ids if seen.stack else {}
+    silent = isinstance(seen.stack, Unknown)
+    inputs = {w.name: w for w in seen.stack.workers} if isinstance(seen.stack, Stack) else {}
+    ids = seen.stack.ids if isinstance(seen.stack, Stack) else {}
     units = []
     for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
         registry, worker = _find_worker(seen.registries, name)
         state = _witnessed(
-            listed=name in machines, wanted=name in inputs, recorded=name in ids
+            listed=name in machines,
+            wanted=silent or name in inputs,
+            recorded=silent or name in ids,
         ) or _registered(
             worker,
             has_registry=has_registry,

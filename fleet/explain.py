@@ -49,7 +49,7 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
         facts=tuple(_request_facts(world, signature, key)),
         reasons=tuple(_why_each_pool(fleet, world, plan, signature, unserved)),
         next_steps=tuple(
-            _next_for_request(plan, signature, unserved, withheld=created in withheld)
+            _next_for_request(plan, signature, unserved, key=key, withheld=created in withheld)
         ),
     )
 
@@ -87,7 +87,9 @@ def explain_worker(plan: Plan, name: str) -> Explanation | None:
         headline=_worker_headline(verdict, held=held),
         facts=tuple(_worker_facts(plan, verdict)),
         reasons=tuple(reasons),
-        next_steps=(_NEXT_FOR_WORKER[verdict.verdict],),
+        next_steps=tuple(g.way_out or "it comes with a later run" for g in guards)
+        if held
+        else (_NEXT_FOR_WORKER[verdict.verdict],),
     )
 
 
@@ -162,19 +164,30 @@ def _why_each_pool(
 
 
 def _next_for_request(
-    plan: Plan, signature: Signature, unserved: Unserved | None, *, withheld: bool
+    plan: Plan, signature: Signature, unserved: Unserved | None, *, key: str, withheld: bool
 ) -> Iterator[str]:
     if withheld:
         yield from (g.way_out for g in plan.guards if g.result == "refused" and g.way_out)
         yield "what is only throttled comes with the next run"
     elif unserved is None:
-        yield "nothing to do: the next `fleet apply` makes it so, then the queue assigns it"
+        yield _coming(plan, signature, key)
     elif signature.pools and unserved.path[-1:] in (("max",), ("max_starting",)):
         yield f"raise {'.'.join(map(str, unserved.path))}, or wait until a worker is free"
     elif signature.pools:
         yield f"mend what keeps pool {signature.pools[0]} from making machines"
+    elif "does not provide worker:build-arch:" in unserved.because:
+        yield "add a pool with machines and an image of that architecture"
     else:
         yield "add the missing tags to `provides` of a pool or its image that really has them"
+
+
+def _coming(plan: Plan, signature: Signature, key: str) -> str:
+    worker = signature.by_worker.get(key)
+    if worker is None:
+        return "nothing to do: the next `fleet apply` makes it, then the queue assigns the request"
+    state = next((w.state for w in plan.workers if w.worker == worker), "")
+    boots = "once it has booted, " if state == "starting" else ""
+    return f"nothing to do: {boots}the queue assigns the request to a free worker that fits"
 
 
 def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
@@ -196,15 +209,16 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
         used = [w for w in signature.by_worker.values() if _pool_of(plan, w) == name]
         if made or used:
             because = (
-                f"{signature.count} requests of queue {signature.queue} with priority "
-                f"{signature.priority} ask {', '.join(signature.required) or 'nothing'}: "
+                f"of queue {signature.queue} {_many(signature.count)} with priority "
+                f"{signature.priority} for {', '.join(signature.required) or 'nothing'}: "
                 f"{len(used)} go to its workers, {len(made)} to new machines"
             )
             yield ExplainedReason(because=because)
     for unserved in plan.unserved:
-        if name in unserved.path:
-            because = f"{unserved.count} more requests wait: {unserved.because}"
-            yield ExplainedReason(because=because, path=unserved.path)
+        for blocked in unserved.blocked:
+            if blocked.pool == name:
+                because = f"{_many(unserved.count)} that would fit: {blocked.because}"
+                yield ExplainedReason(because=because, path=blocked.path)
     for guard in plan.guards:
         if guard.pool == name and guard.result != "passed":
             yield ExplainedReason(because=guard.because, path=guard.path)
@@ -212,9 +226,16 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
 
 def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
     pool = fleet.pools.get(name)
-    if isinstance(pool, Pool) and any(name in unserved.path for unserved in plan.unserved):
+    limit = ("pools", name, "workers", "max")
+    if isinstance(pool, Pool) and any(
+        blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
+    ):
         yield f"one more needs pools.{name}.workers.max above {pool.workers.max}"
     yield "`fleet explain worker NAME` says why each of them stays or goes"
+
+
+def _many(count: int) -> str:
+    return "1 request waits" if count == 1 else f"{count} requests wait"
 
 
 def _pool_of(plan: Plan, worker: str) -> str | None:

@@ -13,7 +13,7 @@ from fleet.catalogue import convert
 from fleet.checks.not_yet_supported import unenforced_protections
 from fleet.digests import seal
 from fleet.plan import Action, Cause, Create, GuardResult, Plan, PoolVerdict
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Pool
 
 _Result = tuple[GuardResult, Collection[Action]]
 """What a guard said, and the actions it withholds."""
@@ -23,7 +23,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     """Return the plan with every guard's result, and without the actions they withhold."""
     results: list[GuardResult] = []
     withheld: set[str] = set()
-    for hold in (_observed, _unenforced, _refuse_delete, _refuse_cost, _throttle):
+    for hold in (_observed, _unenforced, _unappliable, _refuse_delete, _refuse_cost, _throttle):
         left = [action for action in plan.actions if action.worker not in withheld]
         for result, actions in hold(fleet, plan, left):
             results.append(result)
@@ -71,7 +71,7 @@ def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Resu
     ours = [action for action in actions if action.pool in observed]
     for pool, _held, own in _by_pool_then_fleet(plan, ours):
         if pool is not None:
-            because = f"pool {pool} has mode: observe: {len(own)} actions are only shown"
+            because = f"pool {pool} has mode: observe: {_many(own, 'action')} only shown"
             path = ("pools", pool, "mode")
             yield (
                 GuardResult(
@@ -90,7 +90,7 @@ def _unenforced(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
                 key = ".".join(str(part) for part in path)
                 because = (
                     f"{key} limits pool {pool}, and this version does not enforce it yet: "
-                    f"{len(own)} creations are withheld"
+                    f"{_many(own, 'creation')} withheld"
                 )
                 way_out = f"remove {key}, or set `mode: observe` on the pool and only plan"
                 yield (
@@ -104,6 +104,41 @@ def _unenforced(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
                     ),
                     own,
                 )
+
+
+def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Result]:
+    """Refuse to buy machines whose workers could never register: they would only cost."""
+    ours = [
+        action
+        for action in actions
+        if isinstance(action, Create) and _kind(fleet, action.pool) == "hcloud"
+    ]
+    for pool, _held, own in _by_pool_then_fleet(plan, ours):
+        if pool is not None:
+            because = (
+                f"machines of pool {pool} would never register: this version plans for "
+                f"providers of kind hcloud, but gives their workers no token yet: "
+                f"{_many(own, 'creation')} withheld"
+            )
+            result = GuardResult(
+                guard="unappliable",
+                pool=pool,
+                result="refused",
+                because=because,
+                path=("pools", pool, "provider"),
+                way_out="set `mode: observe` on the pool and only plan",
+            )
+            yield result, own
+
+
+def _kind(fleet: Fleet, pool: str) -> str:
+    declared = fleet.pools.get(pool)
+    provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
+    return provider.kind if provider else ""
+
+
+def _many(actions: Sequence[Action], word: str) -> str:
+    return f"{len(actions)} {word} is" if len(actions) == 1 else f"{len(actions)} {word}s are"
 
 
 def _refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Result]:

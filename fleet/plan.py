@@ -145,7 +145,9 @@ class Signature(Value):
     by_create: dict[str, str] = Field(
         default_factory=dict, description="Request id to the worker created for it."
     )
-    pools: tuple[str, ...] = Field((), description="Pools that may serve it, cheapest first.")
+    pools: tuple[str, ...] = Field(
+        (), description="Pools that may make a machine for it, by name."
+    )
 
 
 class Blocked(Value):

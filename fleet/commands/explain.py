@@ -5,6 +5,7 @@ import argparse
 from fleet.commands.wiring import Decision, decide
 from fleet.errors import FleetError
 from fleet.explain import (
+    ExplainedReason,
     Explanation,
     explain_pool,
     explain_request,
@@ -20,9 +21,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     decision = decide(args, console)
     explanation = _explain(decision, args.kind, args.name)
     if explanation is None:
-        raise FleetError(
-            f"no {args.kind} is called {args.name}; known are: {_known(decision, args.kind)}"
-        )
+        raise FleetError(_unknown(decision, args.kind, args.name))
     placed = _with_places(decision, explanation)
     console.out(
         value_to_json(placed) if args.json else explanation_to_text(placed, colour=console.colour)
@@ -38,13 +37,30 @@ def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
     return explain_worker(decision.plan, name)
 
 
+def _unknown(decision: Decision, kind: str, name: str) -> str:
+    plan = decision.plan
+    if kind == "request" and plan.unknown:
+        return f"nobody knows whether {name} waits: {plan.unknown[0]}"
+    also = " (it may run already, be done or be blocked)" if kind == "request" else ""
+    waits = "waiting request" if kind == "request" else kind
+    return f"no {waits} is called {name}{also}; known are: {_known(decision, kind)}"
+
+
 def _with_places(decision: Decision, explanation: Explanation) -> Explanation:
-    reasons = tuple(
-        reason.model_copy(update={"place": decision.config.document.place(reason.path)})
-        if reason.path
-        else reason
-        for reason in explanation.reasons
-    )
+    document = decision.config.document
+    written = document.value if isinstance(document.value, dict) else {}
+
+    def placed(reason: ExplainedReason) -> ExplainedReason:
+        if not reason.path:
+            return reason
+        place = (
+            document.place(reason.path)
+            if reason.path[0] in written
+            else f"{'.'.join(map(str, reason.path))} (a default: {document.name} does not say it)"
+        )
+        return reason.model_copy(update={"place": place})
+
+    reasons = tuple(placed(reason) for reason in explanation.reasons)
     return explanation.model_copy(update={"reasons": reasons})
 
 

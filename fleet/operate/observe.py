@@ -24,15 +24,16 @@ class Sources:
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     """Return the world as every source tells it; what a source cannot tell is Unknown."""
+    listings = {
+        name: _listing(provider, fleet.fleet)
+        for name, provider in sorted(sources.providers.items())
+    }
     return World(
         fleet=fleet.fleet,
         time=now,
         queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
-        providers={
-            name: _listing(provider, fleet.fleet)
-            for name, provider in sorted(sources.providers.items())
-        },
-        stacks=_stacks(fleet, sources),
+        providers=listings,
+        stacks=_stacks(fleet, sources, listings),
     )
 
 
@@ -54,8 +55,10 @@ def _listing(provider: Provider, fleet: str) -> Listing | Unknown:
         return Unknown(unknown=str(error))
 
 
-def _stacks(fleet: Fleet, sources: Sources) -> dict[str, Stack | Unknown] | Unknown:
-    """Return the stacks of configured pools and of those the store remembers."""
+def _stacks(
+    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown]
+) -> dict[str, Stack | Unknown] | Unknown:
+    """Return the stacks of pools that are configured, remembered, or named by a machine."""
     try:
         records = {record.pool: record for record in sources.store.stacks()}
     except (StoreMissing, StoreFailed) as error:
@@ -64,8 +67,14 @@ def _stacks(fleet: Fleet, sources: Sources) -> dict[str, Stack | Unknown] | Unkn
         name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
     }
     remembered = {record.pool: record.provider for record in records.values()}
+    named = {
+        machine.pool: provider
+        for provider, listing in listings.items()
+        if isinstance(listing, Listing)
+        for machine in listing.machines
+    }
     stacks = {}
-    for pool, provider in sorted((remembered | configured).items()):
+    for pool, provider in sorted((named | remembered | configured).items()):
         ref = stack_ref(fleet, pool, provider)
         stack = _stack(ref, sources.engine_of, records.get(pool))
         if stack is not None:

@@ -87,8 +87,8 @@ def _steps(outcome: Outcome, plan: Plan) -> Iterator[str]:
     results = {stack.result for stack in outcome.stacks}
     if "failed" in results:
         yield "what was done is recorded; mend the cause above, then run `fleet apply` again"
-    if outcome.refused or "refused" in results:
-        yield "`fleet plan` shows each refusal with its limit and the way out"
+    if outcome.refused:
+        yield "the plan above says for each refusal its limit and the way out"
     if any(stack.drained for stack in outcome.stacks):
         yield "drained workers finish their work; a later `fleet apply` deletes them"
     if words.withheld(plan) and not plan.is_refused:

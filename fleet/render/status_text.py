@@ -24,11 +24,11 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
     lines = [
         line(Span(f"Fleet {status.fleet}", Style.BOLD), f" at {words.time(status.time)}"),
         line(_money(status)),
+        *_unknown(status),
         BLANK,
         *_pools(status),
         BLANK,
         *_workers(status),
-        *_unknown(status),
     ]
     return lines_to_text(lines, colour=colour)
 
@@ -40,6 +40,8 @@ def _money(status: Status) -> str:
     demand = (
         f"{words.many(waiting, 'request')} {verb}, {served:,} with a machine there or coming"
         if waiting
+        else "what waits is not known"
+        if status.unknown
         else "nothing waits"
     )
     return f"{words.rate(status.cost_per_hour)} {status.currency}/h; {demand}"
@@ -116,7 +118,5 @@ def _headings(*names: str) -> list[Span]:
 
 
 def _unknown(status: Status) -> Iterator[Line]:
-    for position, reading in enumerate(status.unknown):
-        if not position:
-            yield BLANK
+    for reading in status.unknown:
         yield line(Span("not known: ", Style.YELLOW), reading)

@@ -34,7 +34,7 @@ _STACKS = sa.Table(
     sa.Column("provider", sa.Text, nullable=False),
     sa.Column("project", sa.Text, nullable=False),
     sa.Column("engine", sa.Text, nullable=False),
-    sa.Column("serial", sa.Integer, nullable=False),
+    sa.Column("serial", sa.BigInteger, nullable=False),
 )
 _RUNS = sa.Table(
     "fleet_runs",

@@ -34,7 +34,7 @@ def test_a_refused_outcome_points_at_the_way_out() -> None:
         "Refused: nothing changed (fleet debian-ci)\n"
         "  refused: guards.refuse.delete: 12 of 14\n"
         "Next:\n"
-        "  `fleet plan` shows each refusal with its limit and the way out\n"
+        "  the plan above says for each refusal its limit and the way out\n"
     )
 
 

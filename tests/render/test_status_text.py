@@ -33,6 +33,7 @@ def test_pools_come_first_and_then_their_workers() -> None:
     assert status_to_text(plan, colour=False) == (
         "Fleet debian-ci at 2026-11-21 08:00 UTC\n"
         "0.24 EUR/h; 2 requests wait, 1 with a machine there or coming\n"
+        "not known: queue copr: no answer\n"
         "\n"
         "POOL      BUSY  IDLE  STARTING  OTHER  MAX  EUR/h  MODE\n"
         "builders     1     1         0      0    3   0.24  apply\n"
@@ -41,8 +42,6 @@ def test_pools_come_first_and_then_their_workers() -> None:
         "WORKER                POOL      STATE           RUNS     SINCE  IMAGE     TYPE   EUR/h\n"
         "debian-ci-builders-1  builders  busy            10341  1 d 2 h  trixie-1  ccx33   0.12\n"
         "debian-ci-builders-2  builders  idle, outdated  -         40 s  trixie-1  ccx33   0.12\n"
-        "\n"
-        "not known: queue copr: no answer\n"
     )
 
 
