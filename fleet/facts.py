@@ -45,6 +45,9 @@ class Unknown(Value):
     unknown: str = Field(description="Why nothing is known, in a sentence.")
 
 
+AskSource = Literal["user", "task", "ticket", "system"]
+
+
 class Request(Value):
     """Work that waits for a worker; `count` of them when the queue groups equal ones."""
 
@@ -53,6 +56,9 @@ class Request(Value):
     task: str = ""
     required: Tags = Field((), description="Tags a worker must provide.")
     provided: Tags = Field((), description="Tags a worker may require of it.")
+    asked: dict[str, AskSource] = Field(
+        default_factory=dict, description="Who asked for each required tag, where the queue tells."
+    )
     priority: int = 0
     pending_since: Moment | None = None
     expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
@@ -77,6 +83,9 @@ class Demand(Value):
 
     read_at: Moment = Field(description="When the reading began.")
     requests: tuple[Request, ...] = ()
+    stored: bool = Field(
+        False, description="The queue stored the tags when a request became pending; they win."
+    )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
 
 

@@ -1,7 +1,8 @@
-"""This module decides what may run where: the same rule as Debusine's, plus exclusivity.
+"""This module is the specification of matching: one request against one worker.
 
 A worker may run a request when `request.required <= worker.provides` and
-`worker.requires <= request.provided`, and every exclusive tag it provides is asked for.
+`worker.requires <= request.provided` (Debusine's rule), every minimum is reached, and every
+exclusive tag the worker provides is asked for. Every faster form has to agree with this one.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from fleet.catalogue import find_type
 from fleet.facts import ImageVersion
 from fleet.schema.model import ExistingImage, Fleet, HooksPool, ImageRecipe, Pool, StaticPool
+from fleet.tagrules.numbers import Numbers, read_minimums, read_numbers, unmet
 
 EXTERNAL_WORKER = "worker:type:external"
 
@@ -22,6 +24,8 @@ class Offer:
     requires: frozenset[str] = frozenset()
     exclusive: frozenset[str] = frozenset()
     on_demand: frozenset[str] = frozenset()
+    numbers: Numbers = ()
+    """Numeric tags and what the worker has of each, sorted by name."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Ask:
 
     required: frozenset[str]
     provided: frozenset[str] = frozenset()
+    minimums: Numbers = ()
+    """Numeric tags and the least that will do, sorted by name."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,11 @@ class Mismatch:
     missing: tuple[str, ...] = ()
     not_brought: tuple[str, ...] = ()
     not_asked: tuple[str, ...] = ()
+    too_small: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Say whether anything stands against it."""
-        return bool(self.missing or self.not_brought or self.not_asked)
+        return bool(self.missing or self.not_brought or self.not_asked or self.too_small)
 
     def __str__(self) -> str:
         """Return every reason in one sentence."""
@@ -53,6 +60,7 @@ class Mismatch:
             parts.append(f"requires {', '.join(self.not_brought)}, which the request lacks")
         if self.not_asked:
             parts.append(f"is exclusive to requests that ask for {', '.join(self.not_asked)}")
+        parts += [f"does not reach {minimum}" for minimum in self.too_small]
         return "; ".join(parts)
 
 
@@ -62,6 +70,7 @@ def satisfies(ask: Ask, offer: Offer) -> bool:
         ask.required <= offer.provides
         and offer.requires <= ask.provided
         and offer.exclusive <= ask.required
+        and not unmet(ask.minimums, offer.numbers)
     )
 
 
@@ -71,7 +80,14 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
         missing=tuple(sorted(ask.required - offer.provides)),
         not_brought=tuple(sorted(offer.requires - ask.provided)),
         not_asked=tuple(sorted(offer.exclusive - ask.required)),
+        too_small=unmet(ask.minimums, offer.numbers),
     )
+
+
+def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
+    """Return the ask of a request that requires these tags, minimums among them."""
+    plain, minimums = read_minimums(required, _numeric(fleet))
+    return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
 
 def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Offer:
@@ -91,7 +107,7 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Of
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
     """Return the offer of a worker that states these tags itself."""
-    tags = frozenset(provides)
+    tags, numbers = read_numbers(provides, _numeric(fleet))
     return Offer(
         provides=tags,
         requires=frozenset(requires),
@@ -101,7 +117,13 @@ def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str]
         on_demand=frozenset(
             tag for tag in tags if tag in fleet.tags and fleet.tags[tag].on_demand
         ),
+        numbers=numbers,
     )
+
+
+def _numeric(fleet: Fleet) -> frozenset[str]:
+    """Return the names of the numeric tags that fleet.yaml declares."""
+    return frozenset(name for name, rule in fleet.tags.items() if rule.kind == "number")
 
 
 def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:

@@ -1,0 +1,45 @@
+"""This module reads numeric tags: a worker has `memory_gib=128`, a request asks `memory_gib>=64`.
+
+Both are written as tags, so that every queue can carry them. A number is a finite decimal, not
+negative, below 10**12, with at most six places; anything else is refused at the border.
+"""
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+
+Numbers = tuple[tuple[str, Decimal], ...]
+"""Names of numeric tags and a number for each, sorted by name."""
+
+_WRITTEN = re.compile(
+    r"(?P<name>[^\s<>=]+)(?P<sign>>=|=)(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?)", re.ASCII
+)
+
+
+def read_minimums(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[str], Numbers]:
+    """Return the plain tags, and the highest minimum asked of each numeric tag in `names`."""
+    return _read(tags, frozenset(names), ">=")
+
+
+def read_numbers(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[str], Numbers]:
+    """Return the plain tags, and the highest number stated of each numeric tag in `names`."""
+    return _read(tags, frozenset(names), "=")
+
+
+def unmet(minimums: Numbers, numbers: Numbers) -> tuple[str, ...]:
+    """Return the minimums that are not reached, as they were written, sorted."""
+    have = dict(numbers)
+    return tuple(f"{name}>={least:f}" for name, least in minimums if have.get(name, -1) < least)
+
+
+def _read(tags: Iterable[str], names: frozenset[str], sign: str) -> tuple[frozenset[str], Numbers]:
+    plain: set[str] = set()
+    found: dict[str, Decimal] = {}
+    for tag in tags:
+        match = _WRITTEN.fullmatch(tag)
+        if match and match["sign"] == sign and match["name"] in names:
+            number = Decimal(match["number"]).normalize()
+            found[match["name"]] = max(number, found.get(match["name"], number))
+        else:
+            plain.add(tag)
+    return frozenset(plain), tuple(sorted(found.items()))
