@@ -34,7 +34,10 @@ class WorldQueue:
         if isinstance(reading.demand, Unknown):
             return reading
         demand = Demand(
-            read_at=now, requests=reading.demand.requests, estimate=reading.demand.estimate
+            read_at=now,
+            requests=reading.demand.requests,
+            estimate=reading.demand.estimate,
+            stored=reading.demand.stored,
         )
         return QueueReading(demand=demand, workers=reading.workers)
 

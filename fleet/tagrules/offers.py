@@ -108,15 +108,12 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Of
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
     """Return the offer of a worker that states these tags itself."""
     tags, numbers = read_numbers(provides, _numeric(fleet))
+    ruled = {tag: fleet.tags[tag] for tag in tags if tag in fleet.tags}
     return Offer(
         provides=tags,
         requires=frozenset(requires),
-        exclusive=frozenset(
-            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].exclusive
-        ),
-        on_demand=frozenset(
-            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].on_demand
-        ),
+        exclusive=frozenset(tag for tag, rule in ruled.items() if rule.exclusive),
+        on_demand=frozenset(tag for tag, rule in ruled.items() if rule.on_demand),
         numbers=numbers,
     )
 

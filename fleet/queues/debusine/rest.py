@@ -47,7 +47,9 @@ class DebusineRest:
             requests = self._requests()
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
-        return QueueReading(demand=Demand(read_at=now, requests=requests), workers=None)
+        return QueueReading(
+            demand=Demand(read_at=now, requests=requests, stored=True), workers=None
+        )
 
     def _requests(self) -> tuple[Request, ...]:
         # httpx is slow to load, and most commands read nothing.
