@@ -32,7 +32,7 @@ def test_an_empty_list_is_empty_demand_when_the_server_has_nothing_pending() -> 
 
         demand = read_demand(server.url)
 
-    assert demand == Demand(read_at=NOW, requests=())
+    assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
 def test_an_empty_scope_is_empty_when_the_pending_work_is_all_in_another() -> None:
@@ -41,7 +41,7 @@ def test_an_empty_scope_is_empty_when_the_pending_work_is_all_in_another() -> No
 
         demand = read_demand(server.url, scopes=("debusine",))
 
-    assert demand == Demand(read_at=NOW, requests=())
+    assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
 def test_a_scope_that_the_metrics_do_not_name_is_not_taken_for_empty() -> None:
