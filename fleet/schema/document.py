@@ -11,6 +11,7 @@ from fleet.schema.concealed import holds_secret, masked, masked_source
 from fleet.schema.findings import At, Finding, Path, Span
 from fleet.schema.inline import find_secrets
 from fleet.schema.nodes import Node, lines_of
+from fleet.schema.within import narrowed
 
 INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 
@@ -56,16 +57,21 @@ class Document:
     def locate(self, finding: Finding) -> Finding:
         """Return a finding with its place."""
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
-        span = finding.span or self.span(finding.path, finding.at)
+        span = finding.span or self._part(finding) or self.span(finding.path, finding.at)
         return replace(finding, span=span, path=path)
+
+    def _part(self, finding: Finding) -> Span | None:
+        """Return the characters of a value that a finding is about, if only some of them."""
+        node = self._values.get(finding.path)
+        if node is None or finding.part is None:
+            return None
+        return narrowed(node, self._lines_of(node.file)[node.start[0]], finding.part)
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file, counted from 1, with every secret in it masked."""
         if file not in self._texts:
             return None
-        if file not in self._lines:
-            self._lines[file] = lines_of(self._texts[file])
-        lines = self._lines[file]
+        lines = self._lines_of(file)
         if not 1 <= number <= len(lines):
             return None
         if file not in self._parsed:
@@ -75,6 +81,11 @@ class Document:
             if secret.node.file == file:
                 line = _without(line, secret.node, number - 1)
         return masked(line)
+
+    def _lines_of(self, file: str) -> list[str]:
+        if file not in self._lines:
+            self._lines[file] = lines_of(self._texts[file])
+        return self._lines[file]
 
     def is_secret(self, path: Path) -> bool:
         """Say whether a value must not be repeated anywhere."""

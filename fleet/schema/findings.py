@@ -42,7 +42,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, and the next action; `span` is None until a document says it."""
+    """One thing that is wrong, and the next action; `span` is None until a document says it.
+
+    `part` are the characters of the value that it is about, counted from 0; None: all of them.
+    """
 
     rule: str
     message: str
@@ -51,6 +54,7 @@ class Finding:
     at: At = "value"
     hint: str = ""
     span: Span | None = None
+    part: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""This module names requests the way the allow-list matches them.
+
+Copr: `owner/project[:directory]/chroot/package`; Debusine: `scope/workspace/architecture/source`.
+A part that holds a slash itself would pass for another name, so such a request has none.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Checks of fleet.yaml need the words below and no facts.
+    from fleet.facts import Request, World
+
+SOURCE_CHROOT = "srpm-builds"
+"""The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
+SOURCE_ARCHITECTURE = "source"
+"""The architecture in the name of a Debusine request that builds source packages only."""
+ANY_ARCHITECTURE = "any"
+"""The architecture in the name of a Debusine request that any worker may run."""
+PARTS = 4
+"""Every name has so many parts."""
+
+_BUILD_ARCH = "worker:build-arch:"
+_SOURCE_PACKAGE = "task:source-package:"
+_SOURCE_TASKS = ("makesourcepackageupload",)
+_ARCHITECTURE_FIELDS = ("build_architecture", "host_architecture")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The names of a recorded world; not complete where a queue was unknown or only sampled."""
+
+    names: tuple[str, ...]
+    complete: bool = True
+
+
+def names_of(request: "Request") -> tuple[str, ...]:
+    """Return the names that patterns are matched on; none where a part is not known."""
+    found = (*_copr_names(request), *_debusine_names(request))
+    return tuple(dict.fromkeys("/".join(parts) for parts in found if _is_clean(parts)))
+
+
+def is_source_build(request: "Request") -> bool:
+    """Say whether a request makes source packages and no binary ones."""
+    if request.project is not None:
+        return request.chroot in (None, SOURCE_CHROOT)
+    components = request.task_data.get("build_components")
+    return request.task in _SOURCE_TASKS or components == ["source"]
+
+
+def without_directory(name: str) -> str:
+    """Return a name without the directory of its project: of a/b:pr:7/c/d that is a/b/c/d.
+
+    The directory is the first colon of the second part and what follows, up to the next slash.
+    """
+    owner, slash, rest = name.partition("/")
+    project, more, tail = rest.partition("/")
+    return f"{owner}{slash}{project.partition(':')[0]}{more}{tail}"
+
+
+def recorded_names(world: "World") -> Recorded:
+    """Return the names of everything that waits in a world."""
+    from fleet.facts import Demand
+
+    demands = [reading.demand for reading in world.queues.values()]
+    known = [demand for demand in demands if isinstance(demand, Demand)]
+    names = {name for demand in known for request in demand.requests for name in names_of(request)}
+    complete = len(known) == len(demands) and not any(demand.estimate for demand in known)
+    return Recorded(tuple(sorted(names)), complete)
+
+
+def _copr_names(request: "Request") -> Iterator[tuple[str, ...]]:
+    # The package of an uploaded source build is not known before it was built.
+    if request.owner and request.project and (request.package or is_source_build(request)):
+        chroot = request.chroot or SOURCE_CHROOT
+        yield (request.owner, request.project, chroot, request.package or "")
+
+
+def _debusine_names(request: "Request") -> Iterator[tuple[str, ...]]:
+    tagged = (tag for tag in request.provided if tag.startswith(_SOURCE_PACKAGE))
+    source = request.package or next(tagged, "").removeprefix(_SOURCE_PACKAGE)
+    if request.scope and request.workspace and source:
+        for architecture in _architectures(request):
+            yield (request.scope, request.workspace, architecture, source)
+
+
+def _architectures(request: "Request") -> tuple[str, ...]:
+    if is_source_build(request):
+        return (SOURCE_ARCHITECTURE,)
+    tagged = [tag for tag in request.required if tag.startswith(_BUILD_ARCH)]
+    if tagged:
+        return tuple(tag.removeprefix(_BUILD_ARCH) for tag in tagged)
+    for field in _ARCHITECTURE_FIELDS:
+        written = request.task_data.get(field)
+        if isinstance(written, str) and written:
+            return (written,)
+    return (ANY_ARCHITECTURE,)
+
+
+def _is_clean(parts: tuple[str, ...]) -> bool:
+    return not any("/" in part for part in parts)
