@@ -11,7 +11,8 @@ from fleet.census import demand_trouble
 from fleet.facts import Demand, Request, World
 from fleet.plan import digest
 from fleet.schema.model import Fleet
-from fleet.tagrules import Ask, Offer, satisfies
+from fleet.tagrules import Ask, Offer
+from fleet.tagrules.bulk import Matcher
 
 Order = tuple[int, str, str, int, str, int]
 
@@ -59,10 +60,15 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             provided = frozenset(request.provided if looks_at_provided else ())
             shape = (queue, frozenset(request.required), provided, request.priority)
             groups[shape].extend(_ordered(queue, request))
-    signed = [
-        _sign(Ask(required, provided), queue, priority, requests, supplies)
-        for (queue, required, provided, priority), requests in groups.items()
-    ]
+    offers = {
+        queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
+        for queue in world.queues
+    }
+    signed = []
+    for (queue, required, provided, priority), requests in groups.items():
+        ask = Ask(required, provided)
+        fitting = {key: supplies[key] for key in offers[queue].fitting(ask)}
+        signed.append(_sign(ask, queue, priority, requests, fitting))
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
 
 
@@ -90,13 +96,8 @@ def _sign(
     queue: str,
     priority: int,
     requests: list[Ordered],
-    supplies: Mapping[str, Supply],
+    fitting: Mapping[str, Supply],
 ) -> Signed:
-    fitting = [
-        (key, supply)
-        for key, supply in sorted(supplies.items())
-        if queue in supply.queues and satisfies(ask, supply.offer)
-    ]
     shape = [queue, sorted(ask.required), sorted(ask.provided), priority]
     return Signed(
         id=digest(shape)[:12],
@@ -104,10 +105,10 @@ def _sign(
         ask=ask,
         priority=priority,
         requests=tuple(sorted(requests, key=lambda request: request.order)),
-        workers_of=tuple(key for key, _ in fitting),
+        workers_of=tuple(fitting),
         machines_of=tuple(
             key
-            for key, supply in fitting
+            for key, supply in fitting.items()
             if key == supply.pool and _may_call_up(ask, supply.offer)
         ),
     )

@@ -1,0 +1,140 @@
+"""Laws of matching: the algebra of tag sets, and every form agrees with the specification."""
+
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
+from fleet.tagrules.bulk import Matcher, match
+
+TAGS = ("", "a", "b", "c", "arm64", "Ä", "ﬁ", "'; --", '"', "a b", "x" * 300)
+
+tag_sets = st.frozensets(st.sampled_from(TAGS), max_size=4)
+amounts = st.integers(-1, 40).map(lambda tenths: Decimal(tenths) / 10) | st.just(Decimal(10**12))
+numbers = st.dictionaries(st.sampled_from(["disk", "mem"]), amounts).map(
+    lambda found: tuple(sorted(found.items()))
+)
+asks = st.builds(Ask, required=tag_sets, provided=tag_sets, minimums=numbers)
+offers = st.builds(
+    lambda provides, requires, stated, share: Offer(
+        provides=provides, requires=requires, exclusive=provides & share, numbers=stated
+    ),
+    tag_sets,
+    tag_sets,
+    numbers,
+    tag_sets,
+)
+NOTHING = Ask(required=frozenset())
+
+
+def both(first: Ask, second: Ask) -> Ask:
+    """Return the ask of who needs both: everything required, every minimum."""
+    highest = dict(first.minimums)
+    for name, least in second.minimums:
+        highest[name] = max(least, highest.get(name, least))
+    return Ask(
+        required=first.required | second.required,
+        provided=first.provided | second.provided,
+        minimums=tuple(sorted(highest.items())),
+    )
+
+
+@given(asks, offers)
+def test_who_asks_for_nothing_more_gets_the_same(ask: Ask, offer: Offer) -> None:
+    assert satisfies(both(ask, NOTHING), offer) == satisfies(ask, offer)
+
+
+@given(asks, offers)
+def test_asking_twice_is_asking_once(ask: Ask, offer: Offer) -> None:
+    assert both(ask, ask) == ask
+    assert satisfies(both(ask, ask), offer) == satisfies(ask, offer)
+
+
+@given(asks, asks, offers)
+def test_the_order_of_two_wishes_never_matters(first: Ask, second: Ask, offer: Offer) -> None:
+    assert both(first, second) == both(second, first)
+    assert satisfies(both(first, second), offer) == satisfies(both(second, first), offer)
+
+
+@given(asks, asks, asks)
+def test_the_grouping_of_three_wishes_never_matters(first: Ask, second: Ask, third: Ask) -> None:
+    assert both(both(first, second), third) == both(first, both(second, third))
+
+
+@given(asks, offers, tag_sets, numbers)
+def test_a_worker_that_provides_more_never_loses_a_match(
+    ask: Ask, offer: Offer, more: frozenset[str], larger: tuple[tuple[str, Decimal], ...]
+) -> None:
+    stated = dict(offer.numbers)
+    grown = {name: max(number, stated.get(name, number)) for name, number in larger}
+    richer = Offer(
+        provides=offer.provides | more,
+        requires=offer.requires,
+        exclusive=offer.exclusive,
+        numbers=tuple(sorted((stated | grown).items())),
+    )
+
+    assert satisfies(ask, richer) >= satisfies(ask, offer)
+
+
+@given(asks, offers, tag_sets, numbers)
+def test_a_request_that_requires_more_never_gains_a_worker_that_is_not_exclusive(
+    ask: Ask, offer: Offer, more: frozenset[str], higher: tuple[tuple[str, Decimal], ...]
+) -> None:
+    open_to_all = Offer(offer.provides, offer.requires, numbers=offer.numbers)
+    choosy = both(ask, Ask(required=more, minimums=higher))
+
+    assert satisfies(choosy, open_to_all) <= satisfies(ask, open_to_all)
+
+
+@given(asks, offers, tag_sets)
+def test_a_request_that_requires_more_gains_only_workers_exclusive_to_what_it_adds(
+    ask: Ask, offer: Offer, more: frozenset[str]
+) -> None:
+    gained = satisfies(both(ask, Ask(required=more)), offer) > satisfies(ask, offer)
+
+    assert not gained or (offer.exclusive - ask.required) & more
+
+
+@given(asks, offers, tag_sets)
+def test_a_request_that_brings_more_never_loses_a_match(
+    ask: Ask, offer: Offer, more: frozenset[str]
+) -> None:
+    bringing = Ask(ask.required, ask.provided | more, ask.minimums)
+
+    assert satisfies(bringing, offer) >= satisfies(ask, offer)
+
+
+@given(asks, offers, tag_sets)
+def test_a_worker_that_requires_more_never_gains_a_match(
+    ask: Ask, offer: Offer, more: frozenset[str]
+) -> None:
+    choosy = Offer(offer.provides, offer.requires | more, offer.exclusive, numbers=offer.numbers)
+
+    assert satisfies(ask, choosy) <= satisfies(ask, offer)
+
+
+@given(asks, offers)
+def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) -> None:
+    assert bool(find_mismatch(ask, offer)) != satisfies(ask, offer)
+
+
+@given(st.lists(asks, max_size=6), st.dictionaries(st.text("pq", max_size=3), offers))
+def test_the_bulk_form_agrees_with_the_specification(
+    wanted: list[Ask], pools: dict[str, Offer]
+) -> None:
+    assert match(wanted, pools) == {
+        ask: tuple(key for key in sorted(pools) if satisfies(ask, pools[key])) for ask in wanted
+    }
+
+
+@given(st.lists(asks, max_size=6), st.dictionaries(st.text("pq", max_size=3), offers))
+def test_what_was_asked_before_never_matters_to_the_bulk_form(
+    wanted: list[Ask], pools: dict[str, Offer]
+) -> None:
+    used = Matcher(pools)
+    for ask in reversed(wanted):
+        used.fitting(ask)
+
+    assert [used.fitting(ask) for ask in wanted] == [Matcher(pools).fitting(a) for a in wanted]
