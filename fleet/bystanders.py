@@ -1,11 +1,12 @@
-"""This module reports workers that fleet only looks at: static, and those without machines."""
+"""This module reports what fleet only looks at: static and machineless workers, reports."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from fleet.facts import World
-from fleet.plan import PoolVerdict, Reason, WorkerVerdict
+from fleet.facts import Listing, Worker, World
+from fleet.plan import PoolVerdict, Reason, Warning_, WorkerVerdict
 from fleet.schema.model import Fleet, Pool, StaticPool
-from fleet.tagrules import serves_queue
+from fleet.tagrules import find_doubts, serves_queue
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -45,6 +46,49 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
                         running=worker.running,
                         since=worker.since,
                     )
+
+
+def find_contradictions(fleet: Fleet, world: World) -> Iterator[Warning_]:
+    """Yield what images and workers report against what fleet.yaml says of their pool.
+
+    What fleet.yaml says against itself is a finding of `fleet validate`.
+    """
+    workers = _reporting_workers(fleet, world)
+    for name in sorted(fleet.pools):
+        known = set(find_doubts(fleet, name, ()))
+        for doubt in find_doubts(fleet, name, world.images):
+            if doubt not in known:
+                known.add(doubt)
+                yield _warning(f"pool {name}: {doubt.because}")
+        for worker in workers[name].values():
+            for doubt in find_doubts(fleet, name, world.images, worker):
+                if doubt not in known:
+                    yield _warning(f"worker {worker.name} of pool {name}: {doubt.because}")
+
+
+def _reporting_workers(
+    fleet: Fleet, world: World
+) -> defaultdict[str, dict[tuple[str, ...], Worker]]:
+    """Return by pool one worker for each set of tags that its workers report."""
+    static = {
+        worker: name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, StaticPool)
+        for worker in pool.static
+    }
+    registered = [
+        *(reading.workers for reading in world.queues.values()),
+        *(x.workers for x in world.providers.values() if isinstance(x, Listing)),
+    ]
+    workers = [w for group in registered if isinstance(group, tuple) for w in group if w.provides]
+    found: defaultdict[str, dict[tuple[str, ...], Worker]] = defaultdict(dict)
+    for worker in sorted(workers, key=lambda worker: worker.name):
+        found[static.get(worker.name, worker.pool or "")].setdefault(worker.provides, worker)
+    return found
+
+
+def _warning(message: str) -> Warning_:
+    return Warning_(rule="contradicting-sources", message=message)
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:

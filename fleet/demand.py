@@ -6,13 +6,16 @@ The queue's own order decides who is served first: priority, then age, then id.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.census import demand_trouble
-from fleet.facts import Demand, Request, World
+from fleet.facts import Demand, Request, Unknown, World
 from fleet.plan import digest
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer
+from fleet.tagrules.asking import Asking, Difference, Judge, Refusal
 from fleet.tagrules.bulk import Matcher
+from fleet.tagrules.numbers import write_minimums
 
 Order = tuple[int, str, str, int, str, int]
 
@@ -35,6 +38,15 @@ class Ordered:
     key: str
 
 
+class Shape(NamedTuple):
+    """What requests of one signature have in common, queue and priority aside."""
+
+    ask: Ask
+    refused: tuple[Refusal, ...]
+    differences: tuple[Difference, ...]
+    held: bool
+
+
 @dataclass(frozen=True)
 class Signed:
     """Requests of one signature, in the order they are served."""
@@ -44,6 +56,10 @@ class Signed:
     ask: Ask
     priority: int
     requests: tuple[Ordered, ...]
+    refused: tuple[Refusal, ...]
+    differences: tuple[Difference, ...]
+    held: bool
+    """The queue stored a tag that was asked for without permission: nothing may serve it."""
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
 
@@ -51,25 +67,34 @@ class Signed:
 def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> tuple[Signed, ...]:
     """Return the readable demand of every queue by signature, in the order of service."""
     looks_at_provided = any(supply.offer.requires for supply in supplies.values())
-    groups: defaultdict[tuple[str, frozenset[str], frozenset[str], int], list[Ordered]]
-    groups = defaultdict(list)
+    judge = judge_of(fleet, world, with_provided=looks_at_provided)
+    groups: defaultdict[tuple[str, Shape, int], list[Ordered]] = defaultdict(list)
     for queue, reading in sorted(world.queues.items()):
-        if not isinstance(reading.demand, Demand) or demand_trouble(fleet, world, queue):
+        demand = reading.demand
+        if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
-        for request in reading.demand.requests:
-            provided = frozenset(request.provided if looks_at_provided else ())
-            shape = (queue, frozenset(request.required), provided, request.priority)
-            groups[shape].extend(_ordered(queue, request))
+        for request in demand.requests:
+            shape = _shape(judge.ask_of(request, stored=demand.stored))
+            groups[queue, shape, request.priority].extend(_ordered(queue, request))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
         for queue in world.queues
     }
     signed = []
-    for (queue, required, provided, priority), requests in groups.items():
-        ask = Ask(required, provided)
-        fitting = {key: supplies[key] for key in offers[queue].fitting(ask)}
-        signed.append(_sign(ask, queue, priority, requests, fitting))
+    for (queue, shape, priority), requests in groups.items():
+        able = () if shape.held else offers[queue].fitting(shape.ask)
+        fitting = {key: supplies[key] for key in able}
+        signed.append(_sign(shape, queue, priority, requests, fitting))
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
+
+
+def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge:
+    """Return who says what the requests of a world ask for, on its day."""
+    members = world.members
+    known = (
+        members if isinstance(members, Unknown) else {g: frozenset(u) for g, u in members.items()}
+    )
+    return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -91,20 +116,31 @@ def _ordered(queue: str, request: Request) -> list[Ordered]:
     ]
 
 
+def _shape(asking: Asking) -> Shape:
+    return Shape(asking.ask, asking.refused, asking.differences, asking.held)
+
+
 def _sign(
-    ask: Ask,
+    shape: Shape,
     queue: str,
     priority: int,
     requests: list[Ordered],
     fitting: Mapping[str, Supply],
 ) -> Signed:
-    shape = [queue, sorted(ask.required), sorted(ask.provided), priority]
+    ask = shape.ask
+    said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
+    if shape.refused or shape.differences:
+        said.append([each.because for each in shape.refused])
+        said.append([each.because for each in shape.differences])
     return Signed(
-        id=digest(shape)[:12],
+        id=digest(said)[:12],
         queue=queue,
         ask=ask,
         priority=priority,
         requests=tuple(sorted(requests, key=lambda request: request.order)),
+        refused=shape.refused,
+        differences=shape.differences,
+        held=shape.held,
         workers_of=tuple(fitting),
         machines_of=tuple(
             key
@@ -112,6 +148,11 @@ def _sign(
             if key == supply.pool and _may_call_up(ask, supply.offer)
         ),
     )
+
+
+def required_of(ask: Ask) -> list[str]:
+    """Return all that a request requires, minimums among it, sorted."""
+    return sorted((*ask.required, *write_minimums(ask.minimums)))
 
 
 def _may_call_up(ask: Ask, offer: Offer) -> bool:

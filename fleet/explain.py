@@ -6,7 +6,7 @@ from typing import Literal
 from fleet.facts import Demand, Request, Value, World
 from fleet.plan import Plan, PoolVerdict, Signature, Unserved, WorkerVerdict
 from fleet.schema.model import Fleet, Pool
-from fleet.tagrules import Ask, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
 
 Path = tuple[str | int, ...]
 
@@ -139,7 +139,11 @@ def _why_each_pool(
     for guard in plan.guards:
         if guard.result != "passed" and guard.pool in (None, *signature.pools):
             yield ExplainedReason(because=guard.because, path=guard.path)
-    ask = Ask(frozenset(signature.required), frozenset(signature.provided))
+    for refused in signature.refused:
+        yield ExplainedReason(because=refused.because, path=refused.path)
+    for difference in signature.differences:
+        yield ExplainedReason(because=difference.because, path=difference.path)
+    ask = ask_of_tags(fleet, signature.required, signature.provided)
     for name, pool in sorted(fleet.pools.items()):
         if not serves_queue(pool, signature.queue):
             because = f"pool {name} does not serve queue {signature.queue}"

@@ -207,3 +207,6 @@ class World(Value):
         default_factory=dict, description="Pool name to its stack; a pool without one is absent."
     )
     images: tuple[ImageVersion, ...] = ()
+    members: dict[str, Tags] | Unknown = Field(
+        default_factory=dict, description="Group to its users, from the file of `members`."
+    )

@@ -129,6 +129,23 @@ class WorkerVerdict(Value):
     )
 
 
+class RefusedTag(Value):
+    """A tag that does not count, because who asked for it may not."""
+
+    tag: str
+    who: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that forbids it.")
+
+
+class TagDifference(Value):
+    """A tag that a rule of today gives, and that the queue did not store with the request."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The rule in fleet.yaml.")
+
+
 class Signature(Value):
     """Requests that every rule and limit of this fleet.yaml treats alike."""
 
@@ -147,6 +164,10 @@ class Signature(Value):
     )
     pools: tuple[str, ...] = Field(
         (), description="Pools that may make a machine for it, by name."
+    )
+    refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
+    differences: tuple[TagDifference, ...] = Field(
+        (), description="What today's rules would add to what the queue stored."
     )
 
 

@@ -17,7 +17,7 @@ from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.units import write_duration
-from fleet.tagrules import Offer, offer_of_pool, offer_of_tags, serves_queue
+from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
 from fleet.verdicts import assemble
 
 
@@ -144,10 +144,11 @@ def _supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[s
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
         offer = offer_of_pool(fleet, name, world.images)
         if isinstance(pool, StaticPool):
-            groups = _by_offer(fleet, offer, _static_workers(world, pool))
+            found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:
             free = [u for u in drafts[name].staying if u.state in CAPACITY]
-            groups = _by_offer(fleet, offer, [(u.name, u.worker) for u in free])
+            found = [(u.name, u.worker) for u in free]
+        groups = _by_offer(fleet, world, name, offer, found)
         groups.setdefault(offer, [])
         for number, (offered, units) in enumerate(groups.items()):
             key = name if offered == offer else f"{name}~{number}"
@@ -156,15 +157,24 @@ def _supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[s
 
 
 def _by_offer(
-    fleet: Fleet, default: Offer, workers: Iterable[tuple[str, Worker | None]]
+    fleet: Fleet,
+    world: World,
+    pool: str,
+    default: Offer,
+    workers: Iterable[tuple[str, Worker | None]],
 ) -> dict[Offer, list[str]]:
     """Group workers by what they offer: what they report themselves, else what the pool says."""
     groups: defaultdict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
     for name, worker in sorted(workers, key=lambda pair: pair[0]):
-        groups[(worker.provides, worker.requires) if worker else ()].append(name)
+        tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
+        groups[tags].append(name)
+        if worker is not None and any(tags):
+            one_of[tags] = worker
     offers: dict[Offer, list[str]] = {}
-    for tags, names in sorted(groups.items()):
-        offer = offer_of_tags(fleet, *tags) if any(tags) else default
+    for shape, names in sorted(groups.items()):
+        alike = one_of.get(shape)
+        offer = offer_of_worker(fleet, pool, world.images, alike) if alike else default
         offers.setdefault(offer, []).extend(names)
     return offers
 

@@ -48,12 +48,16 @@ def _blocked(fleet: Fleet, name: str, limit: str) -> Blocked:
 
 def _unfitting(fleet: Fleet, world: World, signed: Signed) -> tuple[str, tuple[str | int, ...]]:
     """Name the pool that comes nearest, and what stands between."""
+    if signed.held:
+        first = signed.refused[0]
+        return f"{first.because}, and the queue stored the tag with it", first.path
     near = []
     for name, pool in sorted(fleet.pools.items()):
         if not serves_queue(pool, signed.queue):
             continue
         mismatch = find_mismatch(signed.ask, offer_of_pool(fleet, name, world.images))
-        wrong = len(mismatch.missing) + len(mismatch.not_brought) + len(mismatch.not_asked)
+        wrong = sum(map(len, (mismatch.missing, mismatch.not_brought, mismatch.not_asked)))
+        wrong += len(mismatch.too_small)
         near.append((wrong, name, mismatch))
     if not near:
         return f"no pool serves queue {signed.queue}", ("pools",)

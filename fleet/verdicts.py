@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.allocate import Allocation
-from fleet.bystanders import gone_workers, static_pools, static_workers
+from fleet.bystanders import find_contradictions, gone_workers, static_pools, static_workers
 from fleet.census import State, Unit, demand_trouble
-from fleet.demand import Signed
+from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, machine_type
 from fleet.facts import World
@@ -17,7 +17,9 @@ from fleet.plan import (
     Plan,
     PoolVerdict,
     Reason,
+    RefusedTag,
     Signature,
+    TagDifference,
     WorkerVerdict,
 )
 from fleet.schema.model import Fleet, Pool
@@ -50,6 +52,7 @@ def assemble(
         signatures=_signatures(demand, allocation, drafts),
         unserved=tuple(find_unserved(fleet, world, demand, allocation)),
         unknown=tuple(_unknown(fleet, world, drafts)),
+        warnings=tuple(find_contradictions(fleet, world)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -217,7 +220,7 @@ def _signatures(
         Signature(
             id=signed.id,
             queue=signed.queue,
-            required=tuple(sorted(signed.ask.required)),
+            required=tuple(required_of(signed.ask)),
             provided=tuple(sorted(signed.ask.provided)),
             priority=signed.priority,
             count=len(keys),
@@ -225,6 +228,14 @@ def _signatures(
             by_worker={k: allocation.by_worker[k] for k in keys if k in allocation.by_worker},
             by_create={k: created[k] for k in keys if k in created},
             pools=signed.machines_of,
+            refused=tuple(
+                RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)
+                for each in signed.refused
+            ),
+            differences=tuple(
+                TagDifference(tag=each.tag, because=each.because, path=each.path)
+                for each in signed.differences
+            ),
         )
         for signed in demand
         for keys in [[request.key for request in signed.requests]]

@@ -109,7 +109,7 @@ def look(config: Config, sources: Sources, console: Console) -> World:
 def plan_for(config: Config, world: World) -> Plan:
     """Return the guarded plan for a world, with what fleet.yaml warns of."""
     plan = guard(config.fleet, reconcile(config.fleet, world))
-    return plan.model_copy(update={"warnings": config.warnings})
+    return plan.model_copy(update={"warnings": (*config.warnings, *plan.warnings)})
 
 
 def wire(fleet: Fleet, config: str) -> Sources:

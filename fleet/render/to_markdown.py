@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fleet.plan import Action, Create, Delete, Drain, Plan
 from fleet.render import words
 from fleet.render.markdown import code, details, sentence, table
+from fleet.render.tags_text import tag_notes
 
 _MOST_OPEN_ROWS = 15
 _MOST_ROWS = 200
@@ -22,6 +23,7 @@ def plan_to_markdown(plan: Plan) -> str:
         *_deletes(plan),
         *_pools(plan),
         *_unserved(plan),
+        *_tags(plan),
         *_guards(plan),
         *_notes(plan),
         _digests(plan),
@@ -108,6 +110,20 @@ def _unserved(plan: Plan) -> Iterator[str]:
     ]
     headings = ("Requests", "Ask for", "Why not", "In fleet.yaml")
     yield from _section(f"{words.many(total, 'request')} not served in this run", headings, rows)
+
+
+def _tags(plan: Plan) -> Iterator[str]:
+    for heading, notes in tag_notes(plan):
+        rows = [
+            (
+                words.many(note.count, "request"),
+                code(note.tag),
+                sentence(note.because),
+                code(words.place(note.path)) if note.path else "",
+            )
+            for note in notes
+        ]
+        yield from _section(heading, ("Requests", "Tag", "Why", "In fleet.yaml"), rows)
 
 
 def _guards(plan: Plan) -> Iterator[str]:

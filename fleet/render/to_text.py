@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from fleet.plan import GuardResult, Plan, PoolVerdict, Unserved
 from fleet.render import words
 from fleet.render.changes_text import changes_section
+from fleet.render.tags_text import tags_section
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 
 _MOST_QUIET_POOLS = 12
@@ -23,6 +24,7 @@ def plan_to_text(plan: Plan, *, colour: bool) -> str:
         _pools(plan),
         changes_section(plan),
         _unserved(plan),
+        tags_section(plan),
         _guards(plan),
         _warnings(plan),
         _digests(plan),

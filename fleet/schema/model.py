@@ -117,6 +117,14 @@ class MoneySettings(Section):
     net: bool = Field(True, description="Whether prices are without value-added tax.")
 
 
+class Members(Section):
+    """Who is in which group."""
+
+    file: Text = Field(
+        description="A YAML or JSON file, relative to this one: group to a list of user names."
+    )
+
+
 class Fleet(Section):
     """A whole fleet.yaml, its included files merged into it."""
 
@@ -147,7 +155,13 @@ class Fleet(Section):
     )
     tags: dict[WorkerTag, TagRule] = Field(
         {},
-        description="What a tag is, by the tag; `*` stands for any characters.",
+        description="What a tag is, by the tag; a trailing `*` stands for any rest.",
+    )
+    members: Members | None = Field(
+        None, description="Who is in which group, for `asked_by`; left out: what the queue tells."
+    )
+    lookups: dict[Name, dict[Text, dict[Text, Text]]] = Field(
+        {}, description="Tables for `derive`: value to a record, for instance of an environment."
     )
     derive: list[DeriveRule] = Field([], description="Tags a request gets from its own task data.")
     powerful: list[PowerfulRule] = Field(
@@ -200,6 +214,7 @@ __all__ = [
     "LimitsPer",
     "LocalProvider",
     "Machine",
+    "Members",
     "Money",
     "MoneySettings",
     "Otherwise",

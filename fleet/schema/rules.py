@@ -113,11 +113,20 @@ class DeriveRule(Section):
 
     task: Text | None = Field(None, description="Only for this task; left out: for every task.")
     from_: Text | None = Field(None, alias="from", description="A dotted path into the task data.")
-    lookup: Text | None = Field(None, description="A table that turns the value into a record.")
+    tag: WorkerTag | None = Field(
+        None,
+        description="In place of `from`: only for requests with this tag, derived ones too; a "
+        "trailing `*` stands for any rest, which is the value.",
+    )
+    lookup: Text | None = Field(
+        None, description="A table of `lookups` that turns the value into a record."
+    )
     source_build: bool | None = Field(
         None, description="Only for source builds (true), or only for others (false)."
     )
-    ask: Text = Field(description="The tag; `{value}` stands for what was found.")
+    ask: Text = Field(
+        description="The tag; `{value}` stands for what was found, `{value.KEY}` for a part of it."
+    )
 
 
 class PowerfulRule(Section):
@@ -131,6 +140,9 @@ class PowerfulRule(Section):
         description="Tags that a matching request gets."
     )
     dirs: bool = Field(False, description="Also the pull-request directories of the project.")
+    at_most: Count | None = Field(
+        None, description="More names than these in a recorded queue are a finding."
+    )
     contact: Text | None = Field(None, description="Whom to ask about it.")
     reason: Text | None = Field(None, description="Why it needs powerful machines.")
     expires: Day | None = Field(None, description="The last day it works.")

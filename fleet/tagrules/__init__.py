@@ -1,27 +1,33 @@
 """This package decides what may run where; `offers` is its specification."""
 
 from fleet.tagrules.offers import (
-    EXTERNAL_WORKER,
     Ask,
     Mismatch,
     Offer,
     ask_of_tags,
+    find_doubts,
     find_mismatch,
     offer_of_pool,
     offer_of_tags,
+    offer_of_worker,
     satisfies,
     serves_queue,
 )
+from fleet.tagrules.sizes import EXTERNAL_WORKER
+from fleet.tagrules.sources import Doubt
 
 __all__ = [
     "EXTERNAL_WORKER",
     "Ask",
+    "Doubt",
     "Mismatch",
     "Offer",
     "ask_of_tags",
+    "find_doubts",
     "find_mismatch",
     "offer_of_pool",
     "offer_of_tags",
+    "offer_of_worker",
     "satisfies",
     "serves_queue",
 ]

@@ -16,6 +16,15 @@ _WRITTEN = re.compile(
 )
 
 
+_NAMED = re.compile(r"(?P<name>[^\s<>=]+)(>=|=)", re.ASCII)
+
+
+def tag_name(tag: str) -> str:
+    """Return the name in `name>=64` and `name=128`; a plain tag is its own name."""
+    match = _NAMED.match(tag)
+    return match["name"] if match else tag
+
+
 def read_minimums(tags: Iterable[str], names: Iterable[str]) -> tuple[frozenset[str], Numbers]:
     """Return the plain tags, and the highest minimum asked of each numeric tag in `names`."""
     return _read(tags, frozenset(names), ">=")
@@ -30,6 +39,11 @@ def unmet(minimums: Numbers, numbers: Numbers) -> tuple[str, ...]:
     """Return the minimums that are not reached, as they were written, sorted."""
     have = dict(numbers)
     return tuple(f"{name}>={least:f}" for name, least in minimums if have.get(name, -1) < least)
+
+
+def write_minimums(minimums: Numbers) -> tuple[str, ...]:
+    """Return minimums as tags, the way they are asked for."""
+    return tuple(f"{name}>={least:f}" for name, least in minimums)
 
 
 def _read(tags: Iterable[str], names: frozenset[str], sign: str) -> tuple[frozenset[str], Numbers]:

@@ -5,15 +5,18 @@ A worker may run a request when `request.required <= worker.provides` and
 exclusive tag the worker provides is asked for. Every faster form has to agree with this one.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fleet.catalogue import find_type
-from fleet.facts import ImageVersion
-from fleet.schema.model import ExistingImage, Fleet, HooksPool, ImageRecipe, Pool, StaticPool
+from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.tagrules.numbers import Numbers, read_minimums, read_numbers, unmet
+from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
+from fleet.tagrules.vocabulary import Vocabulary
 
-EXTERNAL_WORKER = "worker:type:external"
+if TYPE_CHECKING:
+    # Checks of fleet.yaml need this package and no facts.
+    from fleet.facts import ImageVersion, Worker
 
 
 @dataclass(frozen=True)
@@ -86,65 +89,56 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
 
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
     """Return the ask of a request that requires these tags, minimums among them."""
-    plain, minimums = read_minimums(required, _numeric(fleet))
+    plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
     return Ask(required=plain, provided=frozenset(provided), minimums=minimums)
 
 
-def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Offer:
+def offer_of_pool(fleet: Fleet, name: str, images: Iterable["ImageVersion"]) -> Offer:
     """Return what a pool's workers offer, also when none has ever booted.
 
     That is what the image's worker reported at its boot test (until then `provides` of the
     image), what the catalogue says of the machine, and the pool's own `provides`.
     """
     pool = fleet.pools[name]
-    provides = set(pool.provides)
-    requires: Collection[str] = ()
-    if isinstance(pool, Pool):
-        provides |= _of_image(fleet, pool, images) | _of_machine(fleet, pool)
-        requires = pool.requires
-    return offer_of_tags(fleet, provides, requires)
+    weighed = weigh(fleet, name, pool_sources(fleet, name, images))
+    return _offer(fleet, weighed, pool.requires if isinstance(pool, Pool) else ())
+
+
+def offer_of_worker(
+    fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker"
+) -> Offer:
+    """Return what a pool's worker offers that reports its tags itself."""
+    provided = worker_sources(pool_sources(fleet, name, images), worker.provides)
+    return _offer(fleet, weigh(fleet, name, provided), worker.requires)
+
+
+def find_doubts(
+    fleet: Fleet, name: str, images: Iterable["ImageVersion"], worker: "Worker | None" = None
+) -> tuple[Doubt, ...]:
+    """Return the tags of a pool, or of a worker in it, that do not count, and why."""
+    provided = pool_sources(fleet, name, images)
+    if worker is not None:
+        provided = worker_sources(provided, worker.provides)
+    return weigh(fleet, name, provided).doubts
 
 
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
-    """Return the offer of a worker that states these tags itself."""
-    tags, numbers = read_numbers(provides, _numeric(fleet))
-    ruled = {tag: fleet.tags[tag] for tag in tags if tag in fleet.tags}
+    """Return the offer of a worker that states these tags itself, taken at its word."""
+    tags, numbers = read_numbers(provides, Vocabulary(fleet).numeric)
+    return _offer(fleet, Weighed(tags, numbers, ()), requires)
+
+
+def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
+    vocabulary = Vocabulary(fleet)
     return Offer(
-        provides=tags,
+        provides=weighed.tags,
         requires=frozenset(requires),
-        exclusive=frozenset(tag for tag, rule in ruled.items() if rule.exclusive),
-        on_demand=frozenset(tag for tag, rule in ruled.items() if rule.on_demand),
-        numbers=numbers,
+        exclusive=frozenset(filter(vocabulary.is_exclusive, weighed.tags)),
+        on_demand=frozenset(filter(vocabulary.is_on_demand, weighed.tags)),
+        numbers=weighed.numbers,
     )
-
-
-def _numeric(fleet: Fleet) -> frozenset[str]:
-    """Return the names of the numeric tags that fleet.yaml declares."""
-    return frozenset(name for name, rule in fleet.tags.items() if rule.kind == "number")
 
 
 def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:
     """Say whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
-
-
-def _of_image(fleet: Fleet, pool: Pool, images: Iterable[ImageVersion]) -> set[str]:
-    reported = [version.provides for version in images if version.image == pool.image]
-    if any(reported):
-        return {tag for tags in reported for tag in tags}
-    image = fleet.images.get(pool.image)
-    return set(image.provides) if image else set()
-
-
-def _of_machine(fleet: Fleet, pool: Pool) -> set[str]:
-    image = fleet.images.get(pool.image)
-    known = find_type(fleet, pool)
-    match image:
-        case ImageRecipe() | ExistingImage():
-            architecture = image.architecture
-        case None:
-            architecture = known.architecture if known else ""
-    tags = {EXTERNAL_WORKER}
-    if architecture:
-        tags.add(f"worker:build-arch:{architecture}")
-    return tags

@@ -1,0 +1,59 @@
+"""This module renders the tags that do not count, and those that today's rules would add."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleet.plan import Plan, RefusedTag, TagDifference
+from fleet.render import words
+from fleet.render.terminal import Line, Span, Style, line, title
+
+_MOST = 10
+
+
+@dataclass(frozen=True)
+class TagNote:
+    """What is said about one tag, and of how many requests."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...]
+    count: int
+    requests: tuple[str, ...]
+
+
+def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
+    """Yield headings, each with its notes; nothing where there is nothing to say."""
+    refused = _grouped(plan, "refused")
+    if refused:
+        yield "Tags that do not count: asked for without permission", refused
+    differences = _grouped(plan, "differences")
+    if differences:
+        yield "Rules newer than what the queue stored: they act on later requests", differences
+
+
+def tags_section(plan: Plan) -> Iterator[Line]:
+    """Yield the notes as text for a terminal."""
+    for heading, notes in tag_notes(plan):
+        yield title(heading)
+        for note in notes[:_MOST]:
+            names = words.some_of(note.requests, total=note.count)
+            yield line(
+                "  ", Span("! ", Style.YELLOW), f"{words.many(note.count, 'request')}: {names}"
+            )
+            yield line("      ", note.because)
+            yield line(Span(f"      see {words.place(note.path)} in fleet.yaml", Style.DIM))
+        hidden = len(notes) - _MOST
+        if hidden > 0:
+            yield line(f"  … and {words.many(hidden, 'more kind')}")
+
+
+def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:
+    found: defaultdict[RefusedTag | TagDifference, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for each in getattr(signature, kind):
+            found[each].extend(signature.requests)
+    return tuple(
+        TagNote(each.tag, each.because, each.path, len(requests), tuple(requests))
+        for each, requests in found.items()
+    )

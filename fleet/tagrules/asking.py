@@ -1,0 +1,253 @@
+"""This module says what a request asks for: which tags count, where each is from, which do not.
+
+Tags come from the user, the task, a ticket, the rules of `powerful` and of `derive`. One that was
+asked for without permission never counts, and is a `Refusal`. What a queue stored with a request
+wins: a rule that would add to it is newer than the request, and a `Difference`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Literal, Union
+
+from fleet.schema.model import Askers, Fleet
+from fleet.schema.rules import Asker
+from fleet.tagrules.derive import derive
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.offers import Ask, ask_of_tags
+from fleet.tagrules.vocabulary import Path, Vocabulary
+
+if TYPE_CHECKING:
+    # Checks of fleet.yaml need this package and neither facts nor RE2.
+    from fleet.facts import Request, Unknown
+    from fleet.tagrules.allow import AllowList
+
+Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
+"""Group to the users in it; Unknown where that could not be read."""
+Source = Literal["user", "task", "ticket", "system", "rule", "derived", "unknown"]
+
+_WORDS: Mapping[Source, str] = {
+    "user": "user",
+    "task": "task",
+    "derived": "task",
+    "ticket": "tickets",
+    "system": "system",
+    "rule": "rules",
+}
+"""The word of `asked_by` that lets a source ask."""
+
+
+@dataclass(frozen=True)
+class TagOrigin:
+    """A tag that counts, and where it is from; `path` is the key of fleet.yaml, where one asks."""
+
+    tag: str
+    source: Source
+    because: str
+    path: Path = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A tag that does not count: who asked, and the key of fleet.yaml that forbids it."""
+
+    tag: str
+    who: str
+    because: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tag that a rule of today gives, and that the queue did not store with the request."""
+
+    tag: str
+    because: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a request asks for, and how it came about."""
+
+    ask: Ask
+    origins: tuple[TagOrigin, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    held: bool = False
+    """The queue stored a tag that was asked for without permission: no machine may serve it."""
+
+
+def ask_of(
+    fleet: Fleet, request: "Request", *, stored: bool, memberships: Memberships, today: date
+) -> Asking:
+    """Return what a request asks for."""
+    return Judge(fleet, memberships, today).ask_of(request, stored=stored)
+
+
+@dataclass
+class Judge:
+    """Says what requests ask for, alike requests only once."""
+
+    fleet: Fleet
+    memberships: Memberships
+    today: date
+    with_provided: bool = True
+    """Whether any worker looks at what requests bring."""
+    _known: dict[object, Asking] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compile what is the same for every request."""
+        self._vocabulary = Vocabulary(self.fleet)
+        self._allowed: AllowList | None = None
+        if self.fleet.powerful:
+            # Patterns need RE2, which a file without them does not load.
+            from fleet.tagrules import allow
+
+            self._allowed = allow.AllowList(self.fleet, self.today)
+        self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
+
+    def ask_of(self, request: "Request", *, stored: bool) -> Asking:
+        """Return what a request asks for."""
+        key = self._key(request, stored=stored)
+        if key not in self._known:
+            self._known[key] = self._judge(request, stored=stored)
+        return self._known[key]
+
+    def _key(self, request: "Request", *, stored: bool) -> object:
+        """Return all that this fleet.yaml looks at in a request."""
+        key: list[object] = [stored, request.required]
+        if self.with_provided or self._allowed:
+            key.append(request.provided)
+        if self._permissions and request.asked:
+            key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
+            key += [request.workspace, request.scope]
+        if self._allowed:
+            key += [request.owner, request.project, request.chroot, request.package]
+            key += [request.scope, request.workspace]
+        if self._allowed or self.fleet.derive:
+            key += [request.task, request.project, request.chroot, repr(request.task_data)]
+        return tuple(key)
+
+    def _judge(self, request: "Request", *, stored: bool) -> Asking:
+        asked = [*_asked(request, stored=stored)]
+        ruled = [*self._by_rules(request)]
+        good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
+        derived = [
+            TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
+            for d in derive(self.fleet, request, {origin.tag for origin in good})
+        ]
+        good += [o for o in derived if self._refusal(request, o) is None]
+        counted = {origin.tag for origin in good}
+        differences: tuple[Difference, ...] = ()
+        if stored:
+            differences = tuple(_differences([o for o in good if o.tag not in request.required]))
+            good = [origin for origin in good if origin.tag in request.required]
+            counted &= set(request.required)
+        refused = [
+            refusal
+            for origin in (*asked, *ruled, *derived)
+            if origin.tag not in counted and (refusal := self._refusal(request, origin))
+        ]
+        provided = request.provided if self.with_provided else ()
+        return Asking(
+            ask=ask_of_tags(self.fleet, counted, provided),
+            origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
+            refused=tuple(dict.fromkeys(refused)),
+            differences=differences,
+            held=stored and any(refusal.tag in request.required for refusal in refused),
+        )
+
+    def _by_rules(self, request: "Request") -> Iterator[TagOrigin]:
+        for match in self._allowed.rules_for(request) if self._allowed else ():
+            contact = f", contact {match.rule.contact}" if match.rule.contact else ""
+            because = f"rule {match.rule.match!r} takes {match.name}{contact}"
+            for tag in match.rule.ask:
+                yield TagOrigin(tag, "rule", because, ("powerful", match.index))
+
+    def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
+        """Say why a tag does not count; None where it does, or where nobody tells who asked."""
+        allowed, path = self._vocabulary.asked_by(origin.tag)
+        if allowed is None or origin.source == "unknown" or _WORDS[origin.source] in allowed:
+            return None
+        named = [asker for asker in allowed if isinstance(asker, Askers)]
+        if origin.source in ("user", "ticket") and any(self._is_one(request, n) for n in named):
+            return None
+        who = _who(request, origin)
+        because = (
+            f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} lets only "
+            f"{write_askers(allowed)} ask for it"
+        )
+        if not isinstance(self.memberships, Mapping) and any(each.groups for each in named):
+            because += f" (who is in which group is not known: {self.memberships.unknown})"
+        return Refusal(origin.tag, who, because, path)
+
+    def _is_one(self, request: "Request", askers: Askers) -> bool:
+        known = self.memberships if isinstance(self.memberships, Mapping) else {}
+        return (
+            (request.requester is not None and request.requester in askers.users)
+            or request.workspace in askers.workspaces
+            or request.scope in askers.scopes
+            or any(
+                g in request.groups or request.requester in known.get(g, ()) for g in askers.groups
+            )
+        )
+
+
+def write_askers(askers: Sequence[Asker]) -> str:
+    """Return who may ask, in words."""
+    parts: list[str] = []
+    for asker in askers:
+        if isinstance(asker, str):
+            parts.append(asker)
+            continue
+        for kind, names in (
+            ("user", asker.users),
+            ("group", asker.groups),
+            ("workspace", asker.workspaces),
+            ("scope", asker.scopes),
+        ):
+            parts += [f"{kind} {name}" for name in names]
+    return ", ".join(parts) or "nobody"
+
+
+def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
+    words = {
+        "user": "the user asked for it",
+        "task": "the task asked for it",
+        "ticket": "the ticket asked for it",
+        "system": "the system asked for it",
+        "unknown": "the queue stored it" if stored else "the request asks for it",
+    }
+    for tag in request.required:
+        source: Source = request.asked.get(tag) or request.asked.get(tag_name(tag)) or "unknown"
+        because = words[source]
+        if source == "unknown":
+            because += ", and does not tell who asked"
+        yield TagOrigin(tag, source, because)
+
+
+def _who(request: "Request", origin: TagOrigin) -> str:
+    match origin.source:
+        case "rule" | "derived":
+            return f"the rule {origin.path[0]}[{origin.path[1]}]"
+        case "user" | "ticket":
+            through = " (by ticket)" if origin.source == "ticket" else ""
+            return f"user {request.requester or '(not known)'}{through}"
+        case _:
+            return f"the {origin.source}"
+
+
+def _differences(origins: Sequence[TagOrigin]) -> Iterator[Difference]:
+    for origin in origins:
+        if origin.source == "rule":
+            because = (
+                f"rule newer than request: powerful[{origin.path[1]}] asks for {origin.tag}, "
+                "which the queue did not store with the request"
+            )
+        else:
+            because = (
+                f"derive[{origin.path[1]}] gives {origin.tag} ({origin.because}), "
+                "which the queue did not store with the request"
+            )
+        yield Difference(origin.tag, because, origin.path)

@@ -1,0 +1,78 @@
+"""This module says what fleet.yaml declares of a tag: each key from the rule that fits it best.
+
+A name under `tags` that ends in `*` declares every tag that begins with what stands before it.
+An exact name comes before such a prefix, a longer prefix before a shorter one; a key that the
+better rule leaves out is taken from the next, so that a more special rule never opens by silence
+what a more general one closes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fleet.schema.model import Fleet, TagRule
+from fleet.schema.rules import Asker, ProvidedBy
+from fleet.tagrules.numbers import tag_name
+
+Path = tuple[str | int, ...]
+Key = Literal["kind", "on_demand", "exclusive", "asked_by", "provided_by"]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tags of one fleet.yaml."""
+
+    fleet: Fleet
+
+    @cached_property
+    def numeric(self) -> frozenset[str]:
+        """Return the names of the numeric tags."""
+        return frozenset(name for name, rule in self.fleet.tags.items() if rule.kind == "number")
+
+    @cached_property
+    def _prefixes(self) -> tuple[str, ...]:
+        """Return the names that end in `*`, longest first."""
+        return tuple(
+            sorted((n for n in self.fleet.tags if n.endswith("*")), key=lambda n: (-len(n), n))
+        )
+
+    def names_of(self, tag: str) -> tuple[str, ...]:
+        """Return the names under `tags` that declare a tag or a minimum of it, best first."""
+        name = tag_name(tag) if tag_name(tag) in self.numeric else tag
+        exact = (name,) if name in self.fleet.tags else ()
+        return (
+            *exact,
+            *(p for p in self._prefixes if p != name and name.startswith(p.removesuffix("*"))),
+        )
+
+    def is_declared(self, tag: str) -> bool:
+        """Say whether fleet.yaml says anything about a tag."""
+        return bool(self.names_of(tag))
+
+    def is_on_demand(self, tag: str) -> bool:
+        """Say whether no machine is held while nothing asks for this tag."""
+        rule, _ = self._deciding(tag, "on_demand")
+        return rule is not None and rule.on_demand
+
+    def is_exclusive(self, tag: str) -> bool:
+        """Say whether a worker with this tag runs only requests that ask for it."""
+        rule, _ = self._deciding(tag, "exclusive")
+        return rule is not None and rule.exclusive
+
+    def asked_by(self, tag: str) -> tuple[Sequence[Asker] | None, Path]:
+        """Return who may ask for a tag (None: anyone), and the key that says it."""
+        rule, path = self._deciding(tag, "asked_by")
+        return (rule.asked_by if rule else None), path
+
+    def provided_by(self, tag: str) -> tuple[Sequence[ProvidedBy] | None, Path]:
+        """Return what may provide a tag (None: anything), and the key that says it."""
+        rule, path = self._deciding(tag, "provided_by")
+        return (rule.provided_by if rule else None), path
+
+    def _deciding(self, tag: str, key: Key) -> tuple[TagRule | None, Path]:
+        for name in self.names_of(tag):
+            rule = self.fleet.tags[name]
+            if key in rule.model_fields_set:
+                return rule, ("tags", name, key)
+        return None, ()
