@@ -130,6 +130,13 @@ class Secrets(Protocol):
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
 
+class Members(Protocol):
+    """Says who is in which group."""
+
+    def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
+        """Return the users of each group; what cannot be read is Unknown, never empty."""
+
+
 class Files(Protocol):
     """Reads what a person wrote."""
 
@@ -160,6 +167,7 @@ __all__ = [
     "Console",
     "Engine",
     "Files",
+    "Members",
     "Progress",
     "Provider",
     "Queue",

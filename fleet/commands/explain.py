@@ -2,7 +2,7 @@
 
 import argparse
 
-from fleet.commands.wiring import Decision, decide
+from fleet.commands.wiring import Config, Decision, decide
 from fleet.errors import FleetError
 from fleet.explain import (
     ExplainedReason,
@@ -47,21 +47,22 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
 
 
 def _with_places(decision: Decision, explanation: Explanation) -> Explanation:
-    document = decision.config.document
-    written = document.value if isinstance(document.value, dict) else {}
-
-    def placed(reason: ExplainedReason) -> ExplainedReason:
-        if not reason.path:
-            return reason
-        place = (
-            document.place(reason.path)
-            if reason.path[0] in written
-            else f"{'.'.join(map(str, reason.path))} (a default: {document.name} does not say it)"
-        )
-        return reason.model_copy(update={"place": place})
-
-    reasons = tuple(placed(reason) for reason in explanation.reasons)
+    reasons = tuple(with_place(decision.config, reason) for reason in explanation.reasons)
     return explanation.model_copy(update={"reasons": reasons})
+
+
+def with_place(config: Config, reason: ExplainedReason) -> ExplainedReason:
+    """Return a reason with the line of fleet.yaml that decides it."""
+    document = config.document
+    written = document.value if isinstance(document.value, dict) else {}
+    if not reason.path:
+        return reason
+    place = (
+        document.place(reason.path)
+        if reason.path[0] in written
+        else f"{'.'.join(map(str, reason.path))} (a default: {document.name} does not say it)"
+    )
+    return reason.model_copy(update={"place": place})
 
 
 def _known(decision: Decision, kind: str, most: int = 8) -> str:

@@ -40,6 +40,7 @@ from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
+from fleet.store.members import FileMembers
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
 
@@ -135,6 +136,9 @@ def wire(fleet: Fleet, config: str) -> Sources:
         registries=registries,
         engine_of=_engines(fleet, places, clouds, secrets),
         store=DatabaseStore(places.store, fleet.fleet),
+        members=FileMembers(str(base / fleet.members.file), LocalFiles())
+        if fleet.members
+        else None,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.facts import Listing, Stack, Unknown, World
-from fleet.ports import Engine, Provider, Queue, Registry, StackRecord, StackRef, Store
+from fleet.ports import Engine, Members, Provider, Queue, Registry, StackRecord, StackRef, Store
 from fleet.schema.model import Fleet, Pool
 
 
@@ -20,6 +20,8 @@ class Sources:
     engine_of: Callable[[str], Engine]
     """Provider name to the engine that owns its stacks; raises FleetError where none does."""
     store: Store
+    members: Members | None = None
+    """Who is in which group, where fleet.yaml says where that stands."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
@@ -34,6 +36,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
+        members=_members(sources),
     )
 
 
@@ -46,6 +49,11 @@ def stack_ref(fleet: Fleet, pool: str, provider: str) -> StackRef:
         provider=provider,
         pool=pool,
     )
+
+
+def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
+    read = sources.members.read() if sources.members is not None else {}
+    return read if isinstance(read, Unknown) else dict(read)
 
 
 def _listing(provider: Provider, fleet: str) -> Listing | Unknown:

@@ -161,7 +161,7 @@ class Judge:
     def _by_rules(self, request: "Request") -> Iterator[TagOrigin]:
         for match in self._allowed.rules_for(request) if self._allowed else ():
             contact = f", contact {match.rule.contact}" if match.rule.contact else ""
-            because = f"rule {match.rule.match!r} takes {match.name}{contact}"
+            because = f"pattern {match.rule.match!r} takes {match.name}{contact}"
             for tag in match.rule.ask:
                 yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 

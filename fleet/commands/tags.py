@@ -1,0 +1,99 @@
+"""This module says where a request's tags come from: rule and line, task, user, or refused."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fleet.commands.explain import with_place
+from fleet.commands.wiring import Config, decide, load_config
+from fleet.demand import judge_of
+from fleet.errors import FleetError
+from fleet.explain_tags import TagsExplanation, explain_tags, find_request, request_of_name
+from fleet.facts import Request, World
+from fleet.ports import Console
+from fleet.queues.world import read_world
+from fleet.render.tags_explained import tags_to_text
+from fleet.render.to_json import value_to_json
+from fleet.store.files import LocalFiles
+from fleet.store.members import FileMembers
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print every tag of a request; exit 1 when nobody knows the request."""
+    if (args.name is None) == (args.request is None):
+        raise _Usage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
+    if args.request is not None and (args.tag or args.user or args.group):
+        raise _Usage("--tag, --user and --group are about a name; --request has its own")
+    if not all(args.tag):
+        raise _Usage("--tag needs a tag")
+    config, found = _of_request(args, console) if args.request else _of_name(args, console)
+    placed = found.model_copy(
+        update={
+            "tags": tuple(
+                tag.model_copy(
+                    update={"reasons": tuple(with_place(config, r) for r in tag.reasons)}
+                )
+                for tag in found.tags
+            ),
+            "pools": tuple(with_place(config, reason) for reason in found.pools),
+        }
+    )
+    console.out(
+        value_to_json(placed) if args.json else tags_to_text(placed, colour=console.colour)
+    )
+    return 0
+
+
+class _Usage(FleetError):
+    """Arguments that do not go together."""
+
+    exit_code = 2
+
+
+def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+    """Explain a request that waits, with the tags that its queue tells of it."""
+    decision = decide(args, console)
+    fleet, world = decision.config.fleet, decision.world
+    found = find_request(world, args.request)
+    if found is None:
+        unknown = decision.plan.unknown
+        because = f"; {unknown[0]}" if unknown else " (it may run already, be done or be blocked)"
+        raise FleetError(f"no waiting request is called {args.request}{because}")
+    queue, request, stored = found
+    asking = judge_of(fleet, world).ask_of(request, stored=stored)
+    name = f"{queue}/{request.id}"
+    return decision.config, explain_tags(fleet, name, asking, images=world.images, queue=queue)
+
+
+def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
+    """Explain what a request with this name would get if it came now."""
+    config = load_config(args, console)
+    fleet = config.fleet
+    named = request_of_name(fleet, args.name)
+    if named is None:
+        raise _Usage(
+            f"{args.name} is no name: it needs four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr "
+            "or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
+        )
+    request = Request.model_validate(
+        named.model_dump()
+        | {
+            "required": (*named.required, *args.tag),
+            "asked": dict(named.asked) | dict.fromkeys(args.tag, "user"),
+            "requester": args.user,
+            "groups": tuple(args.group),
+        }
+    )
+    world = _world(config, args)
+    asking = judge_of(fleet, world).ask_of(request, stored=False)
+    return config, explain_tags(fleet, args.name, asking, images=world.images)
+
+
+def _world(config: Config, args: argparse.Namespace) -> World:
+    """Return what a name's tags rest on: the day, the groups, what images reported."""
+    if args.world:
+        return read_world(args.world, LocalFiles())
+    members = config.fleet.members
+    base = Path(args.file).resolve().parent
+    known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}
+    return World(fleet=config.fleet.fleet, time=datetime.now(UTC), members=known)
