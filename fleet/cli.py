@@ -140,7 +140,10 @@ def build_parser() -> argparse.ArgumentParser:
     _apply(verbs)
     _status(verbs)
     _explain(verbs)
+    _tags(verbs)
     _state(verbs)
+    _export(verbs)
+    _import(verbs)
     _completion(verbs, parser)
     return parser
 
@@ -190,6 +193,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 def _validate(verbs: _Verbs) -> None:
     parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
+    _world(parser)
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
     parser.add_argument(
         "--gitlab-code-quality",
@@ -254,6 +258,36 @@ def _explain(verbs: _Verbs) -> None:
     _json(parser)
 
 
+def _tags(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "tags", "say where tags come from", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = _verb(actions, "explain", "say where each tag of a request comes from")
+    action.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
+    )
+    action.add_argument("--request", metavar="ID", help="a request that waits, in place of a name")
+    action.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="TAG",
+        help="as if its user asked for this tag; may be repeated",
+    )
+    action.add_argument("--user", metavar="NAME", help="as if this user had made it")
+    action.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="as if that user were in this group; may be repeated",
+    )
+    _world(action)
+    _json(action)
+
+
 def _state(verbs: _Verbs) -> None:
     parser = _verb(verbs, "state", "look after what must outlive a run", config=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -269,6 +303,49 @@ def _state(verbs: _Verbs) -> None:
             action.add_argument(
                 "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"
             )
+
+
+def _export(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "export", "write rules for the queue that assigns work", config=False)
+    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
+    debusine = _verb(targets, "debusine", "write Debusine task-configuration entries")
+    debusine.add_argument(
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
+    )
+    copr = _verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
+    for target in (debusine, copr):
+        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
+
+def _import(verbs: _Verbs) -> None:
+    parser = _verb(
+        verbs, "import", "write a fleet.yaml from what another system has", config=False
+    )
+    # `import` is no name that a Python module can have.
+    parser.set_defaults(command="import_")
+    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
+    for name, what, help_text in (
+        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
+        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
+        ("debusine", "POOLS.YAML", "read what `debusine-admin worker_pool list --yaml` printed"),
+    ):
+        source = _verb(sources, name, help_text, config=False)
+        source.add_argument("path", metavar=what, help="the file to read")
+        source.add_argument(
+            "--fleet",
+            default="imported",
+            metavar="NAME",
+            help="the name of the fleet (default: imported)",
+        )
+        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
+        source.add_argument(
+            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
+        )
+        if name == "copr":
+            _world(source)
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:
