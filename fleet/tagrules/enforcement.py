@@ -1,0 +1,179 @@
+"""This module says who makes a tag, an exclusivity or a limit come true: the queue, or money.
+
+Fleet buys machines; the queue assigns work. `scheduler`: the queue itself gives the work to no
+other worker. `capacity`: fleet buys accordingly, but the queue gives its machines to whatever
+fits first. `report`: nobody; it is only told.
+
+Facts this rests on, of Debusine 0.16.2: it matches required tags with provided ones, both ways
+round, and carries no numbers, exclusivity or limits; a worker can be kept for some requests only
+by a tag that it requires of them, and whoever owns a workspace can have its requests provide any
+tag but those of SYSTEM_ONLY. Tickets, Copr's too, are each given their machine by fleet.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from fleet.schema.findings import Path
+from fleet.schema.model import (
+    AnyPool,
+    CoprQueue,
+    DebusineQueue,
+    Fleet,
+    HooksPool,
+    Pool,
+    TagRule,
+    TicketQueue,
+    WorldQueue,
+)
+
+Enforcer = Literal["report", "capacity", "scheduler"]
+Claim = Literal["tag", "exclusive", "limits"]
+
+SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:workspace:")
+"""Beginnings of the tags that only Debusine itself has a request provide."""
+
+_STRENGTH: tuple[Enforcer, ...] = ("report", "capacity", "scheduler")
+
+
+@dataclass(frozen=True)
+class Enforcement:
+    """Who makes one claim of fleet.yaml come true at one queue."""
+
+    tag: str
+    claim: Claim
+    queue: str
+    by: Enforcer
+    because: str
+    path: Path
+    recorded: bool = False
+    """The queue is a recording, which assigns nothing."""
+
+
+def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
+    """Return every tag, exclusivity and limit of a fleet.yaml, sorted, queue by queue."""
+    found = (
+        each
+        for tag in known_tags(fleet)
+        for queue in sorted(fleet.queues)
+        for each in _of_tag(fleet, tag, queue)
+    )
+    return tuple(found)
+
+
+def known_tags(fleet: Fleet) -> tuple[str, ...]:
+    """Return the tags that fleet.yaml declares, provides or asks for, sorted."""
+    provided = (tag for pool in fleet.pools.values() for tag in pool.provides)
+    asked = (tag for rule in fleet.powerful for tag in rule.ask)
+    plain = (tag for tag in (*provided, *asked) if "=" not in tag and not _declares(fleet, tag))
+    return tuple(sorted({*fleet.tags, *plain}))
+
+
+def pools_providing(fleet: Fleet, tag: str) -> tuple[str, ...]:
+    """Return the pools whose image, or they themselves, state a tag (`*` for any ending)."""
+    return tuple(
+        sorted(
+            name
+            for name, pool in fleet.pools.items()
+            if any(_is_stated(tag, each) for each in _stated(fleet, pool))
+        )
+    )
+
+
+def is_workspace_tag(tag: str) -> bool:
+    """Say whether the owner of a Debusine workspace can have its requests provide a tag."""
+    return not tag.startswith(SYSTEM_ONLY)
+
+
+def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
+    """Return the weakest of several; None of none."""
+    return min(enforcers, key=_STRENGTH.index, default=None)
+
+
+def _of_tag(fleet: Fleet, tag: str, queue: str) -> Iterator[Enforcement]:
+    rule = fleet.tags.get(tag, TagRule.model_construct())
+    pools = [
+        fleet.pools[name]
+        for name in pools_providing(fleet, tag)
+        if fleet.pools[name].serves is None or queue in (fleet.pools[name].serves or ())
+    ]
+    recorded = isinstance(fleet.queues[queue], WorldQueue)
+    claims: list[tuple[Claim, Path]] = [("tag", ("tags", tag))]
+    if rule.exclusive:
+        claims.append(("exclusive", ("tags", tag, "exclusive")))
+    if limits_of(rule):
+        claims.append(("limits", ("tags", tag, "limits")))
+    for claim, path in claims:
+        by, because = _judge(fleet, tag, claim, queue, pools)
+        yield Enforcement(tag, claim, queue, by, because, path, recorded)
+
+
+def limits_of(rule: TagRule) -> dict[str, int]:
+    """Return the limits that a rule states, by what they are counted per."""
+    named = {f"per {key}": value for key, value in rule.limits.per.model_dump().items()}
+    return {k: v for k, v in {**named, "total": rule.limits.total}.items() if v is not None}
+
+
+def _judge(
+    fleet: Fleet, tag: str, claim: Claim, queue: str, pools: list[AnyPool]
+) -> tuple[Enforcer, str]:
+    match fleet.queues[queue]:
+        case WorldQueue():
+            return "report", "a recording assigns nothing"
+        case CoprQueue() | TicketQueue():
+            return "scheduler", "fleet itself gives each ticket its machine"
+        case DebusineQueue() if pools:
+            rule = fleet.tags.get(tag, TagRule.model_construct())
+            return _at_debusine(rule, claim, pools)
+        case DebusineQueue():
+            return "report", "no pool that serves this queue provides it"
+
+
+def _at_debusine(rule: TagRule, claim: Claim, pools: list[AnyPool]) -> tuple[Enforcer, str]:
+    if claim == "tag":
+        return _tag_at_debusine(rule)
+    exclusive = _kept_for(pools)
+    if claim == "exclusive":
+        return exclusive
+    if set(limits_of(rule)) == {"total"} and rule.exclusive and exclusive[0] == "scheduler":
+        return "scheduler", "nothing else runs on its machines, and fleet makes no more of them"
+    return "capacity", "fleet makes no more machines for it, but Debusine counts nobody's work"
+
+
+def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
+    if rule.kind == "number":
+        return "capacity", "Debusine carries no numbers; `fleet export debusine` writes classes"
+    return "scheduler", "Debusine gives what requires it only to workers that provide it"
+
+
+def _kept_for(pools: list[AnyPool]) -> tuple[Enforcer, str]:
+    """Say what keeps other work from the machines of these pools."""
+    return min((_kept(pool) for pool in pools), key=lambda found: _STRENGTH.index(found[0]))
+
+
+def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
+    if not isinstance(pool, Pool):
+        word = "its own commands make" if isinstance(pool, HooksPool) else "fleet never touches"
+        return "report", f"machines that {word} give themselves to whatever fits"
+    own = [tag for tag in pool.requires if not is_workspace_tag(tag)]
+    if own:
+        return "scheduler", f"its workers require {', '.join(own)}, which only Debusine provides"
+    if pool.requires:
+        tags = ", ".join(pool.requires)
+        return "scheduler", f"its workers require {tags}, which any workspace owner can provide"
+    return "capacity", "its workers require nothing, so Debusine gives them whatever fits first"
+
+
+def _stated(fleet: Fleet, pool: AnyPool) -> Iterator[str]:
+    yield from pool.provides
+    image = fleet.images.get(pool.image or "") if isinstance(pool, Pool | HooksPool) else None
+    yield from image.provides if image else ()
+
+
+def _is_stated(tag: str, stated: str) -> bool:
+    return stated == tag or fnmatchcase(stated, tag) or stated.startswith(f"{tag}=")
+
+
+def _declares(fleet: Fleet, tag: str) -> bool:
+    return tag.partition(">=")[0] in fleet.tags

@@ -1,0 +1,138 @@
+"""Who makes a tag, an exclusivity or a limit come true: the scheduler, capacity, nobody."""
+
+import pytest
+
+from fleet.schema.model import Fleet
+from fleet.tagrules.enforcement import (
+    Claim,
+    Enforcement,
+    enforcement_of,
+    is_workspace_tag,
+    known_tags,
+    weakest,
+)
+from tests.builders import a_fleet, a_pool
+
+TAG = "worker:class:powerful"
+
+
+def a_guarded_fleet(*requires: str, rule: object = None, **overrides: object) -> Fleet:
+    pools = {"powerful": a_pool(provides=[TAG], requires=list(requires))}
+    return a_fleet(**{"pools": pools, "tags": {TAG: rule or {"exclusive": True}}} | overrides)
+
+
+def judged(fleet: Fleet, claim: Claim) -> Enforcement:
+    return next(each for each in enforcement_of(fleet) if each.claim == claim)
+
+
+def test_debusine_gives_what_requires_a_tag_only_to_workers_that_provide_it() -> None:
+    assert judged(a_guarded_fleet(), "tag").by == "scheduler"
+
+
+def test_debusine_carries_no_numbers() -> None:
+    pools = {"powerful": a_pool(provides=["memory_gib=64"])}
+    fleet = a_fleet(pools=pools, tags={"memory_gib": {"kind": "number"}})
+
+    found = judged(fleet, "tag")
+
+    assert (found.tag, found.by) == ("memory_gib", "capacity")
+    assert "carries no numbers" in found.because
+
+
+@pytest.mark.parametrize(
+    ("requires", "by", "because"),
+    [
+        ([], "capacity", "its workers require nothing"),
+        (["task:fleet:powerful"], "scheduler", "any workspace owner can provide"),
+        (["task:scope:debian", "task:x"], "scheduler", "task:scope:debian, which only Debusine"),
+    ],
+)
+def test_a_worker_is_kept_for_requests_by_what_it_requires_of_them(
+    requires: list[str], by: str, because: str
+) -> None:
+    found = judged(a_guarded_fleet(*requires), "exclusive")
+
+    assert found.by == by
+    assert because in found.because
+
+
+def test_an_exclusivity_is_as_strong_as_its_weakest_pool() -> None:
+    pools = {
+        "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
+        "open": a_pool(provides=[TAG]),
+    }
+
+    assert judged(a_guarded_fleet(pools=pools), "exclusive").by == "capacity"
+
+
+def test_machines_that_fleet_does_not_make_are_only_reported() -> None:
+    pools = {"legacy": {"static": ["builder-01"], "provides": [TAG]}}
+
+    assert judged(a_guarded_fleet(pools=pools), "exclusive").by == "report"
+
+
+def test_what_no_pool_provides_is_only_reported() -> None:
+    found = judged(a_guarded_fleet(pools={"builders": a_pool()}), "exclusive")
+
+    assert (found.by, found.because) == ("report", "no pool that serves this queue provides it")
+
+
+def test_debusine_counts_nobodys_work() -> None:
+    rule = {"limits": {"per": {"submitter": 1}, "total": 3}}
+
+    assert judged(a_guarded_fleet(rule=rule), "limits").by == "capacity"
+
+
+def test_a_limit_in_all_holds_on_machines_that_nothing_else_can_use() -> None:
+    rule = {"exclusive": True, "limits": {"total": 3}}
+
+    assert judged(a_guarded_fleet("task:scope:debian", rule=rule), "limits").by == "scheduler"
+    assert judged(a_guarded_fleet(rule=rule), "limits").by == "capacity"
+
+
+@pytest.mark.parametrize(
+    "queue", [{"kind": "tickets"}, {"kind": "copr", "url": "https://copr.example.org"}]
+)
+def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
+    rule = {"exclusive": True, "limits": {"total": 3}}
+    fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
+
+    assert {each.by for each in enforcement_of(fleet)} == {"scheduler"}
+
+
+def test_a_recording_assigns_nothing() -> None:
+    queues = {"trial": {"kind": "world", "path": "world.json"}}
+
+    found = enforcement_of(a_guarded_fleet(queues=queues))
+
+    assert {(each.by, each.recorded) for each in found} == {("report", True)}
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ("task:fleet:drain", True),
+        ("anything", True),
+        ("task:scope:debian", False),
+        ("task:workspace:debian:kernel", False),
+        ("task:group:debian::admins", False),
+        ("task:source-package:chromium", False),
+    ],
+)
+def test_a_workspace_owner_can_have_requests_provide_most_tags(tag: str, expected: bool) -> None:  # noqa: FBT001 - a column of the table
+    assert is_workspace_tag(tag) is expected
+
+
+def test_every_tag_that_is_declared_provided_or_asked_is_known_once() -> None:
+    fleet = a_fleet(
+        tags={"memory_gib": {"kind": "number"}, "a": {}},
+        pools={"builders": a_pool(provides=["a", "b", "memory_gib=32"])},
+        powerful=[{"match": "x", "ask": ["c", "memory_gib>=16"]}],
+    )
+
+    assert known_tags(fleet) == ("a", "b", "c", "memory_gib")
+
+
+def test_the_weakest_of_none_is_nothing() -> None:
+    assert weakest([]) is None
+    assert weakest(["scheduler", "report", "capacity"]) == "report"
