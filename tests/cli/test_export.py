@@ -1,0 +1,68 @@
+"""`fleet export`: rules in the words of the queue that assigns the work."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.process import RunFleet
+
+HEAD = "fleet: demo\nqueues:\n  copr: {kind: copr, url: https://copr.example.org}\n"
+RULE = '  - {match: "praiskup/ping/fedora-.*-.*/chromium", ask: [extra_powerful]}\n'
+
+
+def written(project: Path, *rules: str) -> None:
+    tags = "tags: {extra_powerful: {on_demand: true}}\n"
+    text = HEAD + tags + "powerful:\n" + "".join(rules or (RULE,))
+    (project / "fleet.yaml").write_text(text, encoding="utf-8")
+
+
+def test_the_option_of_copr_is_printed_or_written(run_fleet: RunFleet, project: Path) -> None:
+    written(project)
+
+    printed = run_fleet("export", "copr")
+    saved = run_fleet("export", "copr", "--out", "tags.conf")
+
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert (saved.returncode, saved.stdout, saved.stderr) == (0, "", "")
+    assert (project / "tags.conf").read_text(encoding="utf-8") == printed.stdout
+    assert r'r"praiskup/ping/fedora-.*-.*/chromium\Z"' in printed.stdout
+
+
+def test_nothing_is_written_where_it_would_not_be_true(run_fleet: RunFleet, project: Path) -> None:
+    written(project, '  - {match: "a/b/[[:alpha:]]+/c", ask: [extra_powerful]}\n')
+
+    refused = run_fleet("export", "copr", "--out", "tags.conf")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("fleet.yaml:6:13: error[not-exported] Copr cannot match")
+    assert refused.stderr.endswith("fleet: error: copr: nothing written, see above\n")
+    assert not (project / "tags.conf").exists()
+
+
+def test_what_debusine_cannot_say_is_a_warning(run_fleet: RunFleet, project: Path) -> None:
+    written(project)
+
+    exported = run_fleet("export", "debusine", "--task", "sbuild", "--task", "autopkgtest")
+
+    assert exported.returncode == 0
+    assert "warning[not-exported] it stands for no short list of words" in exported.stderr
+
+
+def test_every_task_that_is_named_gets_its_entries(run_fleet: RunFleet, project: Path) -> None:
+    written(project, '  - {match: "debian/.*/.*/gcc", ask: ["worker:class:big"]}\n')
+
+    exported = run_fleet("export", "debusine", "--task", "sbuild", "--task", "autopkgtest")
+
+    names = [line for line in exported.stdout.splitlines() if "task_name" in line]
+    assert names == ["  task_name: sbuild", "  task_name: autopkgtest"]
+
+
+@pytest.mark.parametrize("target", ["copr", "debusine"])
+def test_an_invalid_file_is_not_exported(run_fleet: RunFleet, project: Path, target: str) -> None:
+    (project / "fleet.yaml").write_text("fleet: demo\npols: {}\n", encoding="utf-8")
+
+    refused = run_fleet("export", target)
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "error[unknown-key]" in refused.stderr
+    assert "fleet.yaml: invalid (1 error)" in refused.stderr

@@ -1,0 +1,204 @@
+"""`fleet export debusine`: entries that a real 0.16.2 server took, and what they cannot say."""
+
+import json
+from datetime import date
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fleet.exports.debusine import export_debusine
+from fleet.schema.load import load
+from fleet.schema.model import Fleet
+from fleet.store.files import LocalFiles
+from tests.builders import a_fleet, a_pool
+from tests.process import ROOT, RunFleet
+
+TODAY = date(2026, 11, 21)
+RECORDED = ROOT / "tests/fixtures/debusine-0.16.2/task-configuration"
+TAG = "worker:class:powerful"
+
+
+def a_fleet_asking(match: str, **overrides: object) -> Fleet:
+    rule = {"match": match, "ask": overrides.pop("ask", [TAG])}
+    return a_fleet(**{"powerful": [rule]} | overrides)
+
+
+def entries_of(fleet: Fleet) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(export_debusine(fleet, "0" * 64, TODAY).text)
+    return found
+
+
+def told(fleet: Fleet) -> list[str]:
+    return [finding.message for finding in export_debusine(fleet, "0" * 64, TODAY).findings]
+
+
+def conditions(fleet: Fleet) -> list[tuple[list[str], list[str]]]:
+    found = entries_of(fleet)
+    return [(each.get("tags_provided", []), each.get("tags_required", [])) for each in found]
+
+
+def test_what_is_exported_is_what_a_real_server_took(run_fleet: RunFleet) -> None:
+    exported = run_fleet("export", "debusine", "--file", RECORDED / "fleet.yaml")
+
+    assert exported.returncode == 0
+    pushed = yaml.safe_load((RECORDED / "pushed.yaml").read_text(encoding="utf-8"))
+    assert yaml.safe_load(exported.stdout) == pushed
+
+
+def test_every_entry_keeps_the_servers_own_schema() -> None:
+    schema = json.loads((RECORDED / "schema.json").read_text(encoding="utf-8"))
+
+    for entry in yaml.safe_load((RECORDED / "pushed.yaml").read_text(encoding="utf-8")):
+        jsonschema.validate(entry, schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(entry | {"require_tag": ["x"]}, schema)
+
+
+def test_the_server_added_what_the_rules_ask() -> None:
+    fleet = load(str(RECORDED / "fleet.yaml"), LocalFiles()).fleet
+    assert fleet is not None
+    answers = json.loads((RECORDED / "answers.json").read_text(encoding="utf-8"))
+    entries = entries_of(fleet)
+
+    for answer in answers:
+        matching = [
+            entry
+            for entry in entries
+            if {*entry.get("tags_provided", [])} <= {*answer["tags_provided"]}
+            and {*entry.get("tags_required", [])} <= {*answer["tags_required"]}
+        ]
+        for key in ("require_tags", "provide_tags"):
+            ours = sorted({tag for entry in matching for tag in entry.get(key, [])})
+            assert ours == answer[key], answer
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        (
+            "debian/.*/amd64/chromium",
+            [
+                (
+                    ["task:scope:debian", "task:source-package:chromium"],
+                    ["worker:build-arch:amd64"],
+                )
+            ],
+        ),
+        ("debian/builds/.*", [(["task:workspace:debian:builds"], [])]),
+        ("debian/.*", [(["task:scope:debian"], [])]),
+        (".*/builds/[^/]+/.*", [(["task:workspace:debian:builds"], [])]),
+        (".*/.*/.*/.*", [([], [])]),
+        (
+            "(?:debian/.*/.*/a|debian/.*/.*/libb\\+\\+)",
+            [
+                (["task:scope:debian", "task:source-package:a"], []),
+                (["task:scope:debian", "task:source-package:libb++"], []),
+            ],
+        ),
+        (
+            "debian/.*/.*/lib[ab]c?",
+            [
+                (["task:scope:debian", f"task:source-package:{name}"], [])
+                for name in ("liba", "libac", "libb", "libbc")
+            ],
+        ),
+    ],
+)
+def test_a_rule_becomes_an_entry_for_each_combination_of_words(
+    match: str, expected: list[tuple[list[str], list[str]]]
+) -> None:
+    assert conditions(a_fleet_asking(match)) == expected
+
+
+@pytest.mark.parametrize(
+    ("match", "because"),
+    [
+        ("debian/.*/amd64/linux-.*", "it stands for no short list of words"),
+        ("debian/.*/amd64/l[^a]nux", "it stands for no short list of words"),
+        ("debian/.*/amd64/a{3}", "it stands for no short list of words"),
+        ("debian/.*/amd64/(?i:a)", "it stands for no short list of words"),
+        ("debian/.*/amd64/" + "[abc]" * 9, "it stands for no short list of words"),
+        ("debian/.*/amd64/" + "(" * 30 + "a" + ")" * 30, "it stands for no short list of words"),
+        ("debian/.*/(a|b|c|d|e)/[abcdefghij][abc]", "it would take more than 100 entries"),
+        ("debian/chromium", "it does not name scope, workspace, architecture and source apart"),
+        ("debian/.*/source/chromium", "no entry can tell the architecture source"),
+    ],
+)
+def test_what_no_entry_can_say_is_told_and_noted_in_the_file(match: str, because: str) -> None:
+    exported = export_debusine(a_fleet_asking(match), "0" * 64, TODAY)
+
+    (finding,) = exported.findings
+    assert (finding.rule, finding.severity, finding.message) == (
+        "not-exported",
+        "warning",
+        because,
+    )
+    assert f"# Not exported: powerful[0]: {because}\n" in exported.text
+    assert yaml.safe_load(exported.text) == []
+
+
+def test_a_workspace_of_no_known_scope_is_told() -> None:
+    queues = {"trial": {"kind": "world", "path": "world.json"}}
+
+    assert told(a_fleet_asking(".*/builds/.*", queues=queues)) == [
+        "it names a workspace, but no scope, and no queue names one"
+    ]
+
+
+def test_a_minimum_becomes_the_class_of_its_rung_on_both_sides() -> None:
+    fleet = a_fleet_asking(
+        "debian/.*/.*/gcc-15",
+        ask=["bandwidth>=48"],
+        tags={"bandwidth": {"kind": "number"}},
+        pools={"builders": a_pool(provides=["bandwidth=50"])},
+    )
+
+    text = export_debusine(fleet, "0" * 64, TODAY).text
+
+    assert [entry["require_tags"] for entry in yaml.safe_load(text)] == [
+        ["worker:class:bandwidth-48"]
+    ]
+    (metadata,) = [line for line in text.splitlines() if line.startswith("#   builders: ")]
+    assert "worker:class:bandwidth-48'" in metadata
+    assert "worker:class:bandwidth-64'" not in metadata
+
+
+def test_an_asking_request_provides_what_the_workers_of_its_tag_require() -> None:
+    requires = ["task:fleet:powerful", "task:scope:debian"]
+    pools = {"powerful": a_pool(provides=[TAG], requires=requires)}
+
+    (entry,) = entries_of(a_fleet_asking("debian/.*/amd64/chromium", pools=pools))
+
+    assert (entry["require_tags"], entry["provide_tags"]) == ([TAG], ["task:fleet:powerful"])
+
+
+def test_a_derived_tag_that_is_the_same_for_a_task_becomes_an_entry() -> None:
+    derive: list[dict[str, object]] = [
+        {"task": "autopkgtest", "ask": "worker:class:big"},
+        {"task": "sbuild", "from": "host_architecture", "ask": "worker:build-arch:{value}"},
+        {"task": "sbuild", "source_build": True, "ask": "source"},
+        {"ask": "any"},
+    ]
+    fleet = a_fleet(derive=derive)
+
+    assert entries_of(fleet) == [
+        {
+            "task_type": "Worker",
+            "task_name": "autopkgtest",
+            "require_tags": ["worker:class:big"],
+            "comment": "fleet debian-ci, derive[0]",
+        }
+    ]
+    assert told(fleet) == [
+        "Debusine itself derives tags from task data, entries cannot",
+        "no entry can tell a source build",
+        "an entry is about one task, and this rule names none",
+    ]
+
+
+def test_expired_rules_are_inert() -> None:
+    rule = {"match": "debian/.*", "ask": [TAG], "expires": "2026-11-20"}
+
+    assert entries_of(a_fleet(powerful=[rule])) == []
