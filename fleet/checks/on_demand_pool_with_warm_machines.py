@@ -1,23 +1,23 @@
 """This module finds pools that would hold machines although a tag of theirs is on demand."""
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, Pool
+from fleet.tagrules.sources import pool_sources
+from fleet.tagrules.vocabulary import Vocabulary
 
 RULE = "on-demand-pool-with-warm-machines"
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Refuse `min` and `spare` in a pool that provides an on-demand tag."""
-    patterns = [tag for tag, rule in fleet.tags.items() if rule.on_demand]
+    vocabulary = Vocabulary(fleet)
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
-        image = fleet.images.get(pool.image)
-        provided = [*pool.provides, *(image.provides if image else ())]
-        on_demand = [t for t in provided if any(fnmatchcase(t, pattern) for pattern in patterns)]
+        provided = dict.fromkeys(each.tag for each in pool_sources(fleet, name, ()))
+        on_demand = [tag for tag in provided if vocabulary.is_on_demand(tag)]
         for key in ("min", "spare"):
             figure = getattr(pool.workers, key)
             if on_demand and figure:

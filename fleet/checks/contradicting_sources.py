@@ -1,0 +1,36 @@
+"""This module finds what is said of a machine that the machine itself contradicts."""
+
+from collections.abc import Iterator
+
+from fleet.catalogue import find_type
+from fleet.schema.findings import Finding
+from fleet.schema.model import Fleet, Pool
+from fleet.tagrules.offers import find_doubts
+from fleet.tagrules.sizes import native_architectures
+
+RULE = "contradicting-sources"
+
+
+def check(fleet: Fleet) -> Iterator[Finding]:
+    """Require that image, pool and machine say the same of architecture, class and figures."""
+    for name, pool in fleet.pools.items():
+        if isinstance(pool, Pool):
+            yield from _architecture(fleet, name, pool)
+        for doubt in find_doubts(fleet, name, ()):
+            if doubt.kind == "contradiction":
+                yield Finding(RULE, doubt.because, doubt.path, hint="keep the one that is true")
+
+
+def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
+    image, machine = fleet.images.get(pool.image), find_type(fleet, pool)
+    if image is None or machine is None:
+        return
+    native = native_architectures(machine)
+    if image.architecture not in native:
+        yield Finding(
+            RULE,
+            f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
+            f"{' and '.join(native)}",
+            ("pools", name, "image"),
+            hint="name an image of the machine's architecture, or another machine",
+        )
