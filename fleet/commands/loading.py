@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from posixpath import dirname
+from typing import TYPE_CHECKING
 
 from fleet.checks import check_all
 from fleet.schema.findings import Finding, has_errors, in_order
@@ -11,6 +12,9 @@ from fleet.schema.load import Loaded, load
 from fleet.schema.model import Fleet
 from fleet.schema.source import Document, Files
 from fleet.store.files import LocalFiles
+
+if TYPE_CHECKING:
+    from fleet.tagrules.names import Recorded
 
 
 @dataclass(frozen=True)
@@ -22,19 +26,24 @@ class Checked:
     findings: tuple[Finding, ...]
 
 
-def check_file(name: str, today: date, files: Files | None = None) -> Checked:
-    """Return everything that is to be said about a file."""
+def check_file(
+    name: str,
+    today: date,
+    files: Files | None = None,
+    recorded: "Recorded | None" = None,
+) -> Checked:
+    """Return everything that is to be said about a file, and a recorded queue if one is given."""
     loaded = load(name, files or LocalFiles(within=dirname(name)))
-    found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today))]
+    found = [*loaded.findings, *map(loaded.document.locate, _across(loaded, today, recorded))]
     findings = in_order(found, name)
     return Checked(None if has_errors(findings) else loaded.fleet, loaded.document, findings)
 
 
-def _across(loaded: Loaded, today: date) -> Iterator[Finding]:
+def _across(loaded: Loaded, today: date, recorded: "Recorded | None") -> Iterator[Finding]:
     """Yield what the checks say; of a file that is partly wrong, what surely holds of the rest."""
     if loaded.rest is None:
         return
-    for finding in check_all(loaded.rest, today):
+    for finding in check_all(loaded.rest, today, recorded):
         is_sure = finding.severity == "error" and not _may_be_there(loaded, finding)
         if loaded.fleet is not None or is_sure:
             yield finding

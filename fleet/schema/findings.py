@@ -107,3 +107,8 @@ def quoted(value: object) -> str:
         return str(value).lower()
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "…" + text[-1]  # noqa: PLR2004 - fits a line
+
+
+def as_written(pattern: str) -> str:
+    """Return a pattern the way a message shows it: short, with no backslash doubled."""
+    return quoted(pattern).replace("\\\\", "\\")

@@ -49,6 +49,7 @@ from fleet.schema.pools import (
     Workers,
 )
 from fleet.schema.rules import (
+    MOST_RULES,
     Askers,
     DeriveRule,
     Limits,
@@ -164,7 +165,7 @@ class Fleet(Section):
         {}, description="Tables for `derive`: value to a record, for instance of an environment."
     )
     derive: list[DeriveRule] = Field([], description="Tags a request gets from its own task data.")
-    powerful: list[PowerfulRule] = Field(
+    powerful: Annotated[list[PowerfulRule], Field(max_length=MOST_RULES)] = Field(
         [],
         description="Builds that get powerful machines; all rules that match apply.",
     )

@@ -129,6 +129,10 @@ class DeriveRule(Section):
     )
 
 
+MOST_RULES = 2000
+"""So many rules the allow-list may hold, for each may take time to check."""
+
+
 class PowerfulRule(Section):
     """Builds that get powerful machines: the allow-list."""
 

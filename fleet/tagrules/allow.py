@@ -83,6 +83,15 @@ def compile_pattern(text: str) -> Pattern:
         raise BadPattern(reason, part) from None
 
 
+def is_valid(rule: PowerfulRule) -> bool:
+    """Say whether RE2 takes the pattern of a rule."""
+    try:
+        compile_pattern(rule.match)
+    except BadPattern:
+        return False
+    return True
+
+
 def matches_name(rule: PowerfulRule, name: str) -> bool:
     """Say whether a rule's pattern takes a name, its expiry aside; raises BadPattern."""
     pattern = compile_pattern(rule.match)
@@ -106,7 +115,7 @@ def rules_for_name(fleet: Fleet, name: str, today: date) -> tuple[RuleMatch, ...
     return tuple(
         RuleMatch(index, rule, name)
         for index, rule in enumerate(fleet.powerful)
-        if not is_expired(rule, today) and _is_valid(rule) and matches_name(rule, name)
+        if not is_expired(rule, today) and is_valid(rule) and matches_name(rule, name)
     )
 
 
@@ -120,6 +129,11 @@ class PatternSet:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
         self._together = _compile_set(patterns)
+
+    @property
+    def is_slow(self) -> bool:
+        """Say whether the patterns are tried one by one."""
+        return self._together is None
 
     def takers(self, name: str) -> list[int]:
         """Return the numbers of the patterns that take a name, sorted."""
@@ -138,7 +152,7 @@ class AllowList:
         self._rules = [
             (index, rule)
             for index, rule in enumerate(fleet.powerful)
-            if not is_expired(rule, today) and _is_valid(rule)
+            if not is_expired(rule, today) and is_valid(rule)
         ]
         self._patterns = PatternSet([rule.match for _, rule in self._rules])
 
@@ -213,15 +227,7 @@ def _compile_set(patterns: Sequence[str]) -> _Set | None:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _is_valid(rule: PowerfulRule) -> bool:
-    try:
-        compile_pattern(rule.match)
-    except BadPattern:
-        return False
-    return True
+    return text.encode("utf-8", "surrogatepass")
 
 
 __all__ = [
@@ -237,6 +243,7 @@ __all__ = [
     "compile_pattern",
     "is_expired",
     "is_source_build",
+    "is_valid",
     "matches_name",
     "names_of",
     "recorded_names",

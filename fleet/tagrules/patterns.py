@@ -65,19 +65,21 @@ def takes_all_of(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
     return all(taker.takes(sample) for sample in samples)
 
 
-def simplified(wide: Sequence[Piece]) -> str | None:
+def simplified(wide: Sequence[Piece] | None) -> str | None:
     """Return the pattern to try on `samples_of` others; None where it is not plain."""
-    if any(piece.kind == "other" for piece in wide):
+    if wide is None or any(piece.kind == "other" for piece in wide):
         return None
     return "(?s)" + "".join(map(_taking, wide))
 
 
-def samples_of(narrow: Sequence[Piece]) -> tuple[str, ...]:
+def samples_of(narrow: Sequence[Piece] | None) -> tuple[str, ...]:
     """Return texts such that whatever takes all of them takes all that `narrow` takes.
 
     Every wildcard becomes one character that only a wildcard can take, or nothing at all where it
-    may be empty. None at all where that would be too many.
+    may be empty. None at all where that would be too many, or the pattern cannot be read.
     """
+    if narrow is None:
+        return ()
     choices = [_samples(piece) for piece in narrow]
     if sum(len(choice) > 1 for choice in choices) > _MOST_CHOICES:
         return ()

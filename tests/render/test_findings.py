@@ -132,6 +132,7 @@ def test_json_holds_everything_of_a_finding() -> None:
                     "end_line": 1,
                     "end_column": 5,
                 },
+                "part": None,
             }
         ],
     }

@@ -1,0 +1,73 @@
+"""Laws of the allow-list: RE2 agrees with Python's re, and many at once with one by one."""
+
+import re
+from datetime import date, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.schema.model import Fleet
+from fleet.tagrules.allow import AllowList, compile_pattern, rules_for_name
+from fleet.tagrules.patterns import read_pattern, takes_all_of
+from tests.builders import a_fleet
+
+TODAY = date(2026, 11, 21)
+
+names = st.text("ab/:-.é", max_size=12)
+atoms = st.sampled_from(
+    ["a", "b", "/", ":", "-", r"\.", "é", ".", "[^/]", "[ab]", "(a|b)", "(?:/a)", r"\w"]
+)
+pieces = st.builds("{}{}".format, atoms, st.sampled_from(["", "", "", "*", "+", "?", "{1,2}"]))
+patterns = st.lists(pieces | st.sampled_from([".*", "[^/]+"]), max_size=6).map("".join)
+expiries = st.none() | st.integers(-2, 2).map(lambda days: TODAY + timedelta(days=days))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """Return a fleet with some rules."""
+    rules = [
+        {"match": pattern or "a", "ask": ["x"], "dirs": draw(st.booleans())}
+        | ({"expires": day.isoformat()} if (day := draw(expiries)) else {})
+        for pattern in draw(st.lists(patterns, max_size=5))
+    ]
+    return a_fleet(powerful=rules)
+
+
+@given(patterns, names)
+def test_a_pattern_takes_exactly_what_python_matches_in_full(pattern: str, name: str) -> None:
+    expected = re.fullmatch(pattern, name, re.ASCII) is not None
+
+    assert compile_pattern(pattern).takes(name) == expected
+
+
+@given(fleets(), st.lists(names, max_size=5))
+def test_many_names_at_once_give_what_one_by_one_gives(fleet: Fleet, some: list[str]) -> None:
+    together = AllowList(fleet, TODAY)
+
+    for name in some:
+        assert together.rules_for_name(name) == rules_for_name(fleet, name, TODAY)
+
+
+@given(fleets(), names)
+def test_a_rule_that_expired_never_applies(fleet: Fleet, name: str) -> None:
+    for match in rules_for_name(fleet, name, TODAY):
+        assert match.rule.expires is None or match.rule.expires >= TODAY
+
+
+@given(fleets(), names)
+def test_another_rule_takes_nothing_away(fleet: Fleet, name: str) -> None:
+    fewer = fleet.model_copy(update={"powerful": fleet.powerful[:-1]})
+
+    before = rules_for_name(fewer, name, TODAY)
+
+    assert rules_for_name(fleet, name, TODAY)[: len(before)] == before
+
+
+@given(patterns, patterns, names)
+def test_what_is_called_wider_takes_whatever_the_other_takes(
+    wide: str, narrow: str, name: str
+) -> None:
+    claimed = takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
+
+    if claimed and compile_pattern(narrow).takes(name):
+        assert compile_pattern(wide).takes(name)

@@ -1,0 +1,282 @@
+"""The allow-list: what requests are called, and which rules they fall under."""
+
+from datetime import date, timedelta
+
+import pytest
+
+from fleet.facts import Demand, Request, Unknown
+from fleet.schema.model import Fleet
+from fleet.tagrules.allow import (
+    AllowList,
+    BadPattern,
+    PatternSet,
+    Recorded,
+    compile_pattern,
+    names_of,
+    recorded_names,
+    rules_for,
+    rules_for_name,
+    without_directory,
+)
+from tests.builders import NOW, a_fleet, a_reading, a_request, a_world
+
+TODAY = date(2026, 11, 21)
+SEED: list[dict[str, object]] = [
+    {"match": "praiskup/ping/fedora-.*-.*/chromium", "ask": ["extra_powerful"]},
+    {"match": "@copr/copr-pull-requests/.*/copr-cli", "ask": ["extra_powerful"]},
+]
+
+
+def with_rules(*rules: dict[str, object]) -> Fleet:
+    return a_fleet(powerful=list(rules))
+
+
+def taken(fleet: Fleet, name: str) -> list[int]:
+    found = [match.index for match in rules_for_name(fleet, name, TODAY)]
+    assert [match.index for match in AllowList(fleet, TODAY).rules_for_name(name)] == found
+    return found
+
+
+def copr(**overrides: object) -> Request:
+    defaults: dict[str, object] = {"scope": None, "owner": "praiskup", "project": "ping"}
+    return a_request(**(defaults | {"chroot": "fedora-42-x86_64"} | overrides))
+
+
+def debusine(**overrides: object) -> Request:
+    defaults: dict[str, object] = {"scope": "debian", "workspace": "base", "package": "linux"}
+    return a_request(**(defaults | overrides))
+
+
+# names
+
+
+def test_a_copr_build_is_called_by_owner_project_chroot_and_package() -> None:
+    assert names_of(copr(package="chromium")) == ("praiskup/ping/fedora-42-x86_64/chromium",)
+
+
+def test_a_build_of_a_pull_request_keeps_the_directory_in_its_name() -> None:
+    request = copr(owner="@copr", project="copr-pull-requests:pr:7", package="copr-cli")
+
+    assert names_of(request) == ("@copr/copr-pull-requests:pr:7/fedora-42-x86_64/copr-cli",)
+
+
+@pytest.mark.parametrize("chroot", [None, "srpm-builds"])
+def test_a_copr_source_build_is_built_in_srpm_builds(chroot: str | None) -> None:
+    request = copr(chroot=chroot, package="chromium")
+
+    assert names_of(request) == ("praiskup/ping/srpm-builds/chromium",)
+
+
+def test_a_source_build_whose_package_is_not_known_yet_has_an_empty_last_part() -> None:
+    assert names_of(copr(chroot=None)) == ("praiskup/ping/srpm-builds/",)
+
+
+def test_a_build_of_no_known_package_has_no_name() -> None:
+    assert names_of(copr()) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "architecture"),
+    [
+        ({"required": ("worker:build-arch:arm64", "x")}, "arm64"),
+        ({"task_data": {"build_architecture": "amd64"}}, "amd64"),
+        ({"task_data": {"host_architecture": "i386"}}, "i386"),
+        ({"task_data": {"host_architecture": 7}}, "any"),
+        ({}, "any"),
+        ({"task": "makesourcepackageupload", "required": ("worker:build-arch:arm64",)}, "source"),
+        ({"task_data": {"build_components": ["source"], "build_architecture": "i386"}}, "source"),
+        ({"task_data": {"build_components": ["any"], "build_architecture": "i386"}}, "i386"),
+    ],
+)
+def test_a_debusine_request_is_called_by_scope_workspace_architecture_and_source(
+    said: dict[str, object], architecture: str
+) -> None:
+    assert names_of(debusine(**said)) == (f"debian/base/{architecture}/linux",)
+
+
+def test_the_source_package_is_read_from_debusine_s_own_tag() -> None:
+    request = debusine(package=None, provided=("task:source-package:gcc-15", "task:x"))
+
+    assert names_of(request) == ("debian/base/any/gcc-15",)
+
+
+def test_a_request_that_two_architectures_are_required_of_has_two_names() -> None:
+    request = debusine(required=("worker:build-arch:amd64", "worker:build-arch:arm64"))
+
+    assert names_of(request) == ("debian/base/amd64/linux", "debian/base/arm64/linux")
+
+
+@pytest.mark.parametrize("part", ["owner", "project", "chroot", "package"])
+def test_a_part_that_holds_a_slash_cannot_pass_for_another_name(part: str) -> None:
+    assert names_of(copr(package="chromium").model_copy(update={part: "a/b"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("a/b:pr:7/c/d", "a/b/c/d"),
+        ("a/b/c:x/d", "a/b/c:x/d"),
+        ("a:x/b/c/d", "a:x/b/c/d"),
+        ("a/b:pr", "a/b"),
+        ("a", "a"),
+    ],
+)
+def test_the_directory_is_what_follows_a_colon_in_the_second_part(name: str, plain: str) -> None:
+    assert without_directory(name) == plain
+
+
+# rules
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("praiskup/ping/fedora-42-x86_64/chromium", [0]),
+        ("praiskup/ping/fedora-42-x86_64/chromium-headers", []),
+        ("xpraiskup/ping/fedora-42-x86_64/chromium", []),
+        ("praiskup/ping/epel-9-x86_64/chromium", []),
+        ("@copr/copr-pull-requests/fedora-43-x86_64/copr-cli", [1]),
+        ("@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli", []),
+    ],
+)
+def test_the_seed_s_examples_match_whole_names(name: str, rules: list[int]) -> None:
+    assert taken(with_rules(*SEED), name) == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("@copr/copr-pull-requests/fedora-43-x86_64/copr-cli", [0]),
+        ("@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli", [0]),
+        ("@copr/copr-pull-requests:custom:a.b/srpm-builds/copr-cli", [0]),
+        ("@copr/copr-pull-requests-old:pr:7/fedora-43-x86_64/copr-cli", []),
+        ("@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-client", []),
+    ],
+)
+def test_with_dirs_the_same_rule_matches_in_the_directories_too(
+    name: str, rules: list[int]
+) -> None:
+    assert taken(with_rules(SEED[1] | {"dirs": True}), name) == rules
+
+
+def test_dirs_are_left_out_also_where_the_project_is_no_plain_word() -> None:
+    fleet = with_rules({"match": "@a/(b|c)/.*/d", "ask": ["x"], "dirs": True})
+
+    assert taken(fleet, "@a/c:pr:7/e/d") == [0]
+    assert taken(fleet, "@a/d:pr:7/e/d") == []
+
+
+def test_production_s_kernel_rule_takes_the_kernel_and_nothing_beside_it() -> None:
+    rule = {"match": "@asahi/kernel/.*(x86_64|aarch64)/kernel", "ask": ["x"], "dirs": True}
+    fleet = with_rules(rule)
+
+    assert taken(fleet, "@asahi/kernel/fedora-42-aarch64/kernel") == [0]
+    assert taken(fleet, "@asahi/kernel:pr:7/fedora-42-aarch64/kernel") == [0]
+    assert taken(fleet, "@asahi/kernel/fedora-42-aarch64/kernel-headers") == []
+
+
+def test_every_rule_that_matches_applies_in_the_order_of_the_file() -> None:
+    fleet = with_rules(
+        {"match": ".*/linux", "ask": ["a"]},
+        {"match": "x", "ask": ["b"]},
+        {"match": "debian/.*", "ask": ["a", "c"]},
+    )
+    request = debusine(required=("worker:build-arch:amd64", "worker:build-arch:arm64"))
+
+    found = rules_for(fleet, request, TODAY)
+
+    assert found == AllowList(fleet, TODAY).rules_for(request)
+    assert [(match.index, match.rule.ask, match.name.split("/")[2]) for match in found] == [
+        (0, ["a"], "amd64"),
+        (0, ["a"], "arm64"),
+        (2, ["a", "c"], "amd64"),
+        (2, ["a", "c"], "arm64"),
+    ]
+
+
+@pytest.mark.parametrize(("days", "rules"), [(0, [0]), (1, [0]), (-1, [])])
+def test_a_rule_acts_until_its_last_day_is_over(days: int, rules: list[int]) -> None:
+    expires = (TODAY + timedelta(days=days)).isoformat()
+
+    assert taken(with_rules({"match": "a", "ask": ["x"], "expires": expires}), "a") == rules
+
+
+def test_a_rule_whose_pattern_is_invalid_takes_nothing_and_spoils_no_other() -> None:
+    fleet = with_rules({"match": "a(", "ask": ["x"]}, {"match": "a.", "ask": ["x"]})
+
+    assert taken(fleet, "a(") == [1]
+
+
+def test_a_name_that_is_no_text_is_a_name_like_another() -> None:
+    assert taken(with_rules({"match": "a", "ask": ["x"]}), "a\udcff") == []
+
+
+def test_no_rules_take_nothing() -> None:
+    assert taken(with_rules(), "a") == []
+
+
+# many at once
+
+
+def test_where_all_patterns_together_take_too_much_memory_each_is_tried_by_itself() -> None:
+    large = [f"a|{number}.{{200}}" for number in range(1500)]
+
+    together = PatternSet(large)
+
+    assert together.is_slow
+    assert together.takers("a") == list(range(1500))
+
+
+def test_names_are_counted_by_rule() -> None:
+    fleet = with_rules({"match": "a.*", "ask": ["x"]}, {"match": "b", "ask": ["x"]})
+
+    counted = AllowList(fleet, TODAY).count_names(["a", "ab", "c"])
+
+    assert counted == {0: ["a", "ab"], 1: []}
+
+
+# what was recorded
+
+
+def test_the_names_of_a_world_are_those_of_all_that_waits() -> None:
+    reading = a_reading(copr(package="b", id="1"), copr(package="a", id="2"), a_request(id="3"))
+    world = a_world(queues={"copr": reading})
+
+    assert recorded_names(world) == Recorded(
+        ("praiskup/ping/fedora-42-x86_64/a", "praiskup/ping/fedora-42-x86_64/b")
+    )
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [Unknown(unknown="down"), Demand(read_at=NOW, estimate=True)],
+    ids=["unknown", "sampled"],
+)
+def test_what_was_unknown_or_only_sampled_is_not_complete(demand: Demand | Unknown) -> None:
+    world = a_world(queues={"copr": a_reading(), "other": a_reading(demand=demand)})
+
+    assert recorded_names(world) == Recorded((), complete=False)
+
+
+# patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "part"),
+    [
+        ("a(b", "missing )", "a(b"),
+        ("a(?!b)", "invalid perl operator", "(?!"),
+        (r"(a)\1", "invalid escape sequence", r"\1"),
+        ("(.{1000}){1000}", "invalid repetition size", "{1000}"),
+        (".{900}" * 50, "pattern too large - compile failed", ""),
+    ],
+)
+def test_a_bad_pattern_says_what_re2_has_against_it(pattern: str, reason: str, part: str) -> None:
+    with pytest.raises(BadPattern) as raised:
+        compile_pattern(pattern)
+
+    assert (raised.value.reason, raised.value.part) == (reason, part)
+
+
+def test_a_pattern_that_would_hang_a_backtracking_matcher_answers_at_once() -> None:
+    assert not compile_pattern("(x+x+)+y").takes("x" * 10_000)

@@ -1,0 +1,95 @@
+"""How a pattern is read, and when it is plain that one takes all that another takes."""
+
+import pytest
+
+from fleet.tagrules.patterns import is_word, read_pattern, segments, takes_all_of, word_of
+
+
+def kinds(pattern: str) -> list[tuple[str, str]]:
+    pieces = read_pattern(pattern)
+    assert pieces is not None
+    return [(piece.kind, pattern[piece.start : piece.end]) for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [
+        ("a.*", [("word", "a"), ("any", ".*")]),
+        (".+?/", [("any", ".+?"), ("word", "/")]),
+        ("[^/]*[^/]+", [("part", "[^/]*"), ("part", "[^/]+")]),
+        (r"a\.\*", [("word", "a"), ("word", r"\."), ("word", r"\*")]),
+        ("^ab$", [("word", "a"), ("word", "b")]),
+        ("a^b", [("word", "a"), ("other", "^"), ("word", "b")]),
+        ("^*a", [("other", "^*"), ("word", "a")]),
+        ("a{2}b{x}", [("other", "a{2}"), *(("word", c) for c in "b{x}")]),
+        (r"\d+\pL\p{Lu}\x41\x{41}\123", [
+            ("other", r"\d+"), ("other", r"\pL"), ("other", r"\p{Lu}"),
+            ("other", r"\x41"), ("other", r"\x{41}"), ("other", r"\123"),
+        ]),
+        (r"[]a][^]a][\]][[:alpha:]]b", [
+            ("other", "[]a]"), ("other", "[^]a]"), ("other", r"[\]]"),
+            ("other", "[[:alpha:]]"), ("word", "b"),
+        ]),
+        (r"(a[)](\)b))*c", [("other", r"(a[)](\)b))*"), ("word", "c")]),
+        ("(?:a|b)?", [("other", "(?:a|b)?")]),
+        ("é.", [("word", "é"), ("other", ".")]),
+    ],
+)  # fmt: skip
+def test_a_pattern_is_words_wildcards_and_the_rest(
+    pattern: str, read: list[tuple[str, str]]
+) -> None:
+    assert kinds(pattern) == read
+
+
+@pytest.mark.parametrize("pattern", ["a|b", "(?i)a", r"a\Q.\E", "\ue000", "(?s-i)a"])
+def test_a_pattern_whose_pieces_do_not_mean_the_whole_has_none(pattern: str) -> None:
+    assert read_pattern(pattern) is None
+
+
+@pytest.mark.parametrize("broken", ["a\\", "[a", "(a", "(a\\", r"\p{"])
+def test_reading_ends_even_where_the_pattern_is_broken(broken: str) -> None:
+    assert kinds(broken)[-1][1].endswith(broken[-1])
+
+
+def test_a_word_and_the_parts_of_a_pattern() -> None:
+    pieces = read_pattern(r"a\.b/c.*/d") or ()
+
+    first, second, third = segments(pieces)
+
+    assert (is_word(first), word_of(first)) == (True, "a.b")
+    assert (is_word(second), is_word(third)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("praiskup/.*", "praiskup/ping/fedora-.*-.*/chromium"),
+        ("a.*", "a"),
+        ("a.+", "ab.*"),
+        ("[^/]+/x", "a[^/]*/x"),
+        (".*", "(a|b)[0-9]+"),
+        ("a/.*é", "a/b\\.é"),
+        (r"a\+\.\\.*", r"a\+\.\\b"),
+        ("", ""),
+    ],
+)
+def test_what_is_plainly_wider_is_found(wide: str, narrow: str) -> None:
+    assert takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("a.+", "a.*"),
+        ("a[^/]*", "a.*"),
+        ("x[^/]*/[^/]*y", "x.*y"),
+        ("x.+.+y", "x.+y"),
+        ("a.c", "abc"),
+        ("[a-z]*", "a"),
+        ("a", "a.*"),
+        ("ab", "a"),
+        (".*a", ".*.*.*.*.*.*.*a"),
+    ],
+)
+def test_what_is_not_plainly_wider_is_not_claimed(wide: str, narrow: str) -> None:
+    assert not takes_all_of(read_pattern(wide) or (), read_pattern(narrow) or ())
