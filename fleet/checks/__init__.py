@@ -3,48 +3,89 @@
 from collections.abc import Iterator
 from datetime import date
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fleet.checks import (
     cadence_and_idle,
+    contradicting_sources,
+    derivation_cycle,
+    enforced_by_capacity_alone,
     expired,
+    forbidden_tag,
+    invalid_pattern,
     min_above_max,
+    minimum_on_plain_tag,
     name_too_long,
     not_yet_supported,
     on_demand_pool_with_warm_machines,
+    pattern_covered,
+    pattern_like_a_glob,
+    pattern_matches_much,
+    pattern_matches_nothing,
+    pattern_misses_dirs,
+    pattern_too_wide,
+    powerful_case_fails,
     previously_still_there,
+    protection_by_workspace_tag,
     unknown_currency,
     unknown_image,
     unknown_machine_type,
     unknown_provider,
     unknown_queue,
+    unknown_tag,
     unknown_time_zone,
+    wrong_derivation,
+    wrong_number,
 )
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
+if TYPE_CHECKING:
+    from fleet.tagrules.names import Recorded
+
 CHECKS = (
     cadence_and_idle,
+    contradicting_sources,
+    derivation_cycle,
+    enforced_by_capacity_alone,
+    forbidden_tag,
+    invalid_pattern,
     min_above_max,
+    minimum_on_plain_tag,
     name_too_long,
     not_yet_supported,
     on_demand_pool_with_warm_machines,
+    pattern_covered,
+    pattern_like_a_glob,
+    pattern_misses_dirs,
+    pattern_too_wide,
+    powerful_case_fails,
     previously_still_there,
+    protection_by_workspace_tag,
     unknown_currency,
     unknown_image,
     unknown_machine_type,
     unknown_provider,
     unknown_queue,
+    unknown_tag,
     unknown_time_zone,
+    wrong_derivation,
+    wrong_number,
 )
 DATED_CHECKS = (expired,)
 """The checks that look at a date."""
+RECORDED_CHECKS = (pattern_matches_much, pattern_matches_nothing)
+"""The checks that look at what waited in a recorded queue, where one is given."""
 
-RULES: tuple[ModuleType, ...] = (*CHECKS, *DATED_CHECKS)
+RULES: tuple[ModuleType, ...] = (*CHECKS, *DATED_CHECKS, *RECORDED_CHECKS)
 
 
-def check_all(fleet: Fleet, today: date) -> Iterator[Finding]:
+def check_all(fleet: Fleet, today: date, recorded: "Recorded | None" = None) -> Iterator[Finding]:
     """Return what every rule says; `today` only ever makes warnings."""
     for check in CHECKS:
         yield from check.check(fleet)
     for dated in DATED_CHECKS:
         yield from dated.check(fleet, today)
+    if recorded is not None:
+        for compared in RECORDED_CHECKS:
+            yield from compared.check(fleet, recorded, today)

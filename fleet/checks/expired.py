@@ -13,25 +13,26 @@ _VERY_SOON = 7
 
 def check(fleet: Fleet, today: date) -> Iterator[Finding]:
     """Warn 30 and 7 days before a rule or an approval stops working, and afterwards."""
-    for path, what, day in _dated(fleet):
+    for path, what, whom, day in _dated(fleet):
         left = (day - today).days
         if left < 0:
             message = f"{what} expired on {day}: it does nothing any more"
             yield _warning(path, message, "remove it, or give it a later date")
         elif left <= _VERY_SOON:
             message = f"{what} expires {_when(day, left)}: from then on it does nothing"
-            yield _warning(path, message, "ask its contact now, then move the date or remove it")
+            yield _warning(path, message, f"ask {whom} now, then move the date or remove it")
         elif left <= _SOON:
             message = f"{what} expires {_when(day, left)}"
-            yield _warning(path, message, "ask its contact whether it is still needed")
+            yield _warning(path, message, f"ask {whom} whether it is still needed")
 
 
-def _dated(fleet: Fleet) -> Iterator[tuple[Path, str, date]]:
+def _dated(fleet: Fleet) -> Iterator[tuple[Path, str, str, date]]:
     for number, rule in enumerate(fleet.powerful):
         if rule.expires is not None:
-            yield ("powerful", number, "expires"), "this rule", rule.expires
+            whom = rule.contact or "its contact"
+            yield ("powerful", number, "expires"), "this rule", whom, rule.expires
     for number, approval in enumerate(fleet.approvals):
-        yield ("approvals", number, "expires"), "this approval", approval.expires
+        yield ("approvals", number, "expires"), "this approval", "its contact", approval.expires
 
 
 def _warning(path: Path, message: str, hint: str) -> Finding:

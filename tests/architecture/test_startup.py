@@ -14,6 +14,7 @@ HEAVY = {
     "jinja2",
     "pulumi",
     "pulumi_hcloud",
+    "re2",
     "sqlalchemy",
 }
 PROBE = """
@@ -48,6 +49,13 @@ def test_validating_loads_only_what_it_needs(arguments: list[str]) -> None:
 
     assert "pydantic" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
+    text = "fleet: demo\npowerful: [{match: a, ask: [b]}]\n"
+    (tmp_path / "fleet.yaml").write_text(text, encoding="utf-8")
+
+    assert "re2" in loaded_by(tmp_path, "validate")
 
 
 def test_help_names_every_exit_code(run_fleet: RunFleet) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.checks import RULES
+from fleet.checks import RECORDED_CHECKS, RULES
 from fleet.commands.loading import check_file
 from fleet.render.findings import to_text
 from fleet.schema.findings import TEXT_RULES
+from fleet.tagrules.names import Recorded
 from tests.fakes_files import FakeFiles
 from tests.process import ROOT
 
@@ -20,7 +21,18 @@ ALL = sorted([*TEXT_RULES, *(rule.RULE for rule in RULES)])
 # No text can show these: they are about files that are no text. tests/cli/test_bad_input.py does.
 WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
 WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
+KERNELS = ("kernel", "kernel-headers")
 TODAY = date(2026, 11, 21)
+COMPARED = {rule.RULE for rule in RECORDED_CHECKS}
+RECORDED = Recorded(
+    (
+        *(f"@asahi/kernel/fedora-{n}-aarch64/{p}" for n in (42, 43) for p in KERNELS),
+        *(f"praiskup/ping/fedora-{n}-x86_64/pkg-{p}" for n in (42, 43) for p in range(6)),
+        "@copr/copr-pull-requests:pr:7/fedora-43-x86_64/copr-cli",
+        "debian/builds/amd64/chromium",
+    )
+)
+"""What waits, for the rules that compare the allow-list with a recorded queue."""
 
 
 def cases_of(rule: str, kind: str) -> dict[str, object]:
@@ -36,7 +48,8 @@ def examples(kind: str) -> list[tuple[str, str, object]]:
 
 def said_by(rule: str, text: object) -> str:
     files = FakeFiles({"fleet.yaml": str(text), "fleet.d/powerful.yaml": "powerful: []\n"})
-    checked = check_file("fleet.yaml", TODAY, files)
+    recorded = RECORDED if rule in COMPARED else None
+    checked = check_file("fleet.yaml", TODAY, files, recorded)
     return to_text([f for f in checked.findings if f.rule == rule], checked.document)
 
 

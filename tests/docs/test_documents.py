@@ -1,4 +1,4 @@
-"""README, tutorial and how-to pages show what the program really says.
+"""README, tutorial, how-to and reference pages show what the program really says.
 
 A block after `<!-- file: NAME -->` is written to that file, and `<!-- copy: PATH -->` brings a
 file of the repository. Each `$ command` of a console block is run, all of a page in one folder,
@@ -18,10 +18,11 @@ import pytest
 from tests.process import ROOT, clean_environment
 
 HOW_TO = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md"))
+REFERENCE = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/reference/*.md"))
 NEED_ENGINE = ("docs/how-to/try-the-real-engine.md",)
 DOCUMENTS = [
     pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else ())
-    for name in ("README.md", "docs/tutorial.md", *HOW_TO)
+    for name in ("README.md", "docs/tutorial.md", *HOW_TO, *REFERENCE)
     if "```console\n" in (ROOT / name).read_text(encoding="utf-8")
 ]
 BLOCK = re.compile(

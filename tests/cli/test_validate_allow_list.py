@@ -1,0 +1,136 @@
+"""`fleet validate` of an allow-list: hostile patterns, and beside a recorded queue."""
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Unknown
+from tests.builders import a_reading, a_request, a_world
+from tests.process import RunFleet
+
+RULES = """\
+fleet: demo
+powerful:
+  - {match: "@asahi/kernel/.*/kernel.*", ask: [power], dirs: false, at_most: 1}
+  - {match: "praiskup/ping/fedora-.*-.*/chromium", ask: [power], dirs: false}
+"""
+LARGE = 1_000_000
+
+
+def write(project: Path, text: str) -> None:
+    (project / "fleet.yaml").write_text(text, encoding="utf-8")
+
+
+def record(project: Path, *packages: str, **queues: object) -> None:
+    waiting = [
+        a_request(
+            id=str(number),
+            owner="@asahi",
+            project="kernel",
+            chroot="fedora-43-aarch64",
+            package=package,
+        )
+        for number, package in enumerate(packages)
+    ]
+    world = a_world(queues={"copr": a_reading(*waiting), **queues})
+    (project / "world.json").write_text(world.model_dump_json(), encoding="utf-8")
+
+
+def test_rules_are_compared_with_a_recorded_queue(run_fleet: RunFleet, project: Path) -> None:
+    write(project, RULES)
+    record(project, "kernel", "kernel-headers")
+
+    ran = run_fleet("validate", "--world", "world.json", "--json")
+
+    found = [(f["rule"], f["path"]) for f in json.loads(ran.stdout)["findings"]]
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ("pattern-matches-much", ["powerful", 0, "match"]) in found
+    assert ("pattern-matches-nothing", ["powerful", 1, "match"]) in found
+
+
+def test_nothing_is_compared_without_a_recording(run_fleet: RunFleet, project: Path) -> None:
+    write(project, RULES)
+
+    ran = run_fleet("validate")
+
+    assert "pattern-matches" not in ran.stdout
+
+
+def test_unknown_is_not_nothing(run_fleet: RunFleet, project: Path) -> None:
+    write(project, RULES)
+    record(project, "kernel", other=a_reading(demand=Unknown(unknown="down")))
+
+    ran = run_fleet("validate", "--world", "world.json")
+
+    assert "pattern-matches-nothing" not in ran.stdout
+
+
+def test_a_recording_without_names_is_said_to_compare_nothing(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, RULES)
+    record(project)
+
+    ran = run_fleet("validate", "--world", "world.json")
+
+    assert ran.returncode == 0
+    assert ran.stderr == (
+        "world.json: no request has a name, so no rule of the allow-list was compared\n"
+    )
+
+
+def test_a_recording_that_cannot_be_read_is_an_error(run_fleet: RunFleet, project: Path) -> None:
+    write(project, RULES)
+
+    ran = run_fleet("validate", "--world", "none.json")
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("fleet: error: none.json: cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("a" * LARGE, "error[wrong-value] expected at most 1000 characters"),
+        ("(" * LARGE, "error[wrong-value] expected at most 1000 characters"),
+        ("(" * 1000, "error[invalid-pattern] not an RE2 pattern: this group is not closed"),
+        (".{1000}" * 100, "error[invalid-pattern] not an RE2 pattern: it takes too much memory"),
+        ("(a*)*" * 200, "valid"),
+        (".*" * 500, "warning[pattern-too-wide]"),
+        ("[^/]*/" * 160, "valid"),
+        ("a" * 1000, "valid"),
+    ],
+    ids=["words", "brackets", "groups", "repeats", "nested", "wildcards", "parts", "word"],
+)
+def test_a_hostile_pattern_is_told_at_once_and_in_little_memory(
+    run_fleet: RunFleet, project: Path, pattern: str, said: str
+) -> None:
+    case = "x" * 999
+    write(
+        project,
+        f"fleet: demo\npowerful:\n  - {{match: '{pattern}', ask: [x], rejects: ['/{case}']}}\n"
+        "  - {match: '.+/a', ask: [y], matches: [b/a]}\n",
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    ran = run_fleet("validate")
+
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert said in ran.stdout
+    assert ran.stderr == ""
+    assert used < 2, "CPU seconds, with coverage and on a busy machine"
+    assert after.ru_maxrss < 200_000
+
+
+def test_a_list_of_more_rules_than_anybody_reads_is_refused(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, "fleet: demo\npowerful:\n" + "  - {match: a, ask: [x]}\n" * 2001)
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 1
+    assert "error[wrong-value] expected at most 2000 of them" in ran.stdout

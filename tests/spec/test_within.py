@@ -1,0 +1,61 @@
+"""Where some characters of a text stand in the line that it was written in."""
+
+import pytest
+
+from fleet.schema.findings import Finding
+from fleet.schema.source import read_document
+from tests.fakes_files import FakeFiles
+
+
+def marked(text: str, part: tuple[int, int]) -> str:
+    document = read_document("fleet.yaml", FakeFiles({"fleet.yaml": text}))
+    assert document.findings == ()
+    span = document.locate(Finding("some-rule", "wrong", ("a",), part=part)).span
+    assert span is not None
+    line = text.splitlines()[span.line - 1]
+    return line[span.column - 1 : span.end_column - 1 if span.end_line == span.line else None]
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "characters"),
+    [
+        ("a: plain", (1, 3), "la"),
+        ("a: 'it''s'", (3, 4), "s"),
+        ("a: 'it''s'", (2, 3), "''"),
+        (r'a: "b\\.\x41\u0041\U00000041c"', (1, 2), r"\\"),
+        (r'a: "b\\.\x41\u0041\U00000041c"', (3, 6), r"\x41\u0041\U00000041"),
+        (r'a: "b\\.\x41\u0041\U00000041c"', (6, 7), "c"),
+        ("a: &anchor plain", (0, 2), "pl"),
+        ("a: &anchor 'plain'", (0, 2), "pl"),
+        ("{a: é€, b: 1}", (1, 2), "€"),
+        ("a: xy", (1, 1), "y"),
+    ],
+)
+def test_characters_are_found_whatever_the_quotes(
+    text: str, part: tuple[int, int], characters: str
+) -> None:
+    assert marked(text, part) == characters
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "characters"),
+    [
+        ("a: plain", (3, 9), "plain"),
+        ("a: |\n  plain", (0, 1), "|"),
+        ("a: one\n  two", (0, 1), "one"),
+        ("a: [x, y]", (0, 1), "[x, y]"),
+        ('a: "one\\\n  two"', (0, 1), '"one\\'),
+    ],
+)
+def test_where_they_cannot_be_found_the_whole_is_meant(
+    text: str, part: tuple[int, int], characters: str
+) -> None:
+    assert marked(text, part) == characters
+
+
+def test_a_value_that_was_not_written_has_no_characters() -> None:
+    document = read_document("fleet.yaml", FakeFiles({"fleet.yaml": "a: x"}))
+
+    span = document.locate(Finding("some-rule", "wrong", ("b",), part=(0, 1))).span
+
+    assert str(span) == "fleet.yaml:1:1"
