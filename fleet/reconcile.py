@@ -15,6 +15,7 @@ from fleet.draft import Draft, Why
 from fleet.facts import Worker, WorkerState, World
 from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
+from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.units import write_duration
 from fleet.tagrules import Offer, offer_of_pool, offer_of_tags, serves_queue
@@ -42,7 +43,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
 
 
 def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
-    taken = taken_names(world)
+    taken = taken_names(fleet, world)
     drafts = {}
     for name, census in take_census(fleet, world).items():
         pool = fleet.pools.get(name)
@@ -112,7 +113,9 @@ def _drain_above_max(draft: Draft) -> None:
     """Bring a pool down to its max as work ends; what is busy stays."""
     if draft.pool is None:
         return
-    held, limit = len(draft.staying), draft.pool.workers.max
+    # What only one witness saw may be an error: nothing is scaled down because of it.
+    seen = [u for u in draft.staying if u.state not in (State.MISSING, State.UNRECORDED)]
+    held, limit = len(seen), draft.pool.workers.max
     idle = [u for u in _longest_idle(draft.staying) if u.state is State.IDLE]
     for unit in idle[: max(0, held - limit)]:
         draft.drain(unit, Reason.ABOVE_MAX, f"the pool holds {held}, workers.max is {limit}")
@@ -170,13 +173,18 @@ def _by_offer(
 
 
 def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
-    return [
-        (worker.name, worker)
-        for queue, reading in world.queues.items()
-        if isinstance(reading.workers, tuple) and serves_queue(pool, queue)
-        for worker in reading.workers
-        if worker.name in pool.static and worker.state is WorkerState.IDLE and not worker.draining
-    ]
+    """Return the workers of a static pool that are free at every queue that knows them."""
+    names = frozenset(pool.static)
+    found: dict[str, Worker] = {}
+    taken: set[str] = set()
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple) and serves_queue(pool, queue):
+            for worker in reading.workers:
+                if worker.name in names:
+                    found.setdefault(worker.name, worker)
+                    if is_busy(worker) or worker.draining or worker.state is not WorkerState.IDLE:
+                        taken.add(worker.name)
+    return [(name, worker) for name, worker in found.items() if name not in taken]
 
 
 def _serve(
@@ -256,7 +264,8 @@ def _release_surplus(world: World, draft: Draft) -> None:
     unused = _unused(draft)
     surplus = len(unused)
     if not on_demand:
-        surplus = min(surplus - workers.spare, len(draft.staying) - workers.min)
+        sure = [u for u in draft.staying if u.state in CAPACITY or u.state is State.BUSY]
+        surplus = min(surplus - workers.spare, len(sure) - workers.min)
     idle = [unit for unit in _longest_idle(unused) if unit.state is State.IDLE]
     for unit in idle[: max(0, surplus)]:
         seconds = int((world.time - unit.since).total_seconds()) if unit.since else -1

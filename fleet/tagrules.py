@@ -109,6 +109,12 @@ def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:
     return pool.serves is None or queue in pool.serves
 
 
+def static_names(fleet: Fleet) -> frozenset[str]:
+    """Return the names of the workers that exist already and are never touched."""
+    pools = fleet.pools.values()
+    return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)
+
+
 def _of_image(fleet: Fleet, pool: Pool, images: Iterable[ImageVersion]) -> set[str]:
     reported = [version.provides for version in images if version.image == pool.image]
     if any(reported):
