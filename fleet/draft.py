@@ -120,7 +120,8 @@ class Draft:
                     reason=reason,
                     cause=_cause(reason),
                     because=because,
-                    saves=self.cost_of(unit) or Decimal(0),
+                    # Without a machine it was not counted in what the pool costs now.
+                    saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                 )
             )
 

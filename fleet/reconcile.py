@@ -19,6 +19,7 @@ from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.units import write_duration
 from fleet.tagrules import Offer, offer_of_pool, offer_of_tags, serves_queue
+from fleet.unfinished import finish_interrupted
 from fleet.verdicts import assemble
 
 
@@ -26,7 +27,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     """Return what should be done about this world, and why."""
     drafts = _begin(fleet, world)
     for draft in drafts.values():
-        _finish_interrupted(draft)
+        finish_interrupted(draft)
         _delete_drained(draft)
         _drain_unwanted_pool(draft)
         _drain_above_max(draft)
@@ -62,22 +63,6 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             draft.digest = new_inputs(fleet, world, name, name).labels["digest"]
         drafts[name] = draft
     return drafts
-
-
-def _finish_interrupted(draft: Draft) -> None:
-    """Finish what an apply that was killed had begun: the same inputs, the same deletions."""
-    if draft.census.blind:
-        return
-    because = "an earlier apply was interrupted while making it"
-    for unit in draft.census.having(State.UNFINISHED):
-        if unit.inputs is not None:
-            why = Why(
-                Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=unit.machine is not None
-            )
-            draft.create(unit.inputs, why)
-    for unit in draft.census.having(State.UNDELETED):
-        because = "an earlier apply was interrupted while deleting it"
-        draft.delete(unit, Reason.INTERRUPTED, because)
 
 
 def _delete_drained(draft: Draft) -> None:
