@@ -4,12 +4,21 @@ A worker may run a request when `request.required <= worker.provides` and
 `worker.requires <= request.provided`, and every exclusive tag it provides is asked for.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fleet.catalogue import find_type
 from fleet.facts import ImageVersion
-from fleet.schema.model import ExistingImage, Fleet, HooksPool, ImageRecipe, Pool, StaticPool
+from fleet.schema.model import (
+    ExistingImage,
+    Fleet,
+    HooksPool,
+    ImageRecipe,
+    Pool,
+    StaticPool,
+    TagRule,
+)
 
 EXTERNAL_WORKER = "worker:type:external"
 
@@ -92,15 +101,42 @@ def offer_of_pool(fleet: Fleet, name: str, images: Iterable[ImageVersion]) -> Of
 def offer_of_tags(fleet: Fleet, provides: Iterable[str], requires: Iterable[str] = ()) -> Offer:
     """Return the offer of a worker that states these tags itself."""
     tags = frozenset(provides)
+    rules = [(tag, rule) for tag in tags for rule in rules_of_tag(fleet, tag)]
     return Offer(
         provides=tags,
         requires=frozenset(requires),
-        exclusive=frozenset(
-            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].exclusive
-        ),
-        on_demand=frozenset(
-            tag for tag in tags if tag in fleet.tags and fleet.tags[tag].on_demand
-        ),
+        exclusive=frozenset(tag for tag, rule in rules if rule.exclusive),
+        on_demand=frozenset(tag for tag, rule in rules if rule.on_demand),
+    )
+
+
+def rules_of_tag(fleet: Fleet, tag: str) -> tuple[TagRule, ...]:
+    """Return what fleet.yaml says of a tag; every rule that matches applies."""
+    return tuple(rule for pattern, rule in fleet.tags.items() if means(pattern, tag))
+
+
+def means(pattern: str, tag: str) -> bool:
+    """Say whether a key of `tags` means this tag: only `*` stands for any characters."""
+    if "*" not in pattern:
+        return pattern == tag
+    parts = map(re.escape, pattern.split("*"))
+    return re.fullmatch(".*".join(parts), tag, re.DOTALL) is not None
+
+
+def newest_version(
+    images: Iterable[ImageVersion], image: str, provider: str
+) -> ImageVersion | None:
+    """Return the latest version of an image that is published at a provider."""
+    published = [each for each in images if each.image == image and provider in each.ids]
+    return max(published, key=lambda each: _natural(each.version), default=None)
+
+
+def _natural(version: str) -> tuple[tuple[int, str], ...]:
+    """Return a sorting key in which numbers count as numbers: 2026.10 is newer than 2026.9."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", version)
+    stripped = [(part, part.lstrip("0")) for part in parts]
+    return tuple(
+        (len(digits), digits) if part.isdecimal() else (-1, part) for part, digits in stripped
     )
 
 
@@ -116,9 +152,9 @@ def static_names(fleet: Fleet) -> frozenset[str]:
 
 
 def _of_image(fleet: Fleet, pool: Pool, images: Iterable[ImageVersion]) -> set[str]:
-    reported = [version.provides for version in images if version.image == pool.image]
-    if any(reported):
-        return {tag for tags in reported for tag in tags}
+    newest = newest_version(images, pool.image, pool.provider)
+    if newest and newest.provides:
+        return set(newest.provides)
     image = fleet.images.get(pool.image)
     return set(image.provides) if image else set()
 
