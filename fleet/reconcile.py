@@ -12,7 +12,7 @@ from fleet.allocate import Allocation, Room, Want, allocate
 from fleet.census import CAPACITY, State, Unit, take_census
 from fleet.demand import Signed, Supply, sign_demand
 from fleet.draft import Draft, Why
-from fleet.facts import Worker, WorkerState, World
+from fleet.facts import MachineState, Worker, WorkerState, World
 from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
@@ -112,13 +112,21 @@ def _find_room(draft: Draft) -> None:
         draft.room = Room(price=Decimal(0), max=0, closed=draft.closed)
         return
     workers = draft.pool.workers
-    starting = len(draft.census.having(State.STARTING, State.UNFINISHED))
+    starting = sum(_is_booting(unit) for unit in draft.census.units)
     most = workers.max_starting
     draft.room = Room(
         price=draft.price or Decimal(0),
         max=max(0, workers.max - len(draft.census.units)),
         starting=None if most is None else max(0, most - starting),
         closed=draft.closed,
+    )
+
+
+def _is_booting(unit: Unit) -> bool:
+    """Say whether a machine boots; without a registry only its provider can tell."""
+    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
+    return unit.state in (State.STARTING, State.UNFINISHED) or (
+        unit.state is State.ASSUMED and booting
     )
 
 
