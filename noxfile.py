@@ -136,7 +136,7 @@ def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
     for name, extra in (
-        ("run", ("--group", "build")),
+        ("run", ("--group", "build", "--extra", "postgres")),
         ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
     ):
         session.run(

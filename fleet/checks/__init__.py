@@ -5,6 +5,7 @@ from datetime import date
 from types import ModuleType
 
 from fleet.checks import (
+    architecture_mismatch,
     cadence_and_idle,
     expired,
     min_above_max,
@@ -23,6 +24,7 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
 CHECKS = (
+    architecture_mismatch,
     cadence_and_idle,
     min_above_max,
     name_too_long,
