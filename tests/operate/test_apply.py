@@ -240,3 +240,11 @@ def test_a_worker_whose_queue_takes_no_orders_is_refused_before_anything_changes
     assert outcome.stacks[0].result == "refused"
     assert "queue trial" in outcome.stacks[0].error
     assert list(bench.engine.machines) == [FIRST]
+
+
+def test_the_empty_stack_of_a_pool_that_is_still_wanted_is_remembered(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert [record.name for record in bench.store.stacks()] == [REF.name]

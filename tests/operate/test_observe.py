@@ -1,4 +1,4 @@
-"""What observing makes of a state that several fleets share."""
+"""What observing makes of stacks that are missing, moved or another's."""
 
 from pathlib import Path
 
@@ -6,20 +6,23 @@ import pytest
 
 from fleet.facts import Stack, Unknown
 from fleet.operate.observe import Sources, observe
-from fleet.ports import StackRef
+from fleet.ports import StackRecord, StackRef
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW, a_pool, a_sim_fleet, some_inputs
 from tests.fakes_engine import FakeEngine
 from tests.fakes_queue import FakeProvider
 
+REF = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
 
-def stack_seen(folder: Path, labels: dict[str, str]) -> object:
-    """Return how pool `b` of fleet `debian-ci` sees a stack in which one worker stands."""
-    engine = FakeEngine()
-    ref = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
-    engine.up(ref, [some_inputs(labels=labels)], lambda _: None)
+
+def stack_seen(
+    folder: Path, engine: FakeEngine, record: StackRecord | None = None
+) -> Stack | Unknown | None:
+    """Return how pool `b` of fleet `debian-ci` sees its stack."""
     store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian-ci")
     store.init()
+    if record:
+        store.record_stack(record)
     sources = Sources(
         queues={},
         providers={"desk": FakeProvider(NOW)},
@@ -29,11 +32,56 @@ def stack_seen(folder: Path, labels: dict[str, str]) -> object:
     )
     stacks = observe(a_sim_fleet(pools={"b": a_pool(provider="desk")}), sources, NOW).stacks
     assert isinstance(stacks, dict)
-    return stacks["b"]
+    return stacks.get("b")
+
+
+def with_a_worker(**labels: str) -> FakeEngine:
+    engine = FakeEngine()
+    engine.up(REF, [some_inputs(labels=labels)], lambda _: None)
+    return engine
+
+
+def a_record(**overrides: object) -> StackRecord:
+    defaults = {
+        "name": REF.name,
+        "pool": "b",
+        "provider": "desk",
+        "project": "sim",
+        "engine": "embedded",
+        "serial": 1,
+    }
+    return StackRecord.model_validate(defaults | overrides)
+
+
+def test_a_stack_that_was_there_and_is_missing_is_unknown(tmp_path: Path) -> None:
+    seen = stack_seen(tmp_path, FakeEngine(), a_record(serial=1))
+
+    assert isinstance(seen, Unknown)
+    assert "was there before and is missing now" in seen.unknown
+
+
+def test_a_stack_that_was_only_about_to_be_made_may_be_missing(tmp_path: Path) -> None:
+    assert stack_seen(tmp_path, FakeEngine(), a_record(serial=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "because"),
+    [
+        (a_record(engine="pulumi"), "belongs to engine pulumi, not embedded"),
+        (a_record(provider="attic"), "machines are at provider attic, fleet.yaml now says desk"),
+    ],
+)
+def test_a_stack_of_another_engine_or_provider_is_unknown(
+    tmp_path: Path, record: StackRecord, because: str
+) -> None:
+    seen = stack_seen(tmp_path, with_a_worker(), record)
+
+    assert isinstance(seen, Unknown)
+    assert because in seen.unknown
 
 
 def test_a_stack_of_this_fleet_is_known(tmp_path: Path) -> None:
-    assert isinstance(stack_seen(tmp_path, {"fleet": "debian-ci", "pool": "b"}), Stack)
+    assert isinstance(stack_seen(tmp_path, with_a_worker(fleet="debian-ci", pool="b")), Stack)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +90,7 @@ def test_a_stack_of_this_fleet_is_known(tmp_path: Path) -> None:
 def test_a_stack_of_the_same_name_with_machines_of_another_is_unknown(
     tmp_path: Path, labels: dict[str, str]
 ) -> None:
-    seen = stack_seen(tmp_path, labels)
+    seen = stack_seen(tmp_path, with_a_worker(**labels))
 
     assert isinstance(seen, Unknown)
     assert f"holds machines of pool {labels['pool']} of fleet {labels['fleet']}" in seen.unknown

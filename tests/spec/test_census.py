@@ -1,6 +1,16 @@
 """What reconcile makes of witnesses that differ, are silent or are missing."""
 
-from fleet.facts import Listing, Machine, QueueReading, Unknown, WorkerState, World
+import pytest
+
+from fleet.facts import (
+    Listing,
+    Machine,
+    QueueReading,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -254,3 +264,72 @@ def test_machines_that_are_missing_do_not_stand_in_for_min() -> None:
     plan = reconcile(fleet_with(min=2, max=4), a_sim_world(*workers, stacks={"builders": stack}))
 
     assert plan.is_quiet
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        a_worker(state=WorkerState.DISABLED, running="90"),
+        a_worker(state=WorkerState.IDLE, draining=True, running="90"),
+    ],
+    ids=["disabled", "draining"],
+)
+def test_a_worker_that_still_runs_something_stays_whatever_its_state_says(worker: Worker) -> None:
+    assert reconcile(a_sim_fleet(), a_sim_world(worker)).is_quiet
+
+
+def test_a_machine_whose_deletion_was_interrupted_stays_while_its_worker_runs_something() -> None:
+    stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
+    world = a_sim_world(a_worker(busy=True), stacks={"builders": stack})
+
+    assert reconcile(a_sim_fleet(), world).is_quiet
+
+
+def test_a_machine_that_is_still_listed_after_an_interrupted_deletion_is_deleted() -> None:
+    stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
+    world = a_sim_world(a_worker(state=WorkerState.DISABLED), stacks={"builders": stack})
+
+    assert actions_of(reconcile(a_sim_fleet(), world)) == [("delete", FIRST)]
+
+
+def test_a_draining_worker_that_is_not_connected_stays() -> None:
+    gone = a_worker(state=WorkerState.DISCONNECTED, draining=True, since=ago(days=1))
+
+    assert reconcile(a_sim_fleet(), a_sim_world(gone)).is_quiet
+
+
+def test_demand_is_old_only_after_demand_max_age() -> None:
+    def plan_at(**age: float) -> Plan:
+        read = a_reading(a_request(), workers=None)
+        demand = read.demand.model_copy(update={"read_at": ago(**age)})
+        aged = read.model_copy(update={"demand": demand})
+        return reconcile(a_sim_fleet(), a_sim_world(queues={"debian": aged}))
+
+    assert actions_of(plan_at(seconds=300)) == [("create", FIRST)]
+    assert plan_at(seconds=301).is_quiet
+
+
+def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
+    def reason_at(**age: float) -> Reason:
+        listing = a_listing(a_machine(created_at=ago(**age)), workers=())
+        stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
+        world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+        return reason_of(reconcile(a_sim_fleet(), world), FIRST)
+
+    assert reason_at(seconds=600) is Reason.STARTING
+    assert reason_at(seconds=601) is Reason.NEVER_REGISTERED
+
+
+def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(requests=(a_request(),), stacks={"builders": stack})
+
+    assert actions_of(reconcile(a_sim_fleet(), world)) == [("create", SECOND)]
+
+
+def test_the_name_of_a_registration_that_is_history_is_not_given_again() -> None:
+    queues = {"debian": a_reading(a_request(), workers=(a_worker(state=WorkerState.DISABLED),))}
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(queues=queues))
+
+    assert actions_of(plan) == [("create", SECOND)]

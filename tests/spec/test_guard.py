@@ -256,3 +256,10 @@ def test_a_cost_limit_in_an_unknown_currency_refuses_only_what_there_is() -> Non
     fleet = with_guards(refuse={"cost_increase": "1 USD/h"})
 
     assert guard(fleet, a_plan(pools=(a_pool_verdict(),))).guards == ()
+
+
+def test_removals_by_config_that_are_allowed_are_not_throttled() -> None:
+    fleet = with_guards(throttle={"delete": {"count": 1}})
+    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=10),))
+
+    assert len(guard(fleet, plan).actions) == 3

@@ -247,6 +247,14 @@ def test_a_worker_idle_for_a_moment_stays() -> None:
     assert reason_of(plan, FIRST) is Reason.IDLE_RECENTLY
 
 
+def test_a_worker_idle_for_exactly_idle_after_goes() -> None:
+    def plan_after(seconds: int) -> Plan:
+        return reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(seconds=seconds))))
+
+    assert plan_after(899).is_quiet
+    assert actions_of(plan_after(900)) == [("drain", FIRST)]
+
+
 def test_of_several_idle_workers_the_longest_idle_goes() -> None:
     workers = (
         a_worker(name=FIRST, since=ago(minutes=20)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts import Worker, WorkerState, World
+from fleet.facts import Unknown, Worker, WorkerState, World
 from fleet.plan import Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -119,3 +119,11 @@ def test_a_static_worker_at_two_queues_serves_one_request() -> None:
     (signature,) = reconcile(fleet, world).signatures
 
     assert list(signature.by_worker) == ["debian/1"]
+
+
+def test_a_queue_that_does_not_tell_its_workers_holds_back_what_another_says_is_idle() -> None:
+    world = registered((a_worker(since=ago(days=1)),))
+    silent = a_reading(workers=Unknown(unknown="no answer"))
+    world = world.model_copy(update={"queues": world.queues | {"ubuntu": silent}})
+
+    assert actions_of(two_queues(), world) == []
