@@ -68,9 +68,12 @@ def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
 
 def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in draft.actions}
+    staying = len(draft.staying)
     for unit in draft.census.units:
         action = actions.pop(unit.name, None)
-        reason, because = (action.reason, action.because) if action else _why_kept(draft, unit)
+        reason, because = (
+            (action.reason, action.because) if action else _why_kept(draft, unit, staying)
+        )
         yield WorkerVerdict(
             worker=unit.name,
             pool=draft.name,
@@ -121,28 +124,28 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
 }
 
 
-def _why_kept(draft: Draft, unit: Unit) -> tuple[Reason, str]:
+def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, f"it runs {running or 'something'}"
     if unit.name in draft.used:
         return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    return _PLAIN.get(unit.state) or _why_idle(draft)
+    return _PLAIN.get(unit.state) or _why_idle(draft, staying)
 
 
-def _why_idle(draft: Draft) -> tuple[Reason, str]:
+def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
     if draft.census.frozen:
         return Reason.NOT_KNOWN, draft.census.frozen[0]
     if draft.pool is not None and draft.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if draft.pool is None or draft.on_demand:
         return Reason.IDLE_RECENTLY, "it is idle"
-    return _why_warm(draft, draft.pool)
+    return _why_warm(draft.pool, staying)
 
 
-def _why_warm(draft: Draft, pool: Pool) -> tuple[Reason, str]:
+def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
     workers = pool.workers
-    if len(draft.staying) <= workers.min:
+    if staying <= workers.min:
         return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
     if workers.spare:
         return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
