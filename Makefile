@@ -7,7 +7,7 @@ help:
 	@echo "make demo    set up, then run the main job on embedded defaults (no account, no server)"
 	@echo "make test    set up, then run what a change must pass: lint, types, tests"
 	@echo "make setup   only install the program, as .venv/bin/fleet"
-	@echo "make clean   remove .venv, caches and the demo's state in .fleet"
+	@echo "make clean   remove .venv and caches; state in .fleet stays"
 
 setup:
 	@sh tools/setup.sh run
@@ -22,5 +22,5 @@ test: setup-dev
 	.venv/bin/nox -s lint types tests
 
 clean:
-	rm -rf .venv .fleet .nox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .nox .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache .coverage build dist

@@ -20,6 +20,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flee
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
 NO_CLI = 3
+COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
 os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -52,7 +53,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that needs no server, no Go, no browser; with branch coverage."""
-    session.run("pytest", "--cov", "--cov-report=term:skip-covered", *session.posargs)
+    session.run("pytest", "--cov", *COVERAGE, *session.posargs)
 
 
 @nox.session
@@ -135,7 +136,7 @@ def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
     for name, extra in (
-        ("run", ("--group", "build")),
+        ("run", ("--group", "build", "--extra", "postgres")),
         ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
     ):
         session.run(

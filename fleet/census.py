@@ -4,7 +4,7 @@ A machine has two witnesses, the provider's listing and the stack's state; what 
 them saw is kept, counted to the pool's max, and never deleted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,9 +19,10 @@ from fleet.facts import (
     WorkerState,
     World,
 )
+from fleet.registrations import workers_by_machine
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
-from fleet.tagrules import serves_queue
+from fleet.tagrules import serves_queue, static_names
 
 
 class State(StrEnum):
@@ -122,13 +123,14 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
     if isinstance(listing, Unknown):
         return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind))
+    blind += _strays(world, name, provider, listing)
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     registries, unreadable = _registries(world, queues, provider, listing)
     return PoolCensus(
         pool=name,
         provider=provider,
         units=_units(
-            _Sightings(name, listing, stack, registries),
+            _Sightings(name, listing, stack, workers_by_machine(registries, static_names(fleet))),
             deadline=(pool.boot if isinstance(pool, Pool) else Boot()).deadline,
             now=world.time,
             has_registry=bool(registries) and not unreadable,
@@ -152,12 +154,29 @@ def _provider_of(world: World, name: str, stack: Stack | Unknown | None) -> str:
     return ""
 
 
+def _strays(world: World, name: str, provider: str, own: Listing) -> Iterator[str]:
+    """Yield where else machines of a pool are listed: what it has is not known then."""
+    known = {(machine.name, machine.id) for machine in own.machines}
+    for other, listing in sorted(world.providers.items()):
+        if other == provider or isinstance(listing, Unknown):
+            continue
+        # Two providers of one account list the same machines.
+        strays = [m for m in listing.machines if m.pool == name and (m.name, m.id) not in known]
+        if strays:
+            names = ", ".join(sorted(machine.name for machine in strays)[:3])
+            yield (
+                f"provider {other} lists machines of pool {name}, whose provider is "
+                f"{provider or 'not known'} ({len(strays)}, as {names}); "
+                "give the pool its old provider back, or a new name"
+            )
+
+
 def _registries(
     world: World, queues: list[str], provider: str, listing: Listing
-) -> tuple[dict[str, dict[str, Worker]], tuple[str, ...]]:
-    """Return registry name to its workers by machine name, and what could not be read."""
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by registry, and what could not be read."""
     if listing.workers is not None:
-        return {provider: _by_machine(listing.workers)}, ()
+        return {provider: listing.workers}, ()
     registries = {}
     unreadable = []
     for queue in queues:
@@ -165,12 +184,8 @@ def _registries(
         if isinstance(workers, Unknown):
             unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
         elif workers is not None:
-            registries[queue] = _by_machine(workers)
+            registries[queue] = workers
     return registries, tuple(unreadable)
-
-
-def _by_machine(workers: tuple[Worker, ...]) -> dict[str, Worker]:
-    return {worker.machine or worker.name: worker for worker in workers if not worker.static}
 
 
 def _stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
@@ -203,7 +218,8 @@ class _Sightings:
     pool: str
     listing: Listing
     stack: Stack | Unknown | None
-    registries: Mapping[str, Mapping[str, Worker]]
+    workers: Mapping[str, tuple[str, Worker]]
+    """Machine name to where its worker is registered, and the worker."""
 
 
 def _units(
@@ -215,38 +231,31 @@ def _units(
     ids = seen.stack.ids if isinstance(seen.stack, Stack) else {}
     units = []
     for name in sorted(machines.keys() | inputs.keys() | ids.keys()):
-        registry, worker = _find_worker(seen.registries, name)
+        machine = machines.get(name)
+        registry, worker = seen.workers.get(name, (None, None))
+        # Another machine may carry the name of one that is gone: a name proves nothing.
+        strange = machine is not None and ids.get(name, machine.id) != machine.id
         state = _witnessed(
-            listed=name in machines,
-            wanted=silent or name in inputs,
-            recorded=silent or name in ids,
+            listed=machine is not None,
+            wanted=not strange and (silent or name in inputs),
+            recorded=not strange and (silent or name in ids),
         ) or _registered(
             worker,
             has_registry=has_registry,
-            overdue=name in machines
-            and (now - machines[name].created_at).total_seconds() > deadline,
+            overdue=machine is not None and (now - machine.created_at).total_seconds() > deadline,
         )
         units.append(
             Unit(
                 name=name,
                 pool=seen.pool,
                 state=state,
-                machine=machines.get(name),
+                machine=machine,
                 worker=worker,
                 inputs=inputs.get(name),
                 registry=registry,
             )
         )
     return tuple(units)
-
-
-def _find_worker(
-    registries: Mapping[str, Mapping[str, Worker]], name: str
-) -> tuple[str | None, Worker | None]:
-    for registry, workers in sorted(registries.items()):
-        if name in workers:
-            return registry, workers[name]
-    return None, None
 
 
 def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:

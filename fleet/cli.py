@@ -49,9 +49,11 @@ class TerminalConsole:
             raise
 
     def note(self, text: str) -> None:
-        """Write a line to standard error."""
+        """Write lines to standard error; no name in them can move the cursor or hide text."""
+        from fleet.render.terminal import clean
+
         self._clear()
-        self._tell(text.rstrip("\n") + "\n")
+        self._tell("\n".join(map(clean, text.rstrip("\n").split("\n"))) + "\n")
 
     def progress(self, text: str) -> None:
         """Show what is being waited for to a person who watches; whatever comes next wipes it."""

@@ -4,7 +4,7 @@ The queue's own order decides who is served first: priority, then age, then id.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.numbers import write_minimums
 
 Order = tuple[int, str, str, int, str, int]
+_MOST_DIGITS = 20
+"""A longer id is no number of any queue; Python refuses to convert very long ones."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
-        for request in demand.requests:
+        for request in _each_once(demand.requests):
             shape = _shape(judge.ask_of(request, stored=demand.stored))
             groups[queue, shape, request.priority].extend(_ordered(queue, request))
     offers = {
@@ -97,15 +99,21 @@ def judge_of(fleet: Fleet, world: World, *, with_provided: bool = True) -> Judge
     return Judge(fleet, known, world.time.date(), with_provided=with_provided)
 
 
-def split_key(key: str) -> tuple[str, str]:
-    """Return the queue and the queue's own id of a request's key."""
-    queue, _, rest = key.partition("/")
-    return queue, rest
+def _each_once(requests: Iterable[Request]) -> Iterable[Request]:
+    """Return the requests without repeats of an id, as pages that shift while they are read."""
+    found: dict[str, Request] = {}
+    for request in requests:
+        known = found.setdefault(request.id, request)
+        if known is not request:
+            both = (known, request)
+            found[request.id] = min(both, key=lambda r: (-r.priority, r.model_dump_json()))
+    return found.values()
 
 
 def _ordered(queue: str, request: Request) -> list[Ordered]:
     since = request.pending_since.isoformat() if request.pending_since else "~"
-    number = int(request.id) if request.id.isdecimal() else 0
+    is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
+    number = int(request.id) if is_number else 0
     single = request.count == 1
     return [
         Ordered(

@@ -31,9 +31,7 @@ def _canonical(value: object, key: str = "") -> object:
     match value:
         case dict():
             return {name: _canonical(part, name) for name, part in value.items()}
-        case list() if key in _SETS:
-            return sorted(value)
-        case list() if key in _RECORDS:
+        case list() if key in _SETS or key in _RECORDS:
             return sorted((_canonical(part) for part in value), key=canonical_json)
         case list():
             return [_canonical(part) for part in value]

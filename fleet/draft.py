@@ -7,8 +7,9 @@ from decimal import Decimal
 from fleet.allocate import Room
 from fleet.catalogue import price_of_type, price_per_hour
 from fleet.census import PoolCensus, State, Unit
-from fleet.facts import WorkerInputs, WorkerState
+from fleet.facts import WorkerInputs
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
+from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
@@ -110,7 +111,7 @@ class Draft:
 
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
-        if self.may_remove and not is_busy(unit):
+        if self.may_remove and not (unit.worker and is_busy(unit.worker)):
             self.actions.append(
                 Delete(
                     pool=self.name,
@@ -119,7 +120,8 @@ class Draft:
                     reason=reason,
                     cause=_cause(reason),
                     because=because,
-                    saves=self.cost_of(unit) or Decimal(0),
+                    # Without a machine it was not counted in what the pool costs now.
+                    saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                 )
             )
 
@@ -136,12 +138,6 @@ class Why:
     """Its place in the order of service, over all pools; 0 goes before every request."""
     exists: bool = False
     """Its machine is there already; only the record of it is missing."""
-
-
-def is_busy(unit: Unit) -> bool:
-    """Say whether a unit's worker runs something, as its registry says."""
-    worker = unit.worker
-    return worker is not None and (worker.state is WorkerState.BUSY or worker.running is not None)
 
 
 def machine_type(pool: Pool) -> str:

@@ -1,10 +1,10 @@
 """This module says why a request waits, why a pool holds what it holds, why a worker stays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from fleet.facts import Demand, Request, Value, World
-from fleet.plan import Plan, PoolVerdict, Signature, Unserved, WorkerVerdict
+from fleet.plan import Blocked, Plan, PoolVerdict, Reason, Signature, Unserved, WorkerVerdict
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
 
@@ -35,22 +35,19 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
 
     `name` is the queue's own id, or `queue/id` where two queues use the same one.
     """
-    key = next((k for s in plan.signatures for k in s.requests if _is_called(k, name)), None)
+    keys = [key for signature in plan.signatures for key in signature.requests]
+    key = next((key for is_meant in _NAMES for key in keys if is_meant(key, name)), None)
     if key is None:
         return None
     signature = next(s for s in plan.signatures if key in s.requests)
     unserved = next((u for u in plan.unserved if key in u.requests), None)
-    withheld = {action.worker for action in plan.withheld}
-    created = signature.by_create.get(key)
     return Explanation(
         kind="request",
         name=key,
-        headline=_headline(signature, key, unserved, withheld),
+        headline=_headline(signature, key, unserved),
         facts=tuple(_request_facts(world, signature, key)),
         reasons=tuple(_why_each_pool(fleet, world, plan, signature, unserved)),
-        next_steps=tuple(
-            _next_for_request(plan, signature, unserved, key=key, withheld=created in withheld)
-        ),
+        next_steps=tuple(_next_for_request(plan, signature, unserved, key)),
     )
 
 
@@ -89,24 +86,28 @@ def explain_worker(plan: Plan, name: str) -> Explanation | None:
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "it comes with a later run" for g in guards)
         if held
-        else (_NEXT_FOR_WORKER[verdict.verdict],),
+        else (_NEXT_FOR_REASON.get(verdict.reason) or _NEXT_FOR_WORKER[verdict.verdict],),
     )
 
 
-def _is_called(key: str, name: str) -> bool:
-    return key == name or key.partition("/")[2] == name
+def _is_first_of(key: str, name: str) -> bool:
+    whole = key.removesuffix("#1")
+    return whole != key and name in (whole, whole.partition("/")[2])
 
 
-def _headline(
-    signature: Signature, key: str, unserved: Unserved | None, withheld: set[str]
-) -> str:
+_NAMES: tuple[Callable[[str, str], bool], ...] = (
+    str.__eq__,
+    lambda key, name: key.partition("/")[2] == name,
+    _is_first_of,
+)
+"""Whom a name may mean, the surest first: a whole name, a queue's own id, a group's id."""
+
+
+def _headline(signature: Signature, key: str, unserved: Unserved | None) -> str:
     if key in signature.by_worker:
         return f"request {key} is next for worker {signature.by_worker[key]}, which exists"
     if key in signature.by_create:
-        worker = signature.by_create[key]
-        if worker in withheld:
-            return f"request {key} waits: machine {worker} is for it, but a guard withholds it"
-        return f"request {key} gets a new machine: {worker}"
+        return f"request {key} gets a new machine: {signature.by_create[key]}"
     because = unserved.because if unserved else "no reason is recorded"
     return f"request {key} waits: {because}"
 
@@ -128,8 +129,8 @@ def _find_request(world: World, queue: str, name: str) -> Request | None:
     reading = world.queues.get(queue)
     if reading is None or not isinstance(reading.demand, Demand):
         return None
-    wanted = name.partition("#")[0]
-    return next((r for r in reading.demand.requests if r.id == wanted), None)
+    by_id = {request.id: request for request in reading.demand.requests}
+    return by_id.get(name) or by_id.get(name.rpartition("#")[0])
 
 
 def _why_each_pool(
@@ -168,21 +169,27 @@ def _why_each_pool(
 
 
 def _next_for_request(
-    plan: Plan, signature: Signature, unserved: Unserved | None, *, key: str, withheld: bool
+    plan: Plan, signature: Signature, unserved: Unserved | None, key: str
 ) -> Iterator[str]:
-    if withheld:
-        yield from (g.way_out for g in plan.guards if g.result == "refused" and g.way_out)
-        yield "what is only throttled comes with the next run"
-    elif unserved is None:
+    if unserved is None:
         yield _coming(plan, signature, key)
-    elif signature.pools and unserved.path[-1:] in (("max",), ("max_starting",)):
-        yield f"raise {'.'.join(map(str, unserved.path))}, or wait until a worker is free"
-    elif signature.pools:
-        yield f"mend what keeps pool {signature.pools[0]} from making machines"
+    elif unserved.blocked:
+        yield from (_unblocking(plan, blocked) for blocked in unserved.blocked)
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
     else:
         yield "add the missing tags to `provides` of a pool or its image that really has them"
+
+
+def _unblocking(plan: Plan, blocked: Blocked) -> str:
+    if blocked.path[:2] == ("guards", "throttle"):
+        return "nothing to do: it comes with a later run"
+    way_out = next((g.way_out for g in plan.guards if g.path == blocked.path and g.way_out), "")
+    if way_out:
+        return way_out
+    if blocked.path[-1:] in (("max",), ("max_starting",)):
+        return f"raise {'.'.join(map(str, blocked.path))}, or wait until a worker is free"
+    return f"for pool {blocked.pool}, see to this: {blocked.because}"
 
 
 def _coming(plan: Plan, signature: Signature, key: str) -> str:
@@ -208,9 +215,10 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
 
 
 def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
+    ours = {verdict.worker for verdict in plan.workers if verdict.pool == name}
     for signature in plan.signatures:
-        made = [w for w in signature.by_create.values() if _pool_of(plan, w) == name]
-        used = [w for w in signature.by_worker.values() if _pool_of(plan, w) == name]
+        made = [worker for worker in signature.by_create.values() if worker in ours]
+        used = [worker for worker in signature.by_worker.values() if worker in ours]
         if made or used:
             because = (
                 f"of queue {signature.queue} {_many(signature.count)} with priority "
@@ -242,10 +250,6 @@ def _many(count: int) -> str:
     return "1 request waits" if count == 1 else f"{count} requests wait"
 
 
-def _pool_of(plan: Plan, worker: str) -> str | None:
-    return next((w.pool for w in plan.workers if w.worker == worker), None)
-
-
 def _worker_headline(verdict: WorkerVerdict, *, held: bool) -> str:
     words = {"keep": "stays", "create": "is made", "drain": "drains", "delete": "is deleted"}
     suffix = " (withheld by a guard in this run)" if held else ""
@@ -261,6 +265,12 @@ def _worker_facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
         f"{verdict.cost.normalize():f} {plan.currency}/h"
     )
 
+
+_NEXT_FOR_REASON = {
+    Reason.NEVER_REGISTERED: "a person has to look why it does not boot, and delete its machine",
+    Reason.NOT_KNOWN: "a person has to look: docs/explanation/failure-model.md says what to do",
+    Reason.DISCONNECTED: "bring its worker back, or disable it: then its machine is deleted",
+}
 
 _NEXT_FOR_WORKER = {
     "keep": "nothing to do; it is judged again in every run",

@@ -6,13 +6,23 @@ whole fleet, by share and by count, and a refusal withholds that pool's actions 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.catalogue import convert
 from fleet.checks.not_yet_supported import unenforced_protections
 from fleet.digests import seal
-from fleet.plan import Action, Cause, Create, GuardResult, Plan, PoolVerdict
+from fleet.plan import (
+    Action,
+    Blocked,
+    Cause,
+    Create,
+    GuardResult,
+    Plan,
+    PoolVerdict,
+    Signature,
+    Unserved,
+)
 from fleet.schema.model import Fleet, Pool
 
 _Result = tuple[GuardResult, Collection[Action]]
@@ -22,12 +32,12 @@ _Result = tuple[GuardResult, Collection[Action]]
 def guard(fleet: Fleet, plan: Plan) -> Plan:
     """Return the plan with every guard's result, and without the actions they withhold."""
     results: list[GuardResult] = []
-    withheld: set[str] = set()
+    withheld: dict[str, GuardResult] = {}
     for hold in (_observed, _unenforced, _unappliable, _refuse_delete, _refuse_cost, _throttle):
         left = [action for action in plan.actions if action.worker not in withheld]
         for result, actions in hold(fleet, plan, left):
             results.append(result)
-            withheld |= {action.worker for action in actions}
+            withheld |= {action.worker: result for action in actions}
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
     held = tuple(action for action in plan.actions if action.worker in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
@@ -40,10 +50,40 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             "withheld": held,
             "guards": tuple(results),
             "pools": pools,
+            "signatures": tuple(_without(signature, withheld) for signature in plan.signatures),
+            "unserved": (*plan.unserved, *_kept_waiting(plan, withheld)),
             "cost_after": sum((pool.cost_after for pool in pools), Decimal(0)),
         }
     )
     return seal(guarded)
+
+
+def _without(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
+    """Return a signature whose requests are not said to be served by what is withheld."""
+    coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
+    return signature.model_copy(update={"by_create": coming})
+
+
+def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
+    """Yield the requests whose machine a guard withholds, by signature and guard."""
+    pools = {action.worker: action.pool for action in plan.actions}
+    for signature in plan.signatures:
+        by_guard: defaultdict[int, list[str]] = defaultdict(list)
+        for key, worker in signature.by_create.items():
+            if worker in withheld:
+                by_guard[id(withheld[worker])].append(key)
+        for keys in by_guard.values():
+            worker = signature.by_create[keys[0]]
+            result = withheld[worker]
+            because = f"a guard keeps the machine back: {result.because}"
+            yield Unserved(
+                signature=signature.id,
+                requests=tuple(keys),
+                count=len(keys),
+                because=because,
+                path=result.path,
+                blocked=(Blocked(pool=pools[worker], because=because, path=result.path),),
+            )
 
 
 def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
@@ -61,6 +101,9 @@ def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
             "drain": sum(action.action == "drain" for action in own),
             "delete": sum(action.action == "delete" for action in own),
             "cost_after": pool.cost_before + change,
+            "because": f"{pool.because}; a guard keeps back {held} of them"
+            if (held := pool.create - sum(action.action == "create" for action in own))
+            else pool.because,
         }
     )
 
@@ -182,7 +225,7 @@ def _refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     most = convert(fleet, limit.amount, limit.currency)
     ours = [a for a in actions if isinstance(a, Create) and _by_config(a)]
     cost = sum((action.cost for action in ours), Decimal(0))
-    if most is not None and cost <= most:
+    if not ours or (most is not None and cost <= most):
         return
     because = (
         f"{len(ours)} creations caused by config would add {cost.normalize():f} "
@@ -208,7 +251,9 @@ def _throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     create, delete = fleet.guards.throttle.create, fleet.guards.throttle.delete
 
     def may_create(held: int) -> int:
-        return min(create.count, max(held, create.free_below) * create.share // 100)
+        # A share that comes to less than one machine would keep a small pool from ever growing.
+        grown = max(held, create.free_below, 1) * create.share // 100
+        return min(create.count, max(grown, min(create.share, 1)))
 
     def may_delete(_: int) -> int:
         return delete.count

@@ -8,6 +8,7 @@ from fleet.census import PoolCensus
 from fleet.facts import Listing, Unknown, WorkerInputs, World
 from fleet.plan import digest
 from fleet.schema.model import ExistingImage, Fleet, HcloudProvider, Pool, SimProvider
+from fleet.tagrules import newest_version, static_names
 
 SUPPORTED_PROVIDERS = (HcloudProvider, SimProvider)
 
@@ -45,13 +46,9 @@ def image_id(fleet: Fleet, world: World, pool: Pool) -> str | None:
     image = fleet.images[pool.image]
     if isinstance(image, ExistingImage):
         return image.existing.get(pool.provider)
-    published = sorted(
-        version.ids[pool.provider]
-        for version in world.images
-        if version.image == pool.image and pool.provider in version.ids
-    )
-    if published:
-        return published[-1]
+    newest = newest_version(world.images, pool.image, pool.provider)
+    if newest is not None:
+        return newest.ids[pool.provider]
     return pool.image if isinstance(fleet.providers[pool.provider], SimProvider) else None
 
 
@@ -90,9 +87,9 @@ def worker_names(fleet: Fleet, pool: str, taken: Collection[str]) -> Iterator[st
     return (name for name in candidates if name not in taken)
 
 
-def taken_names(world: World) -> frozenset[str]:
-    """Return every name of a machine or worker that any witness of this world knows."""
-    names: set[str] = set()
+def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
+    """Return every name of a machine or worker that fleet.yaml or any witness knows."""
+    names = set(static_names(fleet))
     for listing in world.providers.values():
         if isinstance(listing, Listing):
             names |= {machine.name for machine in listing.machines}

@@ -259,6 +259,9 @@ class Plan(Value):
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    attention: tuple[str, ...] = Field(
+        (), description="What a person has to look at: nothing here mends it by itself."
+    )
     warnings: tuple[Warning_, ...] = ()
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)

@@ -12,12 +12,14 @@ from fleet.allocate import Allocation, Room, Want, allocate
 from fleet.census import CAPACITY, State, Unit, take_census
 from fleet.demand import Signed, Supply, sign_demand
 from fleet.draft import Draft, Why
-from fleet.facts import Worker, WorkerState, World
+from fleet.facts import MachineState, Worker, WorkerState, World
 from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
+from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.units import write_duration
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+from fleet.unfinished import finish_interrupted
 from fleet.verdicts import assemble
 
 
@@ -25,7 +27,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     """Return what should be done about this world, and why."""
     drafts = _begin(fleet, world)
     for draft in drafts.values():
-        _finish_interrupted(draft)
+        finish_interrupted(draft)
         _delete_drained(draft)
         _drain_unwanted_pool(draft)
         _drain_above_max(draft)
@@ -42,7 +44,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
 
 
 def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
-    taken = taken_names(world)
+    taken = taken_names(fleet, world)
     drafts = {}
     for name, census in take_census(fleet, world).items():
         pool = fleet.pools.get(name)
@@ -61,22 +63,6 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             draft.digest = new_inputs(fleet, world, name, name).labels["digest"]
         drafts[name] = draft
     return drafts
-
-
-def _finish_interrupted(draft: Draft) -> None:
-    """Finish what an apply that was killed had begun: the same inputs, the same deletions."""
-    if draft.census.blind:
-        return
-    because = "an earlier apply was interrupted while making it"
-    for unit in draft.census.having(State.UNFINISHED):
-        if unit.inputs is not None:
-            why = Why(
-                Reason.INTERRUPTED, Cause.KNOWLEDGE, because, exists=unit.machine is not None
-            )
-            draft.create(unit.inputs, why)
-    for unit in draft.census.having(State.UNDELETED):
-        because = "an earlier apply was interrupted while deleting it"
-        draft.delete(unit, Reason.INTERRUPTED, because)
 
 
 def _delete_drained(draft: Draft) -> None:
@@ -112,7 +98,9 @@ def _drain_above_max(draft: Draft) -> None:
     """Bring a pool down to its max as work ends; what is busy stays."""
     if draft.pool is None:
         return
-    held, limit = len(draft.staying), draft.pool.workers.max
+    # What only one witness saw may be an error: nothing is scaled down because of it.
+    seen = [u for u in draft.staying if u.state not in (State.MISSING, State.UNRECORDED)]
+    held, limit = len(seen), draft.pool.workers.max
     idle = [u for u in _longest_idle(draft.staying) if u.state is State.IDLE]
     for unit in idle[: max(0, held - limit)]:
         draft.drain(unit, Reason.ABOVE_MAX, f"the pool holds {held}, workers.max is {limit}")
@@ -124,13 +112,21 @@ def _find_room(draft: Draft) -> None:
         draft.room = Room(price=Decimal(0), max=0, closed=draft.closed)
         return
     workers = draft.pool.workers
-    starting = len(draft.census.having(State.STARTING, State.UNFINISHED))
+    starting = sum(_is_booting(unit) for unit in draft.census.units)
     most = workers.max_starting
     draft.room = Room(
         price=draft.price or Decimal(0),
         max=max(0, workers.max - len(draft.census.units)),
         starting=None if most is None else max(0, most - starting),
         closed=draft.closed,
+    )
+
+
+def _is_booting(unit: Unit) -> bool:
+    """Say whether a machine boots; without a registry only its provider can tell."""
+    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
+    return unit.state in (State.STARTING, State.UNFINISHED) or (
+        unit.state is State.ASSUMED and booting
     )
 
 
@@ -180,13 +176,18 @@ def _by_offer(
 
 
 def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
-    return [
-        (worker.name, worker)
-        for queue, reading in world.queues.items()
-        if isinstance(reading.workers, tuple) and serves_queue(pool, queue)
-        for worker in reading.workers
-        if worker.name in pool.static and worker.state is WorkerState.IDLE and not worker.draining
-    ]
+    """Return the workers of a static pool that are free at every queue that knows them."""
+    names = frozenset(pool.static)
+    found: dict[str, Worker] = {}
+    taken: set[str] = set()
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple) and serves_queue(pool, queue):
+            for worker in reading.workers:
+                if worker.name in names:
+                    found.setdefault(worker.name, worker)
+                    if is_busy(worker) or worker.draining or worker.state is not WorkerState.IDLE:
+                        taken.add(worker.name)
+    return [(name, worker) for name, worker in found.items() if name not in taken]
 
 
 def _serve(
@@ -266,7 +267,8 @@ def _release_surplus(world: World, draft: Draft) -> None:
     unused = _unused(draft)
     surplus = len(unused)
     if not on_demand:
-        surplus = min(surplus - workers.spare, len(draft.staying) - workers.min)
+        sure = [u for u in draft.staying if u.state in CAPACITY or u.state is State.BUSY]
+        surplus = min(surplus - workers.spare, len(sure) - workers.min)
     idle = [unit for unit in _longest_idle(unused) if unit.state is State.IDLE]
     for unit in idle[: max(0, surplus)]:
         seconds = int((world.time - unit.since).total_seconds()) if unit.since else -1

@@ -37,7 +37,10 @@ def assemble(
     allocation: Allocation,
 ) -> Plan:
     """Return the plan that the drafts amount to."""
-    pools = (*(_judge_pool(draft) for draft in drafts.values()), *static_pools(fleet, world))
+    pools = (
+        *(_judge_pool(draft, allocation) for draft in drafts.values()),
+        *static_pools(fleet, world),
+    )
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
@@ -53,6 +56,7 @@ def assemble(
         unserved=tuple(find_unserved(fleet, world, demand, allocation)),
         unknown=tuple(_unknown(fleet, world, drafts)),
         warnings=tuple(find_contradictions(fleet, world)),
+        attention=tuple(_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -67,9 +71,12 @@ def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
 
 def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in draft.actions}
+    staying = len(draft.staying)
     for unit in draft.census.units:
         action = actions.pop(unit.name, None)
-        reason, because = (action.reason, action.because) if action else _why_kept(draft, unit)
+        reason, because = (
+            (action.reason, action.because) if action else _why_kept(draft, unit, staying)
+        )
         yield WorkerVerdict(
             worker=unit.name,
             pool=draft.name,
@@ -120,28 +127,28 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
 }
 
 
-def _why_kept(draft: Draft, unit: Unit) -> tuple[Reason, str]:
+def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
         return Reason.BUSY, f"it runs {running or 'something'}"
     if unit.name in draft.used:
         return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    return _PLAIN.get(unit.state) or _why_idle(draft)
+    return _PLAIN.get(unit.state) or _why_idle(draft, staying)
 
 
-def _why_idle(draft: Draft) -> tuple[Reason, str]:
+def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
     if draft.census.frozen:
         return Reason.NOT_KNOWN, draft.census.frozen[0]
     if draft.pool is not None and draft.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if draft.pool is None or draft.on_demand:
         return Reason.IDLE_RECENTLY, "it is idle"
-    return _why_warm(draft, draft.pool)
+    return _why_warm(draft.pool, staying)
 
 
-def _why_warm(draft: Draft, pool: Pool) -> tuple[Reason, str]:
+def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
     workers = pool.workers
-    if len(draft.staying) <= workers.min:
+    if staying <= workers.min:
         return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
     if workers.spare:
         return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
@@ -149,7 +156,7 @@ def _why_warm(draft: Draft, pool: Pool) -> tuple[Reason, str]:
     return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
 
-def _judge_pool(draft: Draft) -> PoolVerdict:
+def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
     census, actions = draft.census, draft.actions
     before = _cost(draft, census.units)
     removed = {a.worker for a in actions if a.action == "delete"}
@@ -163,7 +170,7 @@ def _judge_pool(draft: Draft) -> PoolVerdict:
     return PoolVerdict(
         pool=draft.name,
         mode=draft.pool.mode if draft.pool else "removed",
-        because=_why_so_many(draft),
+        because=_why_so_many(draft, _waiting_for(draft, allocation)),
         **counted,
         other=len(census.units) - sum(counted.values()),
         create=sum(a.action == "create" for a in actions),
@@ -187,9 +194,14 @@ def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
     return sum((draft.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
 
 
-def _why_so_many(draft: Draft) -> str:
-    if draft.closed and not draft.census.units:
-        return f"it makes no machine: {draft.closed}"
+def _waiting_for(draft: Draft, allocation: Allocation) -> int:
+    """Count the requests that would fit a pool and are served nowhere."""
+    return sum(
+        any(pool == draft.name for pool, _ in limits) for limits in allocation.unserved.values()
+    )
+
+
+def _why_so_many(draft: Draft, waiting: int) -> str:
     served = len(draft.used) + sum(a.reason is Reason.REQUESTS_WAIT for a in draft.actions)
     parts = []
     if served:
@@ -199,8 +211,11 @@ def _why_so_many(draft: Draft) -> str:
         workers = draft.pool.workers
         parts += [f"workers.min is {workers.min}"] if workers.min else []
         parts += [f"workers.spare is {workers.spare}"] if workers.spare else []
+    if waiting:
+        parts.append(f"{waiting} more that fit {'waits' if waiting == 1 else 'wait'}")
     if not parts:
-        parts.append("nothing waits for it")
+        unsure = draft.census.blind or draft.census.frozen
+        parts.append("what waits for it is not known" if unsure else "nothing waits for it")
     if draft.closed:
         parts.append(f"it makes no machine: {draft.closed}")
     return "; ".join(parts)
@@ -240,6 +255,19 @@ def _signatures(
         for signed in demand
         for keys in [[request.key for request in signed.requests]]
     )
+
+
+_ATTENTION = {
+    State.MISSING: "its stack knows it, but its provider does not list it",
+    State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
+    State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
+}
+
+
+def _attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
+    for draft in drafts.values():
+        for unit in draft.census.having(*_ATTENTION):
+            yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
 
 
 def _unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:

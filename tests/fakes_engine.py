@@ -34,6 +34,7 @@ class FakeEngine:
         self.stacks: dict[str, Stack] = {}
         self.machines: dict[str, WorkerInputs] = {}
         self.fails: set[str] = set()
+        self.begins_to_delete: set[str] = set()
         self.dies_at: str | None = None
 
     def read(self, ref: StackRef) -> Stack | None:
@@ -74,6 +75,9 @@ class FakeEngine:
                 if step.worker == self.dies_at:
                     raise Killed
                 self._record(ref, {}, {step.worker: f"fake-{step.worker}"})
+            elif step.worker in self.begins_to_delete:
+                self._begin_to_delete(ref, step.worker)
+                raise StackFailed(f"{step.worker} was not deleted")
             elif step.operation == "delete":
                 self.machines.pop(step.worker, None)
                 self._forget(ref, step.worker)
@@ -102,6 +106,11 @@ class FakeEngine:
                 "interrupted": interrupted,
             }
         )
+
+    def _begin_to_delete(self, ref: StackRef, worker: str) -> None:
+        stack = self.stacks[ref.name]
+        left = tuple(each for each in stack.workers if each.name != worker)
+        self.stacks[ref.name] = stack.model_copy(update={"workers": left, "interrupted": True})
 
     def _forget(self, ref: StackRef, worker: str) -> None:
         stack = self.stacks[ref.name]

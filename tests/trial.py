@@ -115,7 +115,7 @@ class Trial:
         """Have everything in the cloud have happened that much earlier."""
         contents = json.loads(self.cloud.path.read_text())
         for machine in contents["machines"].values():
-            for key in ("created_at", "boots_at", "since"):
+            for key in ("created_at", "boots_at", "since", "drained_at"):
                 if machine[key]:
                     moment = datetime.fromisoformat(machine[key]) - timedelta(**duration)
                     machine[key] = moment.isoformat()

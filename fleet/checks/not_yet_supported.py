@@ -18,15 +18,22 @@ class Key:
     path: tuple[str, ...]
     values: tuple[str, ...] = ()
     protects: bool = False
+    instead: str = ""
+    """What it does, where it does something."""
 
 
-def _key(path: str, *values: str, protects: bool = False) -> Key:
-    return Key(tuple(path.split(".")), values, protects)
+def _key(path: str, *values: str, protects: bool = False, instead: str = "") -> Key:
+    return Key(tuple(path.split(".")), values, protects, instead)
 
 
 KEYS = (
     _key("money.net"),
     _key("providers.*.kind", "aws", "local", "hooks"),
+    _key(
+        "providers.*.kind",
+        "hcloud",
+        instead="is planned for, but buys no machine yet: fleet apply refuses to create there",
+    ),
     _key("queues.*.kind", "copr", "tickets"),
     _key("queues.*.read"),
     _key("queues.*.admin"),
@@ -113,7 +120,7 @@ def _finding(key: Key, path: Path, value: object) -> Finding:
     promise = "; fleet apply refuses pools that rely on it" if key.protects else ""
     return Finding(
         RULE,
-        f"'{what}' is understood but has no effect yet{promise}",
+        f"'{what}' {key.instead or 'is understood but has no effect yet'}{promise}",
         path,
         severity="warning",
         at="value" if key.values else "key",

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _exit_code(outcome: Outcome, plan: Plan) -> int:
-    """Return the outcome's code; 1 also where a source could not be read."""
-    return outcome.exit_code or (1 if plan.unknown else 0)
+    """Return the outcome's code; 1 also where a source was silent or a person has to look."""
+    return outcome.exit_code or (1 if plan.unknown or plan.attention else 0)
 
 
 def _refuse_throwaway_state(fleet: Fleet, config: str) -> None:

@@ -13,6 +13,7 @@ from fleet.explain import (
 )
 from fleet.ports import Console
 from fleet.render.explain_text import explanation_to_text
+from fleet.render.terminal import clean
 from fleet.render.to_json import value_to_json
 
 
@@ -73,4 +74,4 @@ def _known(decision: Decision, kind: str, most: int = 8) -> str:
         "worker": [worker.worker for worker in plan.workers],
     }[kind]
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) or "none") + more
+    return (", ".join(map(clean, names[:most])) or "none") + more

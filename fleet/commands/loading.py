@@ -64,7 +64,7 @@ def _may_be_there(loaded: Loaded, finding: Finding) -> bool:
     }
     for step in finding.path:
         value = _at(value, step)
-    return value in names if isinstance(value, str) else finding.path[-1] in names
+    return finding.path[-1] in names or (isinstance(value, str) and value in names)
 
 
 def _at(value: object, step: str | int) -> object:

@@ -13,7 +13,7 @@ from fleet.store.files import LocalFiles
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the plan; exit 4 when a guard refuses, 3 when asked and something would change."""
+    """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
     plan = decide(args, console).plan
     if args.out:
         LocalFiles().write_text(args.out, plan_to_json(plan))
@@ -22,6 +22,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     console.out(_rendered(args, console, plan))
     if plan.is_refused:
         return 4
+    if plan.unknown:
+        return 1
     return 3 if args.exit_code and not plan.is_quiet else 0
 
 

@@ -108,6 +108,8 @@ class EmbeddedEngine:
             _refuse_changes(ref, moves)
             if recorded is None:
                 self._records.begin(ref)
+            elif recorded.provider != ref.provider:
+                self._records.move(ref)
             done: list[Step] = []
             failed: list[str] = []
             # As the real engine does: what is new first, what goes last.

@@ -114,7 +114,7 @@ class PulumiEngine:
         if found is None:
             return None
         deployment = read_deployment(found, ref, load_project(ref.project))
-        holds = bool(deployment.stack.workers)
+        holds = bool(deployment.stack.workers or deployment.stack.ids)
         check_provider(ref, deployment.stack.provider, holds_machines=holds)
         return deployment
 

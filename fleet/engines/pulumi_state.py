@@ -79,7 +79,12 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
             provider=str(outputs.get("provider", ref.provider)),
             serial=_serial(deployment),
             workers=tuple(wanted[name] for name in sorted(wanted)),
-            ids={name: ids[name] for name in sorted(ids) if name in wanted},
+            # What was being deleted is told with its id, so that the next plan deletes it.
+            ids={
+                name: ids[name]
+                for name in sorted(ids)
+                if name in wanted or name in begun["deleting"]
+            },
             interrupted=bool(operations),
         ),
         pending=tuple(pending.values()),

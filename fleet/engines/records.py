@@ -105,6 +105,16 @@ class Records:
                 )
             )
 
+    def move(self, ref: StackRef) -> None:
+        """Record that an emptied stack is at another provider from now on."""
+        with self._transaction() as connection:
+            connection.execute(
+                sa.update(_STACKS)
+                .where(_STACKS.c.name == ref.name)
+                .values(project=ref.project, provider=ref.provider)
+            )
+            _grow(connection, ref.name)
+
     def put(self, stack: str, row: Row) -> None:
         """Record a resource, or what is about to become of it."""
         values: Mapping[str, Any] = {

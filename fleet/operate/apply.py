@@ -33,6 +33,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         else:
             _remember(work)
             outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
+    _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
 
@@ -72,6 +73,21 @@ def _remember(work: _Work) -> None:
         _record(work, work.sources.engine_of(work.ref.provider), serial=work.stack.serial)
 
 
+def _forget_emptied(
+    fleet: Fleet, world: World, planned: Collection[str], sources: Sources
+) -> None:
+    """Forget the stacks of removed pools that were observed empty: nothing is left to lose."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    for pool, stack in stacks.items():
+        if pool not in fleet.pools and pool not in planned and _is_empty(stack):
+            sources.store.forget_stack(stack_ref(fleet, pool, "").name)
+
+
+def _is_empty(stack: Stack | Unknown | None) -> bool:
+    """Say whether a stack surely holds nothing, not even something half deleted."""
+    return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
+
+
 def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     creates = [action for action in actions if isinstance(action, Create)]
     deletes = [action for action in actions if isinstance(action, Delete)]
@@ -80,6 +96,7 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     error = ""
     result = "applied"
     try:
+        _check_registries(work, actions)
         if creates or deletes:
             _preview(work, creates, deletes)
         for action in actions:
@@ -108,6 +125,18 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
             "error": error,
         }
     )
+
+
+def _check_registries(work: _Work, actions: Sequence[Action]) -> None:
+    """Refuse before anything changes when a worker's queue cannot be told to let go of it."""
+    named = {action.registry for action in actions if not isinstance(action, Create)}
+    deaf = sorted(name for name in named if name and name not in work.sources.registries)
+    if deaf:
+        raise PlanRefused(
+            f"refused, nothing was changed: queue {', '.join(deaf)} can be read, but not be told "
+            "to drain or disable a worker; set `mode: observe` or `pause` on pool "
+            f"{work.ref.pool}"
+        )
 
 
 def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list[str]]:
@@ -162,7 +191,7 @@ def _change_stack(work: _Work, workers: Sequence[WorkerInputs]) -> tuple[Step, .
         after = engine.read(work.ref)
         if isinstance(after, Stack):
             _record(work, engine, serial=after.serial)
-            if not after.workers and work.ref.pool not in work.fleet.pools:
+            if _is_empty(after) and work.ref.pool not in work.fleet.pools:
                 work.sources.store.forget_stack(work.ref.name)
 
 

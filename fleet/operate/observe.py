@@ -84,23 +84,28 @@ def _stacks(
     stacks = {}
     for pool, provider in sorted((named | remembered | configured).items()):
         ref = stack_ref(fleet, pool, provider)
-        stack = _stack(ref, sources.engine_of, records.get(pool))
+        stack = _stack(ref, sources.engine_of, records.get(pool), fleet=fleet.fleet)
         if stack is not None:
             stacks[pool] = stack
     return stacks
 
 
 def _stack(
-    ref: StackRef, engine_of: Callable[[str], Engine], record: StackRecord | None
+    ref: StackRef,
+    engine_of: Callable[[str], Engine],
+    record: StackRecord | None,
+    *,
+    fleet: str,
 ) -> Stack | Unknown | None:
     if record is not None and record.provider != ref.provider:
         return Unknown(
             unknown=f"its machines are at provider {record.provider}, fleet.yaml now says "
-            f"{ref.provider}; give the pool at {ref.provider} a new name"
+            f"{ref.provider}; give the pool at {ref.provider} a new name, or once it is empty: "
+            f"fleet state init --forget-stack {ref.name}"
         )
     try:
         engine = engine_of(ref.provider)
-        stack = engine.read(ref)
+        stack = _own(ref, engine.read(ref), fleet)
     except FleetError as error:
         return Unknown(unknown=str(error))
     if record is None or isinstance(stack, Unknown):
@@ -116,4 +121,19 @@ def _stack(
             unknown=f"stack {ref.name} was there before and is missing now; restore the state, "
             "or if it is really gone: fleet state init --forget-stack " + ref.name
         )
+    return stack
+
+
+def _own(ref: StackRef, stack: Stack | Unknown | None, fleet: str) -> Stack | Unknown | None:
+    """Return a stack, but Unknown where it holds what is not this pool's.
+
+    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name.
+    """
+    for worker in stack.workers if isinstance(stack, Stack) else ():
+        theirs = (worker.labels.get("fleet", fleet), worker.labels.get("pool", ref.pool))
+        if theirs != (fleet, ref.pool):
+            return Unknown(
+                unknown=f"stack {ref.name} holds machines of pool {theirs[1]} of fleet "
+                f"{theirs[0]}; rename the pool, or give each fleet a state.backend of its own"
+            )
     return stack

@@ -4,7 +4,7 @@ The embedded engine calls it in-process, the real engine through `sim_plugin`; b
 one file. It does what a cloud does and no more: it deletes a busy machine when told to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,24 +126,37 @@ class SimCloud:
 
     def assign(self, machine: str, request: str | None) -> None:
         """Have the worker on a machine run a request, or nothing."""
-        self._set(machine, {"running": request, "since": self._clock.now()})
+        now = self._clock.now()
+        self._set(machine, lambda _: {"running": request, "since": now})
 
     def drain(self, worker: str) -> None:
         """Give a worker nothing new."""
-        self._set(worker, {"draining": True})
+        now = self._clock.now()
+        self._set(worker, lambda each: {"draining": True, "drained_at": each.drained_at or now})
 
     def disable(self, worker: str) -> None:
         """Switch a worker off for good; refused while it runs something."""
-        self._set(worker, {"disabled": True}, unless_busy=True)
+        now = self._clock.now()
+        self._set(
+            worker,
+            lambda each: {"disabled": True, "since": each.since if each.disabled else now},
+            unless_busy=True,
+        )
 
-    def _set(self, name: str, update: Mapping[str, object], *, unless_busy: bool = False) -> None:
+    def _set(
+        self,
+        name: str,
+        update: Callable[[SimMachine], Mapping[str, object]],
+        *,
+        unless_busy: bool = False,
+    ) -> None:
         with changing(self.path) as change:
             for machine_id, machine in change.contents.machines.items():
                 if machine.inputs.name != name:
                     continue
                 if unless_busy and machine.running:
                     raise WorkerBusy(f"worker {name} runs {machine.running}; it was not disabled")
-                changed = machine.model_copy(update=dict(update))
+                changed = machine.model_copy(update=dict(update(machine)))
                 machines = change.contents.machines | {machine_id: changed}
                 change.contents = change.contents.model_copy(update={"machines": machines})
                 return
@@ -192,6 +205,7 @@ def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
 
 def _worker(machine: SimMachine, now: datetime) -> Worker:
     busy = WorkerState.BUSY if machine.running else WorkerState.IDLE
+    waits_to_go = machine.draining and not (machine.running or machine.disabled)
     return Worker(
         name=machine.inputs.name,
         machine=machine.inputs.name,
@@ -201,6 +215,6 @@ def _worker(machine: SimMachine, now: datetime) -> Worker:
         running=machine.running,
         provides=tuple(machine.inputs.settings.get("provides", "").split()),
         requires=tuple(machine.inputs.settings.get("requires", "").split()),
-        since=machine.since or machine.boots_at,
+        since=(machine.drained_at if waits_to_go else None) or machine.since or machine.boots_at,
         last_seen=now,
     )

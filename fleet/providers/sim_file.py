@@ -36,8 +36,11 @@ class SimMachine(Value):
     created_at: Moment
     boots_at: Moment | None = Field(description="None: never registers.")
     running: str | None = None
-    since: Moment | None = Field(None, description="Since when it runs what it runs.")
+    since: Moment | None = Field(
+        None, description="Since when it runs what it runs, or is disabled."
+    )
     draining: bool = False
+    drained_at: Moment | None = Field(None, description="Since when it gets nothing new.")
     disabled: bool = False
 
 

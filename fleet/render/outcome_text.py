@@ -89,6 +89,8 @@ def _steps(outcome: Outcome, plan: Plan) -> Iterator[str]:
         yield "what was done is recorded; mend the cause above, then run `fleet apply` again"
     if outcome.refused:
         yield "the plan above says for each refusal its limit and the way out"
+    if plan.unknown or plan.attention:
+        yield "look at what the plan above does not know or asks a person for: exit code 1"
     if any(stack.drained for stack in outcome.stacks):
         yield "drained workers finish their work; a later `fleet apply` deletes them"
     if words.withheld(plan) and not plan.is_refused:

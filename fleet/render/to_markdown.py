@@ -18,6 +18,7 @@ def plan_to_markdown(plan: Plan) -> str:
     """Return the plan as Markdown: headline, a table per kind, long ones folded."""
     blocks = [
         *_headline(plan),
+        *_unsure(plan),
         *_creates(plan),
         *_drains(plan),
         *_deletes(plan),
@@ -143,10 +144,17 @@ def _guards(plan: Plan) -> Iterator[str]:
     yield from _section("Guards", headings, rows)
 
 
+def _unsure(plan: Plan) -> Iterator[str]:
+    for heading, sentences in (
+        ("Not known, and unknown is not zero", plan.unknown),
+        ("Needs a person", plan.attention),
+    ):
+        if sentences:
+            yield f"#### {heading}"
+            yield "\n".join(f"- {sentence(each)}" for each in sentences)
+
+
 def _notes(plan: Plan) -> Iterator[str]:
-    if plan.unknown:
-        yield "#### Not known, so nothing is deleted because of it"
-        yield "\n".join(f"- {sentence(reading)}" for reading in plan.unknown)
     rows = [
         (code(warning.rule), code(warning.place), sentence(warning.message))
         for warning in plan.warnings

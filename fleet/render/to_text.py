@@ -21,6 +21,7 @@ def plan_to_text(plan: Plan, *, colour: bool) -> str:
     sections = (
         _headline(plan),
         _unknown(plan),
+        _attention(plan),
         _pools(plan),
         changes_section(plan),
         _unserved(plan),
@@ -150,6 +151,16 @@ def _unknown(plan: Plan) -> Iterator[Line]:
         yield title("Not known, and unknown is not zero")
     for reading in plan.unknown:
         yield line("  ", Span("? ", Style.YELLOW), reading)
+
+
+def _attention(plan: Plan) -> Iterator[Line]:
+    if plan.attention:
+        yield title("Needs a person")
+    for sentence in plan.attention[:_MOST_WARNINGS]:
+        yield line("  ", Span("! ", Style.RED), sentence)
+    hidden = len(plan.attention) - _MOST_WARNINGS
+    if hidden > 0:
+        yield line(f"  … and {hidden} more")
 
 
 def _warnings(plan: Plan) -> Iterator[Line]:

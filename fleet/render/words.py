@@ -73,7 +73,7 @@ def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -
 def changes(plan: Plan) -> str:
     """Return how many workers are to be created, drained and deleted."""
     if plan.is_quiet:
-        return "nothing to change"
+        return "nothing to change, as far as is known" if plan.unknown else "nothing to change"
     return _counts(plan.actions, always=True)
 
 

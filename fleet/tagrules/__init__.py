@@ -1,5 +1,6 @@
 """This package decides what may run where; `offers` is its specification."""
 
+from fleet.tagrules.images import newest_version
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
@@ -12,6 +13,7 @@ from fleet.tagrules.offers import (
     offer_of_worker,
     satisfies,
     serves_queue,
+    static_names,
 )
 from fleet.tagrules.sizes import EXTERNAL_WORKER
 from fleet.tagrules.sources import Doubt
@@ -25,9 +27,11 @@ __all__ = [
     "ask_of_tags",
     "find_doubts",
     "find_mismatch",
+    "newest_version",
     "offer_of_pool",
     "offer_of_tags",
     "offer_of_worker",
     "satisfies",
     "serves_queue",
+    "static_names",
 ]

@@ -142,3 +142,9 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
 def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:
     """Say whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
+
+
+def static_names(fleet: Fleet) -> frozenset[str]:
+    """Return the names of the workers that exist already and are never touched."""
+    pools = fleet.pools.values()
+    return frozenset(n for pool in pools if isinstance(pool, StaticPool) for n in pool.static)

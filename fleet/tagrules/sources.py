@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from fleet.catalogue import MachineType, find_type
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.rules import ProvidedBy
+from fleet.tagrules.images import newest_version
 from fleet.tagrules.numbers import Numbers, read_numbers
 from fleet.tagrules.sizes import (
     BUILD_ARCH,
@@ -111,10 +112,10 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
 
 
 def _of_image(fleet: Fleet, pool: Pool, images: Iterable["ImageVersion"]) -> Iterator[Provided]:
-    reported = [version.provides for version in images if version.image == pool.image]
+    newest = newest_version(images, pool.image, pool.provider)
     image = fleet.images.get(pool.image)
-    if any(reported):
-        for tag in sorted({tag for tags in reported for tag in tags}):
+    if newest and newest.provides:
+        for tag in newest.provides:
             yield Provided(tag, "image", ("images", pool.image))
     elif image is not None:
         for number, tag in enumerate(image.provides):

@@ -81,3 +81,18 @@ def test_a_name_that_nobody_knows_is_answered_with_those_that_are_known(
     assert f"{kind} is called nope" in failed.stderr
     assert f"; known are: {known}" in failed.stderr
     assert failed.stderr.count("\n") == 1
+
+
+def test_a_hostile_name_of_a_machine_cannot_write_to_the_terminal(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    cloud = trial.folder / ".fleet/sim-desk.json"
+    hostile = json.dumps("evil\n\x1b[2J")[1:-1]
+    cloud.write_text(cloud.read_text().replace('"name": "trial-', f'"name": "{hostile}'))
+
+    refused = run_fleet("explain", "worker", "nobody")
+
+    assert "evil\\n\\x1b[2J" in refused.stderr
+    assert "\x1b" not in refused.stderr

@@ -45,7 +45,7 @@ def plan_and_apply(run_fleet: RunFleet) -> tuple[Completed, Completed]:
 
 
 def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Completed) -> None:
-    assert (planned.returncode, applied.returncode) == (0, 1)
+    assert (planned.returncode, applied.returncode) == (1, 1)
     assert "Plan: nothing to change" in planned.stdout
     assert f"demand of queue work is unknown: {because}" in planned.stdout
     assert f"demand of queue work is unknown: {because}" in applied.stdout

@@ -60,7 +60,7 @@ class Bench:
     def apply(self, *actions: object, **overrides: object) -> Outcome:
         plan = a_plan(
             actions=actions,
-            pools=(a_pool_verdict(provider="desk"),),
+            pools=overrides.pop("pools", (a_pool_verdict(provider="desk"),)),
             guards=overrides.pop("guards", ()),
         )
         sources = Sources(
@@ -206,3 +206,45 @@ def test_the_serial_of_a_changed_stack_is_recorded(bench: Bench) -> None:
     stack = bench.engine.stacks[REF.name]
     assert bench.store.stacks()[0].serial == stack.serial > a_stack().serial
     assert isinstance(stack, Stack)
+
+
+def test_a_stack_with_a_machine_that_could_not_be_deleted_is_not_forgotten(bench: Bench) -> None:
+    bench.holding(FIRST)
+    bench.fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
+    bench.engine.begins_to_delete = {FIRST}
+
+    outcome = bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert outcome.stacks[0].result == "failed"
+    assert [record.name for record in bench.store.stacks()] == [REF.name]
+
+
+def test_a_removed_pool_whose_stack_was_empty_already_is_forgotten(bench: Bench) -> None:
+    bench.holding(FIRST)
+    bench.apply()
+    bench.engine.up(REF, [], lambda _: None)
+    bench.fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
+
+    bench.apply(pools=())
+
+    assert bench.store.stacks() == ()
+
+
+def test_a_worker_whose_queue_takes_no_orders_is_refused_before_anything_changes(
+    bench: Bench,
+) -> None:
+    bench.holding(FIRST)
+
+    outcome = bench.apply(a_create(worker=SECOND), a_drain(worker=FIRST, registry="trial"))
+
+    assert outcome.stacks[0].result == "refused"
+    assert "queue trial" in outcome.stacks[0].error
+    assert list(bench.engine.machines) == [FIRST]
+
+
+def test_the_empty_stack_of_a_pool_that_is_still_wanted_is_remembered(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert [record.name for record in bench.store.stacks()] == [REF.name]

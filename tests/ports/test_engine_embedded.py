@@ -81,6 +81,22 @@ def test_two_applies_at_once_are_kept_apart(rig: EmbeddedRig) -> None:
             rig.engine.up(REF, [ONE], quiet)
 
 
+def test_an_emptied_stack_may_move_to_another_provider(tmp_path: Path) -> None:
+    clouds = {name: SimCloud(tmp_path / f"{name}.json", FixedClock(NOW)) for name in "ab"}
+    for cloud in clouds.values():
+        cloud.configure(MENU)
+    engine = EmbeddedEngine(tmp_path / "state.db", clouds)
+    here, there = (REF.model_copy(update={"provider": name}) for name in "ab")
+    engine.up(here, [ONE], quiet)
+    engine.up(here, [], quiet)
+
+    engine.up(there, [ONE], quiet)
+
+    stack = engine.read(there)
+    assert isinstance(stack, Stack)
+    assert (stack.provider, stack.workers) == ("b", (ONE,))
+
+
 class SlipperyCloud(SimCloud):
     """A simulated cloud whose user is killed before or after a deletion."""
 

@@ -99,12 +99,13 @@ def test_what_was_being_made_is_wanted_and_has_no_id() -> None:
     assert (stack.workers, stack.ids, stack.interrupted) == ((ONE,), {}, True)
 
 
-def test_what_was_being_deleted_is_not_wanted_any_more() -> None:
+def test_what_was_being_deleted_is_not_wanted_any_more_and_keeps_its_id() -> None:
     pending = [{"type": "deleting", "resource": a_resource(ONE.name)}]
 
     stack = stack_of(a_deployment(a_resource(ONE.name), pending_operations=pending))
 
-    assert (stack.workers, stack.ids, stack.interrupted) == ((), {}, True)
+    assert (stack.workers, stack.interrupted) == ((), True)
+    assert stack.ids == {ONE.name: f"id-{ONE.name}"}
 
 
 def test_an_old_half_of_a_replacement_is_not_a_worker() -> None:

@@ -113,6 +113,44 @@ def test_draining_and_disabling_outlive_the_process(cloud: SimCloud, clock: Fixe
     assert (worker.draining, worker.state) == (True, WorkerState.DISABLED)
 
 
+def test_an_idle_worker_is_draining_since_its_drain(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(hours=2)
+    cloud.drain(ONE.name)
+    clock.moment += timedelta(minutes=5)
+    cloud.drain(ONE.name)
+
+    (worker,) = workers(cloud)
+
+    assert (worker.draining, worker.since) == (True, NOW + timedelta(hours=2))
+
+
+def test_a_draining_worker_is_busy_since_it_took_its_work(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(hours=1)
+    cloud.assign(ONE.name, "7")
+    clock.moment += timedelta(hours=1)
+    cloud.drain(ONE.name)
+
+    (worker,) = workers(cloud)
+
+    assert (worker.running, worker.since) == ("7", NOW + timedelta(hours=1))
+
+
+def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(hours=1)
+    cloud.drain(ONE.name)
+    clock.moment += timedelta(hours=1)
+    cloud.disable(ONE.name)
+
+    (worker,) = workers(cloud)
+
+    assert (worker.state, worker.since) == (WorkerState.DISABLED, NOW + timedelta(hours=2))
+
+
 def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:
     with pytest.raises(SourceUnreachable, match="no machine is named 'nobody'"):
         cloud.drain("nobody")

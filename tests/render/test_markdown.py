@@ -14,6 +14,10 @@ TELLING = """\
 
 **Guards keep back: 1 to delete**
 
+#### Not known, and unknown is not zero
+
+- queue copr: no answer; pools that serve it delete nothing
+
 #### 2 to create
 
 | Worker | Pool | Type | EUR/h | Why |
@@ -53,10 +57,6 @@ TELLING = """\
 | Result | Guard | Where | Why | In fleet.yaml | Way out |
 | --- | --- | --- | --- | --- | --- |
 | **refused** | `delete` | `old` | 12 of 14 workers would be deleted (86 %); at most 30 % and 10 are allowed | `guards.refuse.delete.share` | add an approval for guard delete, pool builders, count 12 |
-
-#### Not known, so nothing is deleted because of it
-
-- queue copr: no answer; pools that serve it delete nothing
 
 #### Warnings
 

@@ -1,6 +1,16 @@
 """What reconcile makes of witnesses that differ, are silent or are missing."""
 
-from fleet.facts import QueueReading, Unknown, WorkerState
+import pytest
+
+from fleet.facts import (
+    Listing,
+    Machine,
+    QueueReading,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -32,6 +42,17 @@ def reason_of(plan: Plan, worker: str) -> Reason:
 
 def fleet_with(**pool: object) -> Fleet:
     return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def desk_of(world: World) -> Listing:
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    return listing
+
+
+def with_machines(world: World, *machines: Machine) -> Listing:
+    listing = desk_of(world)
+    return listing.model_copy(update={"machines": (*listing.machines, *machines)})
 
 
 def test_unreadable_demand_deletes_nothing() -> None:
@@ -119,7 +140,7 @@ def test_a_machine_whose_deletion_was_interrupted_is_deleted() -> None:
 
 
 def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() -> None:
-    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
     world = a_sim_world(
         requests=(a_request(),),
         providers={"desk": a_listing(a_machine(created_at=ago(days=9)))},
@@ -133,7 +154,7 @@ def test_without_a_registry_a_machine_counts_as_capacity_and_is_never_deleted() 
 
 
 def test_a_machine_that_never_registered_is_no_capacity() -> None:
-    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
     world = a_sim_world(
         requests=(a_request(),),
         providers={"desk": a_listing(a_machine(), workers=())},
@@ -186,3 +207,129 @@ def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
 
     assert plan.is_quiet
     assert [v.outdated for v in plan.workers] == [True]
+
+
+def test_another_machine_under_a_recorded_name_is_no_machine_of_the_stack() -> None:
+    idle = a_worker(since=ago(days=1), draining=True)
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-7"})
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(idle, stacks={"builders": stack}))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+
+
+def test_a_pool_whose_machines_are_listed_by_another_provider_is_left_alone() -> None:
+    fleet = a_sim_fleet(providers={"desk": {"kind": "sim"}, "attic": {"kind": "sim"}})
+    listings = {"desk": a_listing(workers=()), "attic": a_listing(a_machine(), workers=())}
+    world = a_sim_world(requests=(a_request(),), providers=listings, stacks={})
+
+    plan = reconcile(fleet, world)
+
+    assert plan.is_quiet
+    assert "provider attic lists machines of pool builders" in plan.unknown[0]
+
+
+def test_two_providers_of_one_account_may_list_the_same_machines() -> None:
+    fleet = a_sim_fleet(providers={"desk": {"kind": "sim"}, "attic": {"kind": "sim"}})
+    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
+    world = world.model_copy(
+        update={"providers": dict.fromkeys(["attic", "desk"], desk_of(world))}
+    )
+
+    plan = reconcile(fleet, world)
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_machines_that_one_witness_misses_never_cause_a_drain_above_max() -> None:
+    extra = [a_machine(name=f"stray-{number}", id=f"x-{number}") for number in (1, 2)]
+    world = a_sim_world(a_worker(since=ago(seconds=1)))
+    world = world.model_copy(update={"providers": {"desk": with_machines(world, *extra)}})
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert plan.is_quiet
+
+
+def test_machines_that_are_missing_do_not_stand_in_for_min() -> None:
+    missing = [f"debian-ci-builders-{number}" for number in (3, 4)]
+    workers = (a_worker(name=FIRST, since=ago(days=1)), a_worker(name=SECOND, since=ago(days=1)))
+    stack = a_stack(
+        provider="desk",
+        workers=tuple(some_inputs(name=name) for name in (FIRST, SECOND, *missing)),
+        ids={name: f"sim-{name}" for name in (FIRST, SECOND, *missing)},
+    )
+
+    plan = reconcile(fleet_with(min=2, max=4), a_sim_world(*workers, stacks={"builders": stack}))
+
+    assert plan.is_quiet
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        a_worker(state=WorkerState.DISABLED, running="90"),
+        a_worker(state=WorkerState.IDLE, draining=True, running="90"),
+    ],
+    ids=["disabled", "draining"],
+)
+def test_a_worker_that_still_runs_something_stays_whatever_its_state_says(worker: Worker) -> None:
+    assert reconcile(a_sim_fleet(), a_sim_world(worker)).is_quiet
+
+
+def test_a_machine_whose_deletion_was_interrupted_stays_while_its_worker_runs_something() -> None:
+    stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
+    world = a_sim_world(a_worker(busy=True), stacks={"builders": stack})
+
+    assert reconcile(a_sim_fleet(), world).is_quiet
+
+
+def test_a_machine_that_is_still_listed_after_an_interrupted_deletion_is_deleted() -> None:
+    stack = a_stack(provider="desk", ids={FIRST: f"sim-{FIRST}"}, interrupted=True)
+    world = a_sim_world(a_worker(state=WorkerState.DISABLED), stacks={"builders": stack})
+
+    assert actions_of(reconcile(a_sim_fleet(), world)) == [("delete", FIRST)]
+
+
+def test_a_draining_worker_that_is_not_connected_stays() -> None:
+    gone = a_worker(state=WorkerState.DISCONNECTED, draining=True, since=ago(days=1))
+
+    assert reconcile(a_sim_fleet(), a_sim_world(gone)).is_quiet
+
+
+def test_demand_is_old_only_after_demand_max_age() -> None:
+    def plan_at(**age: float) -> Plan:
+        read = a_reading(a_request(), workers=None)
+        demand = read.demand.model_copy(update={"read_at": ago(**age)})
+        aged = read.model_copy(update={"demand": demand})
+        return reconcile(a_sim_fleet(), a_sim_world(queues={"debian": aged}))
+
+    assert actions_of(plan_at(seconds=300)) == [("create", FIRST)]
+    assert plan_at(seconds=301).is_quiet
+
+
+def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
+    def reason_at(**age: float) -> Reason:
+        listing = a_listing(a_machine(created_at=ago(**age)), workers=())
+        stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
+        world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+        return reason_of(reconcile(a_sim_fleet(), world), FIRST)
+
+    assert reason_at(seconds=600) is Reason.STARTING
+    assert reason_at(seconds=601) is Reason.NEVER_REGISTERED
+
+
+def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
+    stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+    world = a_sim_world(requests=(a_request(),), stacks={"builders": stack})
+
+    assert actions_of(reconcile(a_sim_fleet(), world)) == [("create", SECOND)]
+
+
+def test_the_name_of_a_registration_that_is_history_is_not_given_again() -> None:
+    queues = {"debian": a_reading(a_request(), workers=(a_worker(state=WorkerState.DISABLED),))}
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(queues=queues))
+
+    assert actions_of(plan) == [("create", SECOND)]

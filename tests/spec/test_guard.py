@@ -235,3 +235,31 @@ def test_a_pool_with_an_unenforced_budget_may_still_shrink() -> None:
     plan = reconcile(fleet, a_sim_world(a_worker(draining=True)))
 
     assert [action.action for action in guard(fleet, plan).actions] == ["delete"]
+
+
+def test_a_small_share_still_lets_a_pool_begin_with_one() -> None:
+    fleet = with_guards(throttle={"create": {"share": "5%", "free_below": 10, "count": 50}})
+    plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
+
+    assert len(guard(fleet, plan).actions) == 1
+
+
+def test_a_share_or_count_of_nothing_lets_nothing_through() -> None:
+    for limit in ({"share": "0%"}, {"count": 0}):
+        fleet = with_guards(throttle={"create": limit})
+        plan = a_plan(actions=creates(3), pools=(a_pool_verdict(busy=0),))
+
+        assert guard(fleet, plan).actions == ()
+
+
+def test_a_cost_limit_in_an_unknown_currency_refuses_only_what_there_is() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 USD/h"})
+
+    assert guard(fleet, a_plan(pools=(a_pool_verdict(),))).guards == ()
+
+
+def test_removals_by_config_that_are_allowed_are_not_throttled() -> None:
+    fleet = with_guards(throttle={"delete": {"count": 1}})
+    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(a_pool_verdict(busy=10),))
+
+    assert len(guard(fleet, plan).actions) == 3

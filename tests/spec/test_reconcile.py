@@ -1,16 +1,21 @@
 """What reconcile does, one sentence per test."""
 
+from fleet.facts import MachineState
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
+    a_listing,
+    a_machine,
     a_pool,
     a_request,
     a_sim_fleet,
     a_sim_world,
+    a_stack,
     a_worker,
     ago,
+    some_inputs,
 )
 
 FIRST = "debian-ci-builders-1"
@@ -81,6 +86,19 @@ def test_no_more_machines_boot_at_once_than_max_starting() -> None:
 
     assert actions_of(plan) == [("create", SECOND)]
     assert plan.unserved[0].path == ("pools", "builders", "workers", "max_starting")
+
+
+def test_without_a_registry_machines_that_boot_count_to_max_starting() -> None:
+    booting = a_machine(state=MachineState.STARTING, id="sim-1")
+    world = a_sim_world(
+        requests=(a_request(id="1"), a_request(id="2")),
+        providers={"desk": a_listing(booting)},
+        stacks={
+            "builders": a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+        },
+    )
+
+    assert reconcile(fleet_with(max_starting=1), world).is_quiet
 
 
 def test_the_cheapest_fitting_pool_is_taken() -> None:
@@ -227,6 +245,14 @@ def test_a_worker_idle_for_a_moment_stays() -> None:
 
     assert plan.is_quiet
     assert reason_of(plan, FIRST) is Reason.IDLE_RECENTLY
+
+
+def test_a_worker_idle_for_exactly_idle_after_goes() -> None:
+    def plan_after(seconds: int) -> Plan:
+        return reconcile(a_sim_fleet(), a_sim_world(a_worker(since=ago(seconds=seconds))))
+
+    assert plan_after(899).is_quiet
+    assert actions_of(plan_after(900)) == [("drain", FIRST)]
 
 
 def test_of_several_idle_workers_the_longest_idle_goes() -> None:

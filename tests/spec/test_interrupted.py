@@ -1,0 +1,79 @@
+"""What becomes of creations that an apply was killed in, when their pool has changed since."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.facts import Stack, World
+from fleet.guard import guard
+from fleet.plan import Plan, Reason
+from fleet.reconcile import reconcile
+from tests.builders import (
+    a_listing,
+    a_machine,
+    a_pool,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    some_inputs,
+)
+
+FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+
+
+def begun(*names: str) -> Stack:
+    """Return a stack in which the creation of these workers was begun, and nothing else."""
+    workers = tuple(some_inputs(name=name) for name in names)
+    return a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
+
+
+def unmade(*names: str) -> World:
+    return a_sim_world(stacks={"builders": begun(*names)})
+
+
+def actions_of(plan: Plan) -> list[tuple[str, str, Reason]]:
+    return [(action.action, action.worker, action.reason) for action in plan.actions]
+
+
+@pytest.mark.parametrize("pools", [{"builders": a_pool(provider="desk", mode="drain")}, {}])
+def test_what_a_pool_no_longer_wants_is_forgotten_and_not_made(pools: dict[str, object]) -> None:
+    plan = reconcile(a_sim_fleet(pools=pools), unmade(FIRST))
+
+    assert actions_of(plan) == [("delete", FIRST, Reason.INTERRUPTED)]
+
+
+def test_what_would_exceed_a_lowered_max_is_forgotten_and_not_made() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", max=1)})
+
+    plan = reconcile(fleet, unmade(FIRST, SECOND))
+
+    assert actions_of(plan) == [
+        ("create", FIRST, Reason.INTERRUPTED),
+        ("delete", SECOND, Reason.INTERRUPTED),
+    ]
+
+
+def test_a_paused_pool_finishes_nothing() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="pause")})
+
+    assert reconcile(fleet, unmade(FIRST)).is_quiet
+
+
+def test_a_machine_that_exists_is_recorded_although_its_pool_drains() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
+    listing = a_listing(a_machine(), workers=(a_worker(busy=True),))
+    world = a_sim_world(providers={"desk": listing}, stacks={"builders": begun(FIRST)})
+
+    plan = reconcile(fleet, world)
+
+    assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
+
+
+def test_forgetting_what_has_no_machine_saves_no_money() -> None:
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk", mode="drain")})
+
+    plan = guard(fleet, reconcile(fleet, unmade(FIRST)))
+
+    assert [action.worker for action in plan.actions] == [FIRST]
+    assert (plan.cost_before, plan.cost_after) == (Decimal(0), Decimal(0))

@@ -1,0 +1,129 @@
+"""What reconcile makes of machines with several registrations, and of names that mislead."""
+
+import pytest
+
+from fleet.facts import Unknown, Worker, WorkerState, World
+from fleet.plan import Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_request,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+
+FIRST = "debian-ci-builders-1"
+IDS = {FIRST: "hcloud-1"}
+
+
+def two_queues(**pools: object) -> Fleet:
+    """Return a fleet whose pool `builders` serves two queues that know their own workers."""
+    queues = {name: {"kind": "world", "path": f"{name}.json"} for name in ("debian", "ubuntu")}
+    return a_fleet(queues=queues, pools={"builders": a_pool()} | pools)
+
+
+def registered(debian: tuple[Worker, ...], ubuntu: tuple[Worker, ...] = ()) -> World:
+    """Return a world with one machine, and what each queue says of its workers."""
+    return World.model_validate(
+        {
+            "fleet": "debian-ci",
+            "time": ago(),
+            "queues": {
+                "debian": a_reading(workers=debian),
+                "ubuntu": a_reading(workers=ubuntu),
+            },
+            "providers": {"hetzner": a_listing(a_machine())},
+            "stacks": {"builders": a_stack(workers=(some_inputs(),), ids=IDS)},
+        }
+    )
+
+
+def actions_of(fleet: Fleet, world: World) -> list[tuple[str, str, str | None]]:
+    plan = reconcile(fleet, world)
+    return [(a.action, a.worker, getattr(a, "registry", None)) for a in plan.actions]
+
+
+def test_a_worker_idle_at_one_queue_and_busy_at_another_is_busy() -> None:
+    idle = a_worker(since=ago(days=1), draining=True)
+    world = registered((idle,), (a_worker(busy=True),))
+
+    plan = reconcile(two_queues(), world)
+
+    assert plan.is_quiet
+    assert [verdict.reason for verdict in plan.workers] == [Reason.BUSY]
+
+
+def test_a_worker_is_drained_at_every_queue_before_it_goes() -> None:
+    drained = a_worker(since=ago(days=1), draining=True)
+    idle = a_worker(since=ago(days=1))
+
+    assert actions_of(two_queues(), registered((drained,), (idle,))) == [
+        ("drain", FIRST, "ubuntu")
+    ]
+    assert actions_of(two_queues(), registered((drained,), (drained,))) == [
+        ("delete", FIRST, "debian")
+    ]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_an_old_registration_never_hides_the_one_that_works(*, backwards: bool) -> None:
+    rows = (
+        a_worker(name="new", machine=FIRST, busy=True),
+        a_worker(name="old", machine=FIRST, state=WorkerState.IDLE, draining=True),
+    )
+
+    plan = reconcile(two_queues(), registered(rows[::-1] if backwards else rows))
+
+    assert plan.is_quiet
+    assert plan.workers[0].reason is Reason.BUSY
+
+
+def test_a_static_worker_named_like_a_machine_is_still_never_touched() -> None:
+    world = registered((a_worker(since=ago(days=1)),))
+    fleet = two_queues(legacy={"static": [FIRST]})
+
+    assert actions_of(fleet, world) == []
+
+
+def test_a_name_that_a_static_pool_lists_is_never_given_to_a_machine() -> None:
+    fleet = a_fleet(
+        images={"trixie": {"existing": {"hetzner": "42"}}},
+        pools={"builders": a_pool(), "legacy": {"static": [FIRST], "serves": []}},
+    )
+    world = World.model_validate(
+        {
+            "fleet": "debian-ci",
+            "time": ago(),
+            "queues": {"debian": a_reading(a_request(), workers=None)},
+            "providers": {"hetzner": a_listing()},
+        }
+    )
+
+    assert [worker for _, worker, _ in actions_of(fleet, world)] == ["debian-ci-builders-2"]
+
+
+def test_a_static_worker_at_two_queues_serves_one_request() -> None:
+    builder = a_worker(name="builder-01", machine=None, pool=None, static=True)
+    fleet = two_queues(legacy={"static": ["builder-01"]}, builders=a_pool(max=0))
+    world = registered((builder,), (builder,))
+    waiting = a_reading(a_request(id="1"), a_request(id="2"), workers=(builder,))
+    world = world.model_copy(update={"queues": world.queues | {"debian": waiting}})
+
+    (signature,) = reconcile(fleet, world).signatures
+
+    assert list(signature.by_worker) == ["debian/1"]
+
+
+def test_a_queue_that_does_not_tell_its_workers_holds_back_what_another_says_is_idle() -> None:
+    world = registered((a_worker(since=ago(days=1)),))
+    silent = a_reading(workers=Unknown(unknown="no answer"))
+    world = world.model_copy(update={"queues": world.queues | {"ubuntu": silent}})
+
+    assert actions_of(two_queues(), world) == []
