@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fleet.facts import Request
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
-from fleet.tagrules.asking import ask_of
+from fleet.tagrules.asking import Judge, ask_of
 from fleet.tagrules.derive import derive, find_circle
 from fleet.tagrules.numbers import Numbers, read_minimums
 from tests.builders import a_fleet, a_request
@@ -126,6 +126,18 @@ def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
     assert found.ask.required | refused == set(request_.required)
     assert not found.ask.required & refused
     assert {origin.tag for origin in found.origins} == found.ask.required
+
+
+@given(askers, st.lists(rules, max_size=3), st.lists(requests(), max_size=6), st.booleans())
+def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
+    base: list[object], chosen: list[object], many: list[Request], *, stored: bool
+) -> None:
+    fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)
+    judge = Judge(fleet, {}, TODAY)
+
+    together = [judge.ask_of_alike(each, stored=stored) for each in many]
+
+    assert together == [judge.ask_of(each, stored=stored) for each in many]
 
 
 @given(st.lists(rules, max_size=4), requests())
