@@ -128,7 +128,12 @@ def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
     assert {origin.tag for origin in found.origins} == found.ask.required
 
 
-@given(askers, st.lists(rules, max_size=3), st.lists(requests(), max_size=6), st.booleans())
+@given(
+    base=askers,
+    chosen=st.lists(rules, max_size=3),
+    many=st.lists(requests(), max_size=6),
+    stored=st.booleans(),
+)
 def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
     base: list[object], chosen: list[object], many: list[Request], *, stored: bool
 ) -> None:
