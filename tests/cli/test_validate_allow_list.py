@@ -132,10 +132,10 @@ def test_a_hostile_pattern_is_told_at_once_and_in_little_memory(
 def run_measured(project: Path) -> tuple[Completed, resource.struct_rusage]:
     """Run validate as the only child of a process of its own, which says what it used."""
     measuring = (
-        "import json, resource, subprocess, sys;"
+        "import json, pathlib, resource, subprocess, sys;"
         "code = subprocess.run(sys.argv[1:]).returncode;"
         "used = resource.getrusage(resource.RUSAGE_CHILDREN);"
-        "open('used.json', 'w').write(json.dumps(list(used))); sys.exit(code)"
+        "pathlib.Path('used.json').write_text(json.dumps(list(used))); sys.exit(code)"
     )
     ran = run_process(
         *(sys.executable, "-c", measuring, *fleet_command(), "validate"),
