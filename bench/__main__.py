@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup",)
+NAMES = ("startup", "tags")
 
 
 def main() -> int:

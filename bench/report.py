@@ -13,6 +13,9 @@ class Report:
     figures: dict[str, float]
     ratios: dict[str, float]
     targets: dict[str, float] = field(default_factory=dict)
+    """Ratios and figures that should be at most this."""
+    floors: dict[str, float] = field(default_factory=dict)
+    """Ratios that should be at least this."""
 
     def as_json(self) -> dict[str, object]:
         """Return the form that other programs read."""
@@ -27,18 +30,24 @@ class Report:
         """Return the form that people read."""
         width = max(map(len, (*self.figures, *self.ratios)))
         lines = [f"{self.name} on {describe_machine()}"]
-        lines += [f"  {name:<{width}}  {value:10.1f}" for name, value in self.figures.items()]
         lines += [
-            f"  {name:<{width}}  {value:10.2f}{self._verdict(name)}"
+            f"  {name:<{width}}  {value:10.{1 if value >= 10 else 3}f}{self._verdict(name, value)}"  # noqa: PLR2004 - few digits where they would be noise
+            for name, value in self.figures.items()
+        ]
+        lines += [
+            f"  {name:<{width}}  {value:10.2f}{self._verdict(name, value)}"
             for name, value in self.ratios.items()
         ]
         return "\n".join(lines)
 
-    def _verdict(self, name: str) -> str:
-        target = self.targets.get(name)
-        if target is None:
+    def _verdict(self, name: str, value: float) -> str:
+        if name in self.targets:
+            good, bound = value <= self.targets[name], f"at most {self.targets[name]:g}"
+        elif name in self.floors:
+            good, bound = value >= self.floors[name], f"at least {self.floors[name]:g}"
+        else:
             return ""
-        return f"  (at most {target:g}: {'ok' if self.ratios[name] <= target else 'MISSED'})"
+        return f"  ({bound}: {'ok' if good else 'MISSED'})"
 
 
 def describe_machine() -> str:

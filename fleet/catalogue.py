@@ -39,6 +39,7 @@ def find_type(fleet: Fleet, pool: Pool) -> MachineType | None:
     known = _sold_by(fleet, pool.provider).get(name or "")
     if machine is None:
         return known
+    image = fleet.images.get(pool.image)
     if known is None and None in (machine.cores, machine.memory):
         return None
     return MachineType(
@@ -52,7 +53,8 @@ def find_type(fleet: Fleet, pool: Pool) -> MachineType | None:
         else known.currency
         if known
         else fleet.money.currency,
-        architecture=known.architecture if known else "amd64",
+        # Nobody says what an own machine is but the image that it boots.
+        architecture=known.architecture if known else image.architecture if image else "amd64",
     )
 
 

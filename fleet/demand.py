@@ -71,12 +71,16 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     looks_at_provided = any(supply.offer.requires for supply in supplies.values())
     judge = judge_of(fleet, world, with_provided=looks_at_provided)
     groups: defaultdict[tuple[str, Shape, int], list[Ordered]] = defaultdict(list)
+    shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
         for request in _each_once(demand.requests):
-            shape = _shape(judge.ask_of(request, stored=demand.stored))
+            asking = judge.ask_of_alike(request, stored=demand.stored)
+            shape = shapes.get(id(asking))
+            if shape is None:
+                shape = shapes[id(asking)] = _shape(asking)
             groups[queue, shape, request.priority].extend(_ordered(queue, request))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})

@@ -57,8 +57,14 @@ def _open_to_nobody(programs: Path, folder: Path) -> Path:
     """Return the programs, copied when they lie where only root may look."""
     if all(parent.stat().st_mode & 0o001 for parent in (programs, *programs.parents)):
         return programs
-    shutil.copytree(programs.parent, folder / "programs", symlinks=True)
-    return folder / "programs" / "bin"
+    # The wheel keeps libraries beside its package, and its programs look for them there.
+    package = programs.parent.parent
+    beside = package.with_name(f"{package.name}.libs")
+    copied = folder / "copied" / package.name / programs.parent.name
+    shutil.copytree(programs.parent, copied, symlinks=True)
+    if beside.is_dir():
+        shutil.copytree(beside, folder / "copied" / beside.name)
+    return copied / "bin"
 
 
 def _run(*command: str | Path) -> None:

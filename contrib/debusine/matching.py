@@ -12,8 +12,10 @@ from fleet.tagrules.debusine import CLASS_PREFIX, LONGEST_TAG, TYPE_PREFIX, is_s
 from fleet.tagrules.debusine_sql import worker_provides, worker_requires
 from fleet.tagrules.expression import (
     RULE,
+    Amounts,
     And,
     Condition,
+    Reached,
     Subset,
     Tags,
     bind,
@@ -95,6 +97,8 @@ def _of_requests(part: Condition, terms: Terms) -> Q:
             return _contains("scheduler_tags_required", tags)
         case Subset(frozenset() as tags, Tags.PROVIDED):
             return _contains("scheduler_tags_provided", tags)
+        case Reached(Amounts.MINIMUMS, _) if not terms.numeric:
+            return Q()
         case _:
             return Q(Holds(part, terms, _REQUESTS))
 

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from datetime import date
 
-from fleet.exports.parts import ANYTHING, alternatives, never_takes, split_top
 from fleet.exports.result import NOT_EXPORTED, Exported, header, origin
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import is_expired, rules_for_name
+from fleet.tagrules.parts import ANYTHING, alternatives, never_takes, pieces, split_top
 
 WIDTH = 50
 """Characters of the column that keeps the tags of one build."""
@@ -21,7 +21,7 @@ WIDTH = 50
 _DIRECTORY = "(?::[^/]*)?"
 _PYTHON_ONLY_ASCII = re.compile(r"\\[dDwWsSbB]|\(\?[a-z]*i")
 _LEADING_FLAGS = re.compile(r"\(\?(?P<flags>[ims]+)\)")
-_OTHER_MEANING = re.compile(r"\\[pPQEzCx]|\[\[:|\[\^?[^\]]*\[:|\(\?[a-zA-Z]*[UL]|\(\?<[^=!]")
+_OTHER_MEANING = re.compile(r"\\[pPQECx]|\[\[:|\[\^?[^\]]*\[:|\(\?[a-zA-Z]*[UL]|\(\?<[^=!]")
 
 
 class CannotWrite(Exception):
@@ -53,7 +53,8 @@ def pattern_for_copr(rule: PowerfulRule) -> str:
     strange = _OTHER_MEANING.search(rule.match)
     if strange:
         raise CannotWrite(f"'{strange[0]}' means something else in Python's patterns")
-    pattern = _with_directories(rule.match) if rule.dirs else rule.match
+    match = "".join(r"\Z" if piece == r"\z" else piece for piece in pieces(rule.match))
+    pattern = _with_directories(match) if rule.dirs else match
     written = _grouped(pattern) + r"\Z"
     try:
         with warnings.catch_warnings():

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from fleet.exports.parts import ANYTHING, NotFinite, alternatives, split_top, words
 from fleet.exports.result import NOT_EXPORTED, Exported, header, origin
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, PowerfulRule
@@ -22,6 +21,7 @@ from fleet.tagrules import ask_of_tags, offer_of_pool, serves_queue
 from fleet.tagrules.allow import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, is_expired
 from fleet.tagrules.enforcement import is_workspace_tag
 from fleet.tagrules.ladder import ladder, rung_of_minimum, rungs_for
+from fleet.tagrules.parts import ANYTHING, NotFinite, alternatives, split_top, words
 
 DEFAULT_TASKS = ("sbuild",)
 _MOST_ENTRIES = 100

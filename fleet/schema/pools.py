@@ -199,6 +199,10 @@ class HooksPool(Section):
     )
     provides: list[WorkerTag] = Field([], description="Tags its workers provide.")
     workers: Workers | None = Field(None, description="How many workers it may hold.")
+    retire: Retire = Field(
+        default_factory=Retire.model_construct,
+        description="When a worker is let go although nothing is wrong with it.",
+    )
     mode: Mode = Field("apply", description="As in other pools.")
 
 

@@ -137,10 +137,9 @@ class PatternSet:
 
     def takers(self, name: str) -> list[int]:
         """Return the numbers of the patterns that take a name, sorted."""
-        if self._together is not None:
-            found = self._together.Match(_encoded(name))
-            if found and len(self._patterns) in found:
-                return sorted(found)[:-1]
+        found = self._together.Match(_encoded(name)) if self._together else None
+        if found and len(self._patterns) in found:
+            return sorted(found)[:-1]
         tried = enumerate(self._patterns)
         return [number for number, text in tried if compile_pattern(text).takes(name)]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Union
 from fleet.schema.model import Askers, Fleet
 from fleet.schema.rules import Asker
 from fleet.tagrules.derive import derive
+from fleet.tagrules.names import is_source_build
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.offers import Ask, ask_of_tags
 from fleet.tagrules.vocabulary import Path, Vocabulary
@@ -20,7 +21,7 @@ from fleet.tagrules.vocabulary import Path, Vocabulary
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and neither facts nor RE2.
     from fleet.facts import Request, Unknown
-    from fleet.tagrules.allow import AllowList
+    from fleet.tagrules.allow import AllowList, RuleMatch
 
 Memberships = Union[Mapping[str, Collection[str]], "Unknown"]
 """Group to the users in it; Unknown where that could not be read."""
@@ -108,30 +109,39 @@ class Judge:
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
     def ask_of(self, request: "Request", *, stored: bool) -> Asking:
-        """Return what a request asks for."""
-        key = self._key(request, stored=stored)
-        if key not in self._known:
-            self._known[key] = self._judge(request, stored=stored)
-        return self._known[key]
+        """Return what a request asks for, and how that came about."""
+        return self._judge(request, self._rules_for(request), stored=stored)
 
-    def _key(self, request: "Request", *, stored: bool) -> object:
+    def ask_of_alike(self, request: "Request", *, stored: bool) -> Asking:
+        """Return the same, judged once for all requests that this fleet.yaml treats alike.
+
+        Its origins name the first of them.
+        """
+        rules = self._rules_for(request)
+        key = self._key(request, rules, stored=stored)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._judge(request, rules, stored=stored)
+        return found
+
+    def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
+        return self._allowed.rules_for(request) if self._allowed else ()
+
+    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", *, stored: bool) -> object:
         """Return all that this fleet.yaml looks at in a request."""
-        key: list[object] = [stored, request.required]
-        if self.with_provided or self._allowed:
+        key: list[object] = [stored, request.required, tuple(rule.index for rule in rules)]
+        if self.with_provided:
             key.append(request.provided)
         if self._permissions and request.asked:
             key += [tuple(sorted(request.asked.items())), request.requester, request.groups]
             key += [request.workspace, request.scope]
-        if self._allowed:
-            key += [request.owner, request.project, request.chroot, request.package]
-            key += [request.scope, request.workspace]
-        if self._allowed or self.fleet.derive:
-            key += [request.task, request.project, request.chroot, repr(request.task_data)]
+        if self.fleet.derive:
+            key += [request.task, is_source_build(request), repr(request.task_data)]
         return tuple(key)
 
-    def _judge(self, request: "Request", *, stored: bool) -> Asking:
+    def _judge(self, request: "Request", rules: "Sequence[RuleMatch]", *, stored: bool) -> Asking:
         asked = [*_asked(request, stored=stored)]
-        ruled = [*self._by_rules(request)]
+        ruled = [*_by_rules(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
             TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
@@ -157,13 +167,6 @@ class Judge:
             differences=differences,
             held=stored and any(refusal.tag in request.required for refusal in refused),
         )
-
-    def _by_rules(self, request: "Request") -> Iterator[TagOrigin]:
-        for match in self._allowed.rules_for(request) if self._allowed else ():
-            contact = f", contact {match.rule.contact}" if match.rule.contact else ""
-            because = f"pattern {match.rule.match!r} takes {match.name}{contact}"
-            for tag in match.rule.ask:
-                yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
         """Say why a tag does not count; None where it does, or where nobody tells who asked."""
@@ -225,6 +228,14 @@ def _asked(request: "Request", *, stored: bool) -> Iterator[TagOrigin]:
         if source == "unknown":
             because += ", and does not tell who asked"
         yield TagOrigin(tag, source, because)
+
+
+def _by_rules(rules: "Sequence[RuleMatch]") -> Iterator[TagOrigin]:
+    for match in rules:
+        contact = f", contact {match.rule.contact}" if match.rule.contact else ""
+        because = f"pattern {match.rule.match!r} takes {match.name}{contact}"
+        for tag in match.rule.ask:
+            yield TagOrigin(tag, "rule", because, ("powerful", match.index))
 
 
 def _who(request: "Request", origin: TagOrigin) -> str:

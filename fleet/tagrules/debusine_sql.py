@@ -30,17 +30,46 @@ _PROVIDED = Sql("r.scheduler_tags_provided")
 _TYPE = Sql("%s", (TYPE_PREFIX,))
 _DYNAMIC = Sql("w.dynamic_metadata")
 _STATIC = Sql("w.static_metadata")
-_POOLS = """jsonb_to_recordset(%s::jsonb) AS p(
-    pool text, provides varchar[], requires varchar[], exclusive varchar[],
-    names varchar[], numbers numeric[], allowed varchar[], denied varchar[])"""
-_OF_THE_REQUEST = And(tuple(p for p in RULE.parts if p == Subset(Tags.REQUIRES, Tags.PROVIDED)))
-_OF_THE_WORKER = And(tuple(p for p in RULE.parts if p not in _OF_THE_REQUEST.parts))
+_BROUGHT = Subset(Tags.REQUIRES, Tags.PROVIDED)
+_ABLE = And(tuple(part for part in RULE.parts if part != _BROUGHT))
 _OFFERED: Source = {
     Tags.PROVIDES: Sql("p.provides"),
     Tags.REQUIRES: Sql("p.requires"),
     Tags.EXCLUSIVE: Sql("p.exclusive"),
     Amounts.NUMBERS: Sql("(SELECT * FROM unnest(p.names, p.numbers) AS v(name, number))"),
 }
+# Requests with equal tags are counted together before anything is compared (`alike`); of what
+# they provide only this matters: which of the different wishes of all pools it fulfils. Each
+# different set of required tags is then compared with each pool once (`able`).
+_COUNT = """
+WITH pools AS MATERIALIZED (
+    SELECT p.*, dense_rank() OVER (ORDER BY p.requires) AS wish
+    FROM jsonb_to_recordset({}) AS p(
+        id int, pool text, provides varchar[], requires varchar[], exclusive varchar[],
+        names varchar[], numbers numeric[], allowed varchar[], denied varchar[])),
+wishes AS MATERIALIZED (SELECT p.wish, p.requires FROM pools AS p GROUP BY 1, 2),
+alike AS MATERIALIZED (
+    SELECT v.scope_id, r.task_name, r.scheduler_tags_required AS required, {} AS provided,
+        count(*) AS requests
+    FROM db_workrequest AS r JOIN db_workspace AS v ON v.id = r.workspace_id
+    WHERE {} GROUP BY 1, 2, 3, 4),
+waiting AS MATERIALIZED (
+    SELECT b.scope_id, b.task_name, b.required, w.fulfilled, sum(b.requests) AS requests
+    FROM alike AS b CROSS JOIN LATERAL (
+        SELECT ARRAY(SELECT p.wish FROM wishes AS p WHERE {} ORDER BY 1) AS fulfilled) AS w
+    GROUP BY 1, 2, 3, 4),
+able AS MATERIALIZED (
+    SELECT a.task_name, a.required, ARRAY(
+        SELECT p.id FROM pools AS p
+        WHERE CASE WHEN p.allowed IS NULL THEN a.task_name <> ALL(p.denied)
+            ELSE a.task_name = ANY(p.allowed) END AND {}) AS ids
+    FROM (SELECT DISTINCT task_name, required FROM waiting) AS a)
+SELECT p.pool, s.name, sum(b.requests)::bigint
+FROM waiting AS b JOIN able AS a USING (task_name, required)
+JOIN pools AS p ON p.id = ANY(a.ids) AND p.wish = ANY(b.fulfilled)
+JOIN db_scope AS s ON s.id = b.scope_id
+GROUP BY 1, 2 ORDER BY 1, 2
+"""
 
 
 @dataclass(frozen=True)
@@ -83,28 +112,15 @@ def count_waiting(pools: Mapping[str, PoolOffer], terms: Terms) -> Sql:
 
     Requests are grouped first and compared afterwards, each different set of required tags once.
     """
+    source = {**source_of_requests(Sql("a.required"), Sql("b.provided"), terms), **_OFFERED}
     brought = any(pool.offer.requires for pool in pools.values())
-    able = {**source_of_requests(Sql("a.required"), Sql("g.provided"), terms), **_OFFERED}
     return weave(
-        """WITH pools AS MATERIALIZED (SELECT * FROM {}),
-        groups AS MATERIALIZED (
-            SELECT v.scope_id, r.task_name, {} AS required, {} AS provided, count(*) AS requests
-            FROM db_workrequest AS r JOIN db_workspace AS v ON v.id = r.workspace_id
-            WHERE {} GROUP BY 1, 2, 3, 4),
-        asked AS MATERIALIZED (SELECT task_name, required FROM groups GROUP BY 1, 2),
-        able AS MATERIALIZED (
-            SELECT p.pool, p.requires, a.task_name, a.required FROM pools AS p JOIN asked AS a
-            ON CASE WHEN p.allowed IS NULL THEN a.task_name <> ALL(p.denied)
-            ELSE a.task_name = ANY(p.allowed) END AND {})
-        SELECT p.pool, s.name, sum(g.requests)::bigint FROM able AS p
-        JOIN groups AS g USING (task_name, required) JOIN db_scope AS s ON s.id = g.scope_id
-        WHERE {} GROUP BY 1, 2 ORDER BY 1, 2""",
-        Sql(_POOLS, (_written(pools),)),
-        _REQUIRED,
+        _COUNT,
+        Sql("%s::jsonb", (_written(pools),)),
         _PROVIDED if brought else Sql("ARRAY[]::varchar[]"),
         _WAITING,
-        compile_condition(_OF_THE_WORKER, able),
-        compile_condition(_OF_THE_REQUEST, able),
+        compile_condition(_BROUGHT, source),
+        compile_condition(_ABLE, source),
     )
 
 
@@ -159,6 +175,7 @@ def _written(pools: Mapping[str, PoolOffer]) -> str:
     return json.dumps(
         [
             {
+                "id": number,
                 "pool": name,
                 "provides": _storable(pool.offer.provides),
                 "requires": sorted(pool.offer.requires),
@@ -168,7 +185,7 @@ def _written(pools: Mapping[str, PoolOffer]) -> str:
                 "allowed": None if pool.tasks.allowed is None else list(pool.tasks.allowed),
                 "denied": list(pool.tasks.denied),
             }
-            for name, pool in sorted(pools.items())
+            for number, (name, pool) in enumerate(sorted(pools.items()))
             if all(map(is_storable, pool.offer.requires | pool.offer.exclusive))
         ]
     )

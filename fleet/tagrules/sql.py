@@ -28,10 +28,14 @@ class Sql:
 def weave(template: str, *pieces: Sql) -> Sql:
     """Return the pieces in the places of `{}` in a template, values in their order."""
     first, *rest = template.split("{}")
-    text, values = first, ()
+    text = first
+    values: tuple[object, ...] = ()
     for piece, behind in zip(pieces, rest, strict=True):
         text, values = text + piece.text + behind, (*values, *piece.values)
     return Sql(text, values)
+
+
+_NO_AMOUNTS = Sql("(SELECT '' AS name, 0 AS number WHERE false)")
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def source_of_requests(required: Sql, provided: Sql, terms: Terms) -> Source:
     return {
         Tags.REQUIRED: _plain(required, ">=", terms),
         Tags.PROVIDED: provided,
-        Amounts.MINIMUMS: _amounts(required, ">=", terms),
+        Amounts.MINIMUMS: _amounts(required, ">=", terms) if terms.numeric else _NO_AMOUNTS,
     }
 
 
@@ -92,10 +96,13 @@ def compile_condition(condition: Condition, source: Source) -> Sql:
                 return Sql("false")
             return weave("{} <@ {}", _set(part, source), _set(whole, source))
         case Reached(minimums, numbers):
+            rows = _rows(minimums, source)
+            if rows == _NO_AMOUNTS:
+                return Sql("true")
             return weave(
                 "NOT EXISTS (SELECT FROM {} AS m WHERE NOT EXISTS ("
                 "SELECT FROM {} AS n WHERE n.name = m.name AND n.number >= m.number))",
-                _rows(minimums, source),
+                rows,
                 _rows(numbers, source),
             )
         case And(parts):

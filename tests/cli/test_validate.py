@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.process import ROOT, RunFleet
 
 BROKEN = "fleet: demo\ncadance: 10m\npools:\n  builders: {static: builder-01}\n"
-WARNED = "fleet: demo\nderive: [{ask: source}]\n"
+WARNED = "fleet: demo\nmoney: {net: true}\n"
 
 
 def write(project: Path, text: str, name: str = "fleet.yaml") -> None:

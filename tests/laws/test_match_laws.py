@@ -2,11 +2,13 @@
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
 from fleet.tagrules.bulk import Matcher, match
+from fleet.tagrules.expression import RULE, bind, holds, know_ask, know_offer
 
 TAGS = ("", "a", "b", "c", "arm64", "Ä", "ﬁ", "'; --", '"', "a b", "x" * 300)
 
@@ -118,6 +120,19 @@ def test_a_worker_that_requires_more_never_gains_a_match(
 @given(asks, offers)
 def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) -> None:
     assert bool(find_mismatch(ask, offer)) != satisfies(ask, offer)
+
+
+@given(asks, offers)
+def test_the_rule_as_a_value_agrees_with_the_specification(ask: Ask, offer: Offer) -> None:
+    for_workers, for_requests = bind(RULE, know_ask(ask)), bind(RULE, know_offer(offer))
+
+    assert holds(bind(for_workers, know_offer(offer))) == satisfies(ask, offer)
+    assert holds(bind(for_requests, know_ask(ask))) == satisfies(ask, offer)
+
+
+def test_a_rule_with_one_side_open_cannot_be_judged() -> None:
+    with pytest.raises(TypeError, match="not written out"):
+        holds(bind(RULE, know_ask(Ask(frozenset(["a"])))))
 
 
 @given(st.lists(asks, max_size=6), st.dictionaries(st.text("pq", max_size=3), offers))

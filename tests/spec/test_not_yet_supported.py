@@ -52,7 +52,7 @@ def _is_at(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
     ("text", "path", "pools"),
     [
         ("tags: {power: {limits: {total: 2}}}", ("tags", "power", "limits"), ("powerful",)),
-        ("tags: {'gpu:*': {asked_by: [user]}}", ("tags", "gpu:*", "asked_by"), ("gpu",)),
+        ("tags: {'gpu:*': {limits: {total: 2}}}", ("tags", "gpu:*", "limits"), ("gpu",)),
         (
             "budgets: {all: {per_day: 9 EUR}}",
             ("budgets",),

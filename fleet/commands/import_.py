@@ -1,0 +1,92 @@
+"""This module writes a fleet.yaml from what another system has, and says what changes by it."""
+
+import argparse
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fleet.commands.loading import Checked, check_file
+from fleet.errors import FileUnreadable, FleetError
+from fleet.imports.changes import LIMIT, Imported, changes_to_json, changes_to_text
+from fleet.render.findings import to_text
+from fleet.schema.findings import has_errors
+from fleet.schema.units import FLEET_NAME_PATTERN
+from fleet.store.files import LocalFiles
+
+if TYPE_CHECKING:
+    from fleet.ports import Console
+
+
+class _Usage(FleetError):
+    """An argument that makes no sense."""
+
+    exit_code = 2
+
+
+def run(args: argparse.Namespace, console: "Console") -> int:
+    """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
+    if not re.match(FLEET_NAME_PATTERN.removesuffix("$") + r"\Z", args.fleet):
+        raise _Usage(f"--fleet {args.fleet}: expected a name like debian-ci")
+    imported = _import(args, LocalFiles().read(args.path, LIMIT))
+    if imported.text is None:
+        console.note(to_text(imported.findings, imported.document, colour=False))
+        console.note(f"fleet: error: {args.path}: nothing written, see above")
+        return 1
+    _check(imported.text)
+    if args.json:
+        LocalFiles().write_text(args.json, changes_to_json(imported.changes))
+    if imported.changes:
+        console.note(changes_to_text(imported.changes))
+    if args.out:
+        LocalFiles().write_text(args.out, imported.text)
+    else:
+        console.out(imported.text)
+    return 0
+
+
+def _import(args: argparse.Namespace, content: bytes) -> Imported:
+    match args.source:
+        case "resalloc":
+            from fleet.imports.resalloc import import_resalloc
+
+            return import_resalloc(args.path, content, args.fleet)
+        case "copr":
+            from fleet.imports.copr import import_copr
+            from fleet.queues.world import read_world
+            from fleet.tagrules.names import recorded_names
+
+            recorded = None
+            if args.world:
+                recorded = recorded_names(read_world(args.world, LocalFiles()))
+            return import_copr(args.path, content, args.fleet, recorded)
+        case _:
+            from fleet.imports.debusine import import_debusine
+
+            return import_debusine(args.path, content, args.fleet)
+
+
+class _Written:
+    """The one file that was just written, before it is saved anywhere."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the text, if it is not too long."""
+        content = self._text.encode()
+        if len(content) > limit:
+            raise FileUnreadable(f"{name}: larger than {limit} bytes")
+        return content
+
+    def glob(self, _: str) -> tuple[str, ...]:
+        """Return nothing: it includes no other file."""
+        return ()
+
+
+def _check(text: str) -> None:
+    """Refuse what `fleet validate` would refuse: whoever imports starts from a valid file."""
+    checked: Checked = check_file("fleet.yaml", datetime.now(tz=UTC).date(), _Written(text))
+    if has_errors(checked.findings):
+        wrong = [finding for finding in checked.findings if finding.severity == "error"]
+        told = to_text(wrong, checked.document)
+        raise FleetError(f"what would be written is not valid:\n\n{told}")

@@ -1,0 +1,1 @@
+"""This package turns what other systems have into a fleet.yaml, and says what changes by it."""

@@ -1,0 +1,123 @@
+"""`fleet import`: a fleet.yaml that validates, and every change of meaning."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.process import ROOT, RunFleet
+
+POOLS = "p:\n  cmd_new: new\n  cmd_delete: delete\n  max_prealloc: 1\n  start_delay: 30\n"
+CONF = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "@asahi/kernel/.*/kernel", "tags": ["big"]}]\n'
+LISTING = ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list-aws.yaml"
+
+
+@pytest.fixture
+def sources(project: Path) -> dict[str, Path]:
+    (project / "pools.yaml").write_text(POOLS, encoding="utf-8")
+    (project / "copr.conf").write_text(CONF, encoding="utf-8")
+    return {"resalloc": Path("pools.yaml"), "copr": Path("copr.conf"), "debusine": LISTING}
+
+
+@pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
+def test_what_is_written_validates(
+    run_fleet: RunFleet, sources: dict[str, Path], system: str
+) -> None:
+    imported = run_fleet(
+        "import", system, sources[system], "--fleet", "mine", "--out", "fleet.yaml"
+    )
+    validated = run_fleet("validate")
+
+    assert (imported.returncode, imported.stdout) == (0, "")
+    assert imported.stderr
+    assert validated.returncode == 0, validated.stdout
+    assert "fleet.yaml: valid" in validated.stdout
+
+
+def test_changes_are_told_and_written_as_json(
+    run_fleet: RunFleet, project: Path, sources: dict[str, Path]
+) -> None:
+    imported = run_fleet("import", "resalloc", sources["resalloc"], "--json", "changes.json")
+
+    report = json.loads((project / "changes.json").read_text(encoding="utf-8"))
+    assert report["format"] == "fleet-import-1"
+    assert len(report["changes"]) == len(imported.stderr.splitlines())
+    assert "pools.yaml:5:3: no-equivalent: start_delay: 30: see guards" in imported.stderr
+    assert imported.stdout.startswith("# Written by `fleet import resalloc` from pools.yaml")
+
+
+def test_a_recorded_queue_shows_what_only_the_prefix_took(
+    run_fleet: RunFleet, project: Path, sources: dict[str, Path]
+) -> None:
+    requests = [
+        {
+            "id": package,
+            "owner": "@asahi",
+            "project": "kernel",
+            "chroot": "fedora-42-aarch64",
+            "package": package,
+        }
+        for package in ("kernel", "kernel-headers")
+    ]
+    time_ = "2026-11-21T08:00:00Z"
+    world = {
+        "fleet": "mine",
+        "time": time_,
+        "queues": {"copr": {"demand": {"read_at": time_, "requests": requests}, "workers": None}},
+    }
+    (project / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    imported = run_fleet("import", "copr", sources["copr"], "--world", "world.json")
+
+    assert imported.returncode == 0
+    assert imported.stderr.endswith(
+        "; only the prefix took: @asahi/kernel/fedora-42-aarch64/kernel-headers\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "content", "finding"),
+    [
+        ("resalloc", "{% for x in y %}\n", "pools:1:1: error[jinja-template] this is a Jinja"),
+        ("resalloc", "p: {cmd_new: x}\n", "pools:1:1: error[missing-key] pool p has no cmd_"),
+        ("resalloc", "a: " + "[" * 60_000, "pools:1:"),
+        ("copr", "EXTRA_BUILDER_TAGS = f()\n", "pools:1:22: error[not-a-literal] expected a map"),
+        ("copr", "x = [" * 30_000, "pools:1:"),
+        ("debusine", "pools: 1\n", "pools:1:1: error[wrong-type] expected the list that"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding_with_its_place(
+    run_fleet: RunFleet, project: Path, system: str, content: str, finding: str
+) -> None:
+    (project / "pools").write_text(content, encoding="utf-8")
+    began = time.monotonic()
+
+    refused = run_fleet("import", system, "pools", "--out", "fleet.yaml")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(finding)
+    assert refused.stderr.endswith("fleet: error: pools: nothing written, see above\n")
+    assert not (project / "fleet.yaml").exists()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("system", ["resalloc", "copr", "debusine"])
+def test_a_file_that_is_too_large_is_refused(
+    run_fleet: RunFleet, project: Path, system: str
+) -> None:
+    (project / "pools").write_text("#" * 1_000_001, encoding="utf-8")
+
+    refused = run_fleet("import", system, "pools")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "fleet: error: pools: larger than 1 MB\n"
+
+
+def test_a_fleet_has_a_name_that_fleet_takes(
+    run_fleet: RunFleet, sources: dict[str, Path]
+) -> None:
+    refused = run_fleet("import", "copr", sources["copr"], "--fleet", "My Fleet")
+
+    assert refused.returncode == 2
+    assert refused.stderr == "fleet: error: --fleet My Fleet: expected a name like debian-ci\n"

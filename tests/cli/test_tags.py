@@ -1,0 +1,120 @@
+"""`fleet tags explain`: where each tag of a request is from, which do not count, who serves it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import Trial, fleet_yaml
+
+RULES = """\
+tags:
+  big: {on_demand: true, exclusive: true, asked_by: [rules, {groups: [toolchain]}]}
+powerful:
+  - {match: "praiskup/ping/.*/chromium", ask: [big], contact: "@chromium", dirs: true}
+members: {file: members.yaml}
+"""
+CHROMIUM = "praiskup/ping/fedora-42-x86_64/chromium"
+
+
+@pytest.fixture
+def ruled(trial: Trial) -> Trial:
+    trial.write(fleet_yaml(more=RULES))
+    (trial.folder / "members.yaml").write_text("toolchain: [alice]\n", encoding="utf-8")
+    return trial
+
+
+@pytest.mark.usefixtures("ruled")
+def test_a_name_gets_its_tags_with_rule_and_line_and_the_pools_that_fit(
+    run_fleet: RunFleet,
+) -> None:
+    explained = run_fleet("tags", "explain", CHROMIUM)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert explained.stdout == (
+        f"{CHROMIUM} asks for 1 tag that counts\n"
+        "  + big\n"
+        f"      rule: pattern 'praiskup/ping/.*/chromium' takes {CHROMIUM}, contact @chromium\n"
+        "      see fleet.yaml:14:5\n"
+        "\n"
+        "pools:\n"
+        "  - pool big fits\n"
+        "    see fleet.yaml:9:8\n"
+        "  - pool builders does not provide big\n"
+        "    see fleet.yaml:10:13\n"
+    )
+
+
+@pytest.mark.usefixtures("ruled")
+def test_a_tag_without_permission_is_refused_with_who_and_which_line(run_fleet: RunFleet) -> None:
+    explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", "--user", "bob")
+
+    assert explained.stdout.startswith("a/b/c/d asks for 0 tags that count; 1 does not\n")
+    assert "  - big (does not count)\n      user bob may not ask for big: " in explained.stdout
+    assert "see fleet.yaml:12:53\n" in explained.stdout
+
+
+@pytest.mark.usefixtures("ruled")
+@pytest.mark.parametrize("more", [("--user", "alice"), ("--user", "bob", "--group", "toolchain")])
+def test_who_is_in_the_group_may_ask(run_fleet: RunFleet, more: tuple[str, ...]) -> None:
+    explained = run_fleet("tags", "explain", "a/b/c/d", "--tag", "big", *more)
+
+    assert "  + big\n      the user asked for it\n" in explained.stdout
+
+
+def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFleet) -> None:
+    world = json.loads((ruled.folder / "world.json").read_text(encoding="utf-8"))
+    request = {"id": "7", "required": ["gpu"], "asked": {"gpu": "task"}}
+    world["queues"]["work"]["demand"]["requests"] = [request]
+    (ruled.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    explained = run_fleet("tags", "explain", "--request", "work/7", "--json")
+
+    said = json.loads(explained.stdout)
+    assert said["name"] == "work/7"
+    assert said["tags"] == [
+        {
+            "reasons": [{"because": "the task asked for it", "path": [], "place": ""}],
+            "tag": "gpu",
+            "verdict": "counts",
+        }
+    ]
+
+
+def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    queue = "{kind: debusine, url: https://debusine.example.org, scopes: [debian]}"
+    (project / "fleet.yaml").write_text(fleet_yaml(queue=queue), encoding="utf-8")
+
+    explained = run_fleet("tags", "explain", "debian/builds/arm64/chromium")
+
+    assert "  + worker:build-arch:arm64\n      the task asked for it\n" in explained.stdout
+
+
+@pytest.mark.usefixtures("ruled")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID"),
+        (("a/b",), "a/b is no name: it needs four parts"),
+        (("a/b/c/d", "--tag", ""), "--tag needs a tag"),
+        (("--request", "7", "--user", "bob"), "--request has its own"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_wrong_usage(
+    run_fleet: RunFleet, arguments: tuple[str, ...], said: str
+) -> None:
+    failed = run_fleet("tags", "explain", *arguments)
+
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert said in failed.stderr
+
+
+@pytest.mark.usefixtures("ruled")
+def test_a_request_that_nobody_knows_is_a_failure(run_fleet: RunFleet) -> None:
+    failed = run_fleet("tags", "explain", "--request", "99")
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("fleet: error: no waiting request is called 99")

@@ -1,0 +1,188 @@
+"""`fleet import copr`: the allow-list as literals, prefixes become full matches."""
+
+import time
+
+import pytest
+
+from fleet.imports.changes import Imported
+from fleet.imports.copr import import_copr
+from fleet.tagrules.names import Recorded
+from tests.imports.reading import fleet_of, said, wrong
+
+ASAHI = "@asahi/kernel/.*(x86_64|aarch64)/kernel"
+SEED = """\
+EXTRA_BUILDER_TAGS = {
+    "extra_powerful": [
+        "praiskup/ping/fedora-.*-.*/chromium",
+        "@copr/copr-pull-requests/.*/copr-cli",
+    ],
+}
+"""
+
+
+def imported(text: str, recorded: Recorded | None = None) -> Imported:
+    return import_copr("copr.conf", text.encode(), "demo", recorded)
+
+
+def a_list(*patterns: str, tags: str = '["t"]') -> str:
+    rules = "".join(f'    {{"pattern": {text!r}, "tags": {tags}}},\n' for text in patterns)
+    return f"EXTRA_BUILDCHROOT_TAGS = [\n{rules}]\n"
+
+
+def matches_of(text: str) -> list[str]:
+    return [rule.match for rule in fleet_of(imported(text)).powerful]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "match"),
+    [
+        (ASAHI, ASAHI + ".*"),
+        ("praiskup/.*", "praiskup/.*"),
+        (r"a/b/c\.*", r"a/b/c\.*.*"),
+        ("a/b|c/d", "(?:a/b|c/d).*"),
+        ("a/(b|c)", "a/(b|c).*"),
+        ("a/b$", "a/b"),
+        (r"a/b\$", r"a/b\$.*"),
+        (r"a/b\Z", "a/b"),
+        (r"a\Z|b$", r"(?:a\z|b$).*"),
+        ("^a/b", "^a/b.*"),
+        ("a{,3}/b", "a{0,3}/b.*"),
+        ("(?i)a/b", "(?i)a/b.*"),
+        ("", ".*"),
+        ("a/b[$]", "a/b[$].*"),
+    ],
+)
+def test_a_prefix_match_becomes_a_full_match_that_takes_the_same(pattern: str, match: str) -> None:
+    assert matches_of(a_list(pattern)) == [match]
+
+
+def test_the_seeds_form_is_read_too() -> None:
+    fleet = fleet_of(imported(SEED))
+
+    assert [(rule.match, rule.ask) for rule in fleet.powerful] == [
+        ("praiskup/ping/fedora-.*-.*/chromium.*", ["extra_powerful"]),
+        ("@copr/copr-pull-requests/.*/copr-cli.*", ["extra_powerful"]),
+    ]
+    assert fleet.tags["extra_powerful"].asked_by == ["rules", "system"]
+
+
+def test_names_that_only_the_prefix_took_are_listed() -> None:
+    names = [f"@asahi/kernel/fedora-42-aarch64/{name}" for name in ("kernel", "kernel-headers")]
+
+    found = imported(a_list(ASAHI, "other/.*"), Recorded((*names, "other/x/y/z")))
+
+    (change,) = [change for change in found.changes if change.names]
+    assert change.names == ("@asahi/kernel/fedora-42-aarch64/kernel-headers",)
+    assert change.now.endswith("; only the prefix took")
+
+
+def test_reasons_in_comments_are_kept() -> None:
+    rule = '{"pattern": "a", "tags": ["t"]}'
+    text = f'EXTRA_BUILDCHROOT_TAGS = [\n  # 24 h builds,\n  # see "1234"\n  {rule}]'
+
+    assert [rule.reason for rule in fleet_of(imported(text)).powerful] == [
+        '24 h builds, see "1234"'
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["a(", "a**", r"a\pL", "a/(?<n>b)", "a(?U:b)"])
+def test_what_python_does_not_take_never_acted(pattern: str) -> None:
+    found = imported(a_list(pattern))
+
+    assert fleet_of(found).powerful == []
+    (change,) = said(found, "never-acts")
+    assert change.endswith("so Copr skips this rule")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a(?!b)", r"(a)\1", "a[[:alpha:]]b", "a*+b", r"\u0041", "a" * 999]
+)
+def test_what_re2_does_not_know_is_listed(pattern: str) -> None:
+    found = imported(a_list(pattern, "a/b"))
+
+    assert len(fleet_of(found).powerful) == 1
+    assert len(said(found, "no-equivalent")) == 1
+    assert "# no equivalent:" in str(found.text)
+
+
+def test_classes_that_python_reads_for_all_letters_are_told() -> None:
+    assert any("ASCII letters only" in each for each in said(imported(a_list(r"\d+")), "changed"))
+
+
+def test_what_is_appended_later_counts() -> None:
+    text = a_list("a") + a_list("b").replace("=", "+=", 1)
+
+    assert matches_of(text) == ["a.*", "b.*"]
+
+
+def test_the_file_is_never_executed(tmp_path: object) -> None:
+    marker = f"{tmp_path}/was-run"
+
+    fleet_of(imported(f"open({marker!r}, 'w')\n{a_list('a')}"))
+
+    assert not __import__("pathlib").Path(marker).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("x = 1\n", "copr.conf:1:1: missing-key: neither EXTRA_BUILDCHROOT_TAGS nor"),
+        ("EXTRA_BUILDCHROOT_TAGS = [", "copr.conf:1:26: invalid-python: '[' was never closed"),
+        ("EXTRA_BUILDCHROOT_TAGS = x()", "copr.conf:1:26: not-a-literal: expected a list of"),
+        ("EXTRA_BUILDCHROOT_TAGS = [x]", "copr.conf:1:27: not-a-literal: expected a mapping"),
+        ("EXTRA_BUILDCHROOT_TAGS = [{}]", "copr.conf:1:27: not-a-literal: expected {pattern,"),
+        (a_list("a", tags="[]"), "copr.conf:2:30: not-a-literal: expected at least one tag"),
+        (a_list("a", tags="['a b']"), "copr.conf:2:31: not-a-literal: expected a tag without"),
+        (a_list("ä", tags="[1]"), "copr.conf:2:31: not-a-literal: expected a text in quotes"),
+        (a_list("a", tags="['t' + x]"), "copr.conf:2:31: not-a-literal: expected a text in"),
+        (a_list("a", tags='["t"], "x": 1'), "copr.conf:2:42: not-a-literal: 'x' is not known"),
+        ("if x:\n  EXTRA_BUILDCHROOT_TAGS = []", "copr.conf:2:3: not-a-literal: it is set inside"),
+        ("EXTRA_BUILDER_TAGS = {'t': 1}", "copr.conf:1:28: not-a-literal: expected a list of"),
+        ("EXTRA_BUILDER_TAGS = {**x}", "copr.conf:1:25: not-a-literal: expected a text in"),
+        ("EXTRA_BUILDER_TAGS: dict", "copr.conf:1:1: not-a-literal: expected a mapping"),
+        ("x = " + "-" * 100_000 + "1", "copr.conf:1:1: too-complex: this is nested too deep"),
+        ("x = '\0'", "copr.conf:1:"),
+        ("x = " + "(" * 5000 + ")" * 5000, "copr.conf:1:"),
+    ],
+)
+def test_what_is_no_literal_is_refused_with_its_place(text: str, finding: str) -> None:
+    began = time.monotonic()
+
+    (found, *_) = wrong(imported(text))
+
+    assert found.startswith(finding)
+    assert time.monotonic() - began < 1
+
+
+BACKEND = """\
+[backend]
+builds_max_workers=60
+builds_max_workers_arch=x86_64=20,i386=5, ppc64le=10
+builds_max_workers_tag=extra_powerful=10
+builds_max_workers_arch_per_owner=s390x=4
+"""
+
+
+def test_limits_of_the_backend_become_limits_of_tags() -> None:
+    found = imported(BACKEND)
+    tags = fleet_of(found).tags
+
+    assert {name: rule.limits.total for name, rule in tags.items()} == {
+        "arch_ppc64le": 10,
+        "arch_s390x": None,
+        "arch_x86_64": 20,
+        "extra_powerful": 10,
+    }
+    assert tags["arch_s390x"].limits.per.owner == 4
+    (change,) = said(found, "never-acts")
+    assert change.startswith(
+        "3: builds_max_workers_arch i386=5: Copr counts such builds as x86_64"
+    )
+    assert "# no equivalent: builds_max_workers=60" in str(found.text)
+
+
+@pytest.mark.parametrize("pair", ["x86_64", "x86_64=0", "x86_64=many", "a b=1", f"x={'9' * 5000}"])
+def test_a_limit_that_cannot_be_read_is_refused(pair: str) -> None:
+    (found,) = wrong(imported(f"[backend]\nbuilds_max_workers_arch=s390x=4,{pair}\n"))
+
+    assert found.startswith("copr.conf:2:33: wrong-value: expected NAME=COUNT")

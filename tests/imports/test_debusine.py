@@ -1,0 +1,129 @@
+"""`fleet import debusine`: what a real 0.16.2 lists, and what only the server knows."""
+
+import pytest
+
+from fleet.imports.changes import Imported
+from fleet.imports.debusine import import_debusine
+from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
+from tests.imports.reading import fleet_of, said, wrong
+from tests.process import ROOT
+
+RECORDED = ROOT / "tests/fixtures/debusine-0.16.2"
+
+
+def recorded(name: str) -> Imported:
+    return import_debusine("pools.yaml", (RECORDED / name).read_bytes(), "demo")
+
+
+def a_pool_of(imported: Imported, name: str) -> Pool:
+    pool = fleet_of(imported).pools[name]
+    assert isinstance(pool, Pool)
+    return pool
+
+
+def of_text(specifications: str, limits: str = "{}") -> Imported:
+    text = (
+        f"- {{name: p, provider_account: a, limits: {limits}, specifications: {specifications}}}"
+    )
+    return import_debusine("pools.yaml", text.encode(), "demo")
+
+
+def test_a_pool_at_hetzner_keeps_its_type_image_and_architecture() -> None:
+    found = recorded("worker_pool-list.yaml")
+    fleet = fleet_of(found)
+    pool = a_pool_of(found, "hetzner-arm64")
+
+    assert isinstance(pool.machine, Machine)
+    assert pool.machine.type == "cax21"
+    image = fleet.images[pool.image]
+    assert isinstance(image, ExistingImage)
+    assert (image.existing, image.architecture) == ({"hetzner-account": "debian-13"}, "arm64")
+    provider = fleet.providers[pool.provider]
+    assert isinstance(provider, HcloudProvider)
+    assert provider.location == "fsn1"
+
+
+def test_limits_are_kept_or_listed() -> None:
+    pool = a_pool_of(recorded("worker_pool-list.yaml"), "dummy-amd64")
+    idle = a_pool_of(recorded("worker_pool-list-aws.yaml"), "hetzner-amd64")
+
+    assert (pool.workers.max, idle.retire.idle_after) == (20, 900)
+    assert any(
+        "1000 machine hours" in each
+        for each in said(recorded("worker_pool-list.yaml"), "no-equivalent")
+    )
+
+
+def test_a_disabled_pool_is_paused() -> None:
+    assert a_pool_of(recorded("worker_pool-list-aws.yaml"), "hetzner-amd64").mode == "pause"
+
+
+def test_a_pool_at_aws_keeps_its_type_disk_swap_and_market() -> None:
+    machine = a_pool_of(recorded("worker_pool-list-aws.yaml"), "aws-big").machine
+
+    assert isinstance(machine, Machine)
+    assert (machine.type, machine.disk, machine.swap) == ("c7a.8xlarge", 280 * 1024, 64 * 1024)
+    assert machine.market == ["spot"]
+
+
+def test_what_only_the_server_knows_is_marked_as_to_do() -> None:
+    told = " ".join(said(recorded("worker_pool-list-aws.yaml"), "to-do"))
+
+    for word in ("region", "tags", "token", "rate", "bound"):
+        assert word in told
+
+
+def test_a_machine_of_no_known_type_is_only_planned() -> None:
+    found = of_text("{provider_type: hetzner, server_type: xx1, image_name: i}")
+
+    assert a_pool_of(found, "p").mode == "observe"
+    assert any("figures are invented" in each for each in said(found, "to-do"))
+
+
+def test_requirements_in_place_of_a_type_are_the_figures() -> None:
+    found = of_text(
+        "{provider_type: aws, launch_templates: [{ImageId: ami-1, KeyName: k, "
+        "InstanceRequirements: {VCpuCount: {Min: 8}, MemoryMiB: {Min: 16384}}}, {ImageId: ami-2}]}"
+    )
+
+    machine = a_pool_of(found, "p").machine
+    assert isinstance(machine, Machine)
+    assert (machine.cores, machine.memory) == (8, 16384)
+    told = " ".join(said(found, "no-equivalent"))
+    assert "KeyName: k" in told
+    assert "another template" in told
+
+
+def test_two_places_of_one_account_are_two_providers() -> None:
+    text = "".join(
+        f"- {{name: {place}, provider_account: a, specifications: {{provider_type: hetzner, "
+        f"server_type: ccx33, image_name: i, location: {place}}}}}\n"
+        for place in ("fsn1", "nbg1")
+    )
+
+    fleet = fleet_of(import_debusine("pools.yaml", text.encode(), "demo"))
+
+    assert list(fleet.providers) == ["a", "a-2"]
+
+
+@pytest.mark.parametrize(
+    ("found", "finding"),
+    [
+        (import_debusine("p", b"{}", "demo"), "p:1:1: wrong-type: expected the list that"),
+        (import_debusine("p", b"", "demo"), "p:1:1: wrong-type: expected the list that"),
+        (import_debusine("p", b"- 1", "demo"), "p:1:3: wrong-type: expected name,"),
+        (import_debusine("p", b"\xff", "demo"), "p:1:1: not-text: the byte 0xFF"),
+        (of_text("{provider_type: gcp}"), "pools.yaml:1:3: wrong-type: expected name,"),
+        (
+            of_text("{provider_type: hetzner}"),
+            "pools.yaml:1:10: missing-key: expected server_type",
+        ),
+        (of_text("{provider_type: aws}"), "pools.yaml:1:10: missing-key: expected launch_temp"),
+        (
+            of_text("{provider_type: dummy}", "{max_active_instances: many}"),
+            "pools.yaml:1:65: wrong-type: max_active_instances: expected a whole number",
+        ),
+    ],
+)
+def test_what_is_no_such_listing_is_refused(found: Imported, finding: str) -> None:
+    assert wrong(found)[0].startswith(finding)

@@ -1,0 +1,229 @@
+"""`fleet import resalloc`: every option of a pools.yaml, and what each becomes."""
+
+import pytest
+
+from fleet.imports.changes import Imported
+from fleet.imports.resalloc import import_resalloc
+from fleet.imports.resalloc_pool import OPTIONS
+from fleet.schema.model import HooksPool
+from tests.imports.reading import fleet_of, said, wrong
+
+COMMANDS = "  cmd_new: new\n  cmd_delete: delete\n  cmd_list: list\n"
+
+
+def imported(options: str = "") -> Imported:
+    return import_resalloc("pools.yaml", f"p:\n{COMMANDS}{options}".encode(), "demo")
+
+
+def pool_of(options: str = "", name: str = "p") -> HooksPool:
+    pool = fleet_of(imported(options)).pools[name]
+    assert isinstance(pool, HooksPool)
+    return pool
+
+
+def test_an_option_that_is_left_out_has_resallocs_default() -> None:
+    pool = pool_of()
+
+    assert pool.workers is not None
+    assert (pool.workers.max, pool.workers.spare, pool.workers.max_starting) == (4, 2, 1)
+    assert pool.retire.max_uses == 1
+    assert pool.provides == []
+
+
+def test_hooks_are_run_by_a_shell_as_resalloc_does() -> None:
+    pool = pool_of('  cmd_livecheck: check "$RESALLOC_NAME" | grep ok\n')
+
+    assert pool.hooks.new == ["sh", "-c", "new"]
+    assert pool.hooks.livecheck == ["sh", "-c", 'check "$RESALLOC_NAME" | grep ok']
+
+
+def test_a_pool_without_a_list_gets_one_that_fails_so_that_nothing_counts_as_gone() -> None:
+    found = import_resalloc("pools.yaml", b"p: {cmd_new: new, cmd_delete: delete}", "demo")
+
+    pool = fleet_of(found).pools["p"]
+    assert isinstance(pool, HooksPool)
+    assert pool.hooks.list[-1].endswith("exit 1")
+    assert any("has no cmd_list" in change for change in said(found, "to-do"))
+
+
+def test_tags_are_provided_whatever_form_they_have() -> None:
+    options = "  tags: [a, {name: b, priority: -40}, {name: c}]\n"
+
+    assert pool_of(options).provides == ["a", "b", "c"]
+    (change,) = said(imported(options), "no-equivalent")
+    assert change.startswith("5: priority -40 of b: fleet takes the cheapest machines that fit")
+
+
+def test_on_demand_tags_are_declared_once_for_every_pool() -> None:
+    found = import_resalloc(
+        "pools.yaml",
+        f"p:\n{COMMANDS}  tags_on_demand: [x]\nq:\n{COMMANDS}  tags: [x]\n".encode(),
+        "demo",
+    )
+
+    fleet = fleet_of(found)
+    assert fleet.tags["x"].on_demand
+    for pool in fleet.pools.values():
+        assert isinstance(pool, HooksPool)
+        assert pool.workers is not None
+        assert pool.workers.spare == 0
+    assert any("does not start with this file" in change for change in said(found, "changed"))
+
+
+def test_a_reused_machine_keeps_its_times_and_counts() -> None:
+    retire = pool_of(
+        "  reuse_opportunity_time: 90\n  reuse_max_count: 8\n  reuse_max_time: 1800\n"
+    ).retire
+
+    assert (retire.idle_after, retire.max_uses, retire.max_age) == (90, 9, 1800)
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ("  tags_on_demand: [x]\n  max_prealloc: 2\n", "6: max_prealloc: 2: a pool with an"),
+        ("  reuse_max_count: 8\n", "5: reuse_max_count: 8: without reuse_opportunity_time"),
+        ("  reuse_max_time: 8\n", "5: reuse_max_time: 8: without reuse_opportunity_time"),
+        ("  livecheck_period: 60\n", "5: livecheck_period: 60: there is no cmd_livecheck"),
+        ("  livecheck_attempts: 2\n", "5: livecheck_attempts: 2: there is no cmd_livecheck"),
+        ("  start_delay: 0\n", "5: start_delay: 0: that is no delay"),
+        ("  max: 1\n  max_prealloc: 5\n", "6: max_prealloc: 5 above max: never more than max: 1"),
+        ("  max_strating: 5\n", "5: option max_strating: 5: Resalloc ignores it too; did you"),
+        ("  tags:\n", "5: option tags without a value: it is as if it were left out"),
+    ],
+)
+def test_an_option_that_can_never_act_is_named(options: str, change: str) -> None:
+    (found,) = said(imported(options), "never-acts")
+
+    assert found.startswith(change)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "  start_delay: 30\n",
+        "  cmd_livecheck: x\n  livecheck_period: 60\n",
+        "  cmd_livecheck: x\n  livecheck_attempts: 60\n",
+        "  cmd_release: release\n",
+        "  named_counters: [ip]\n",
+        '  name_pattern: "{id}"\n',
+    ],
+)
+def test_what_has_no_equivalent_is_listed_and_stands_in_the_file(options: str) -> None:
+    found = imported(options)
+
+    assert len(said(found, "no-equivalent")) == 1
+    assert "    # no equivalent: " in str(found.text)
+    fleet_of(found)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_option_is_silently_dropped(option: str) -> None:
+    values = {"tags": "[t]", "tags_on_demand": "[t]", "named_counters": "[n]"}
+    number = option.startswith(("max", "start", "live", "reuse"))
+    value = values.get(option, "7" if number else "what-is-written")
+    options = {"cmd_new": "new", "cmd_delete": "delete"} | {option: value}
+    text = "p: {" + ", ".join(f"{key}: {written}" for key, written in options.items()) + "}"
+    found = import_resalloc("pools.yaml", text.encode(), "demo")
+
+    told = str(found.text) + str([change.what for change in found.changes])
+    assert value.strip("[]") in told
+
+
+@pytest.mark.parametrize(
+    ("options", "finding"),
+    [
+        ('  max: "4"\n', "pools.yaml:5:8: wrong-type: max: expected a whole number, got '4'"),
+        ("  max: -1\n", "pools.yaml:5:8: wrong-value: max: expected 0 to 100000, got -1"),
+        (
+            "  max: 1000000\n",
+            "pools.yaml:5:8: wrong-value: max: expected 0 to 100000, got 1000000",
+        ),
+        ("  tags: x\n", "pools.yaml:5:9: wrong-type: tags: expected a list, got 'x'"),
+        (
+            "  tags: [a b]\n",
+            "pools.yaml:5:10: wrong-type: tags: expected a tag or {name: TAG, priority: NUMBER}, got 'a b'",  # noqa: E501 - one line, as it is told
+        ),
+        (
+            "  description: [x]\n",
+            "pools.yaml:5:16: wrong-type: description: expected text, got a list",
+        ),
+        (
+            "  named_counters: [1]\n",
+            "pools.yaml:5:19: wrong-type: named_counters: expected a list of names",
+        ),
+        (
+            f"  cmd_release: {'x' * 1001}\n",
+            "pools.yaml:5:16: wrong-value: cmd_release: a command longer than 1000 characters",
+        ),
+    ],
+)
+def test_a_value_that_resalloc_could_not_use_is_refused_with_its_place(
+    options: str, finding: str
+) -> None:
+    assert wrong(imported(options)) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("p: {cmd_new: x}", "pools.yaml:1:1: missing-key: pool p has no cmd_delete"),
+        ("[]", "pools.yaml:1:1: wrong-type: expected a mapping of pools"),
+        ("", "pools.yaml:1:1: wrong-type: expected a mapping of pools"),
+        ("p: 1", "pools.yaml:1:4: wrong-type: expected the options of pool p"),
+        ("p: {a: 1", "pools.yaml:1:9: invalid-yaml:"),
+    ],
+)
+def test_a_file_that_is_no_pools_yaml_is_refused(text: str, finding: str) -> None:
+    (found, *_) = wrong(import_resalloc("pools.yaml", text.encode(), "demo"))
+
+    assert found.startswith(finding)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"{{% for n in range(3) %}}\np{{{{ n }}}}:\n{COMMANDS}{{% endfor %}}\n", "1:1"),
+        (f"p-{{{{ n }}}}:\n{COMMANDS}", "1:1"),
+        (f"p:\n{COMMANDS}  max: {{{{ most }}}}\n", "5:8"),
+        (f'p:\n{COMMANDS}  max: "{{{{ most }}}}"\n', "5:8"),
+        (f"# {{% if devel %}}\np:\n{COMMANDS}", "1:3"),
+    ],
+)
+def test_a_template_is_told_to_be_one(text: str, place: str) -> None:
+    found = import_resalloc("pools.yaml", text.encode(), "demo")
+
+    assert wrong(found) == [
+        f"pools.yaml:{place}: jinja-template: this is a Jinja template, not yet a pools.yaml"
+    ]
+    assert "what it expands to" in found.findings[0].hint
+
+
+def test_braces_in_a_command_are_the_commands_own() -> None:
+    found = import_resalloc(
+        "pools.yaml",
+        b"p:\n  cmd_new: docker inspect -f '{{.Name}}'\n  cmd_delete: x\n  cmd_list: x\n",
+        "demo",
+    )
+
+    fleet_of(found)
+
+
+def test_names_that_fleet_cannot_take_are_changed_and_stay_apart() -> None:
+    text = "".join(f"{name}:\n{COMMANDS}" for name in ("A_b", "a.b", "4x", "x" * 40))
+    found = import_resalloc("pools.yaml", text.encode(), "demo")
+
+    assert list(fleet_of(found).pools) == ["a-b", "a-b-2", "p-4x", "x" * 31]
+    assert len(said(found, "renamed")) == 4
+
+
+def test_whatever_a_description_holds_stays_a_comment() -> None:
+    found = imported('  description: "x\\n\\nfleet: other\\u2028pools: {} \\x07"\n')
+
+    assert fleet_of(found).fleet == "demo"
+
+
+def test_a_secret_is_not_copied() -> None:
+    found = imported("  cmd_release: x\n  token: aVerySecretToken0123456789\n")
+
+    assert any("inline-secret" in each for each in wrong(found))

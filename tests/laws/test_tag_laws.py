@@ -1,0 +1,158 @@
+"""Laws of tags: matching is monotone, permissions never widen by rules for others, and so on."""
+
+from datetime import date
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fleet.facts import Request
+from fleet.schema.model import Fleet
+from fleet.tagrules import Ask, Offer, satisfies
+from fleet.tagrules.asking import Judge, ask_of
+from fleet.tagrules.derive import derive, find_circle
+from fleet.tagrules.numbers import Numbers, read_minimums
+from tests.builders import a_fleet, a_request
+
+TODAY = date(2026, 11, 21)
+TAGS = ("a", "b", "b:c", "b:d", "e")
+tag_sets = st.frozensets(st.sampled_from(TAGS))
+numbers: st.SearchStrategy[Numbers] = st.dictionaries(
+    st.sampled_from(("cores", "memory_gib")), st.decimals(0, 9, places=1)
+).map(lambda found: tuple(sorted(found.items())))
+asks = st.builds(Ask, required=tag_sets, provided=tag_sets, minimums=numbers)
+offers = st.builds(
+    Offer, provides=tag_sets, requires=tag_sets, exclusive=tag_sets, numbers=numbers
+).map(lambda o: Offer(o.provides, o.requires, o.exclusive & o.provides, numbers=o.numbers))
+words = st.sampled_from(("user", "task", "rules", "tickets", "system"))
+names = st.fixed_dictionaries(
+    {}, optional={"users": st.just(["alice"]), "groups": st.just(["kernel"])}
+)
+askers = st.lists(words | names, max_size=3)
+sources = st.sampled_from(("user", "task", "ticket", "system"))
+patterns = st.sampled_from((*TAGS, "b:*", "*"))
+rules = st.one_of(
+    st.fixed_dictionaries({"tag": patterns, "ask": st.sampled_from((*TAGS, "e:{value}"))}),
+    st.fixed_dictionaries({"from": st.just("arch"), "ask": st.sampled_from(("b:{value}", "a"))}),
+    st.fixed_dictionaries({"ask": st.sampled_from(TAGS)}),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    required = draw(tag_sets)
+    return a_request(
+        required=sorted(required),
+        asked={tag: draw(sources) for tag in sorted(required)},
+        requester=draw(st.sampled_from(("alice", "bob"))),
+        groups=draw(st.sampled_from(((), ("kernel",)))),
+        task_data=draw(st.sampled_from(({}, {"arch": "c"}, {"arch": "d"}))),
+    )
+
+
+def counted(fleet: Fleet, request: Request) -> frozenset[str]:
+    return ask_of(fleet, request, stored=False, memberships={}, today=TODAY).ask.required
+
+
+@given(asks, offers, tag_sets)
+def test_more_provided_never_loses_a_match(ask: Ask, offer: Offer, more: frozenset[str]) -> None:
+    wider = Offer(offer.provides | more, offer.requires, offer.exclusive, numbers=offer.numbers)
+
+    assert satisfies(ask, wider) or not satisfies(ask, offer)
+
+
+@given(asks, offers, tag_sets)
+def test_more_required_never_gains_a_match(ask: Ask, offer: Offer, more: frozenset[str]) -> None:
+    needy = Ask(ask.required | (more - offer.exclusive), ask.provided, ask.minimums)
+
+    assert satisfies(ask, offer) or not satisfies(needy, offer)
+
+
+@given(offers)
+def test_who_asks_for_nothing_fits_whatever_asks_for_nothing(offer: Offer) -> None:
+    assert satisfies(Ask(frozenset()), offer) == (not offer.requires and not offer.exclusive)
+
+
+@given(st.lists(st.sampled_from((*TAGS, "cores>=4", "cores>=8", "cores>=nan"))))
+def test_tags_are_a_set_whose_order_and_repeats_do_not_count(tags: list[str]) -> None:
+    once = read_minimums(tags, ["cores"])
+
+    assert read_minimums([*reversed(tags), *tags], ["cores"]) == once
+
+
+@given(*[st.lists(st.sampled_from((*TAGS, "cores>=4", "cores>=8")))] * 3)
+def test_asking_for_more_in_any_grouping_asks_for_the_same(
+    first: list[str], second: list[str], third: list[str]
+) -> None:
+    def both(one: list[str], other: list[str]) -> list[str]:
+        plain, minimums = read_minimums([*one, *other], ["cores"])
+        return [*sorted(plain), *(f"{name}>={least:f}" for name, least in minimums)]
+
+    assert both(both(first, second), third) == both(first, both(second, third))
+    assert both(first, second) == both(second, first)
+    assert both(first, first) == both(first, [])
+
+
+@given(askers, requests())
+def test_permissions_never_widen_by_a_rule_for_somebody_else(
+    base: list[object], request_: Request
+) -> None:
+    somebody_else: list[object] = [{"users": ["carol"]}, {"groups": ["toolchain"]}]
+
+    before = a_fleet(tags={"*": {"asked_by": base}})
+    after = a_fleet(tags={"*": {"asked_by": [*base, *somebody_else]}})
+
+    assert counted(after, request_) == counted(before, request_)
+
+
+@given(askers, requests(), st.sampled_from(("a", "b", "b:*", "b:c")))
+def test_permissions_never_widen_by_a_more_special_rule_that_names_nobody(
+    base: list[object], request_: Request, name: str
+) -> None:
+    before = a_fleet(tags={"*": {"asked_by": base}})
+    after = a_fleet(tags={"*": {"asked_by": base}, name: {"on_demand": True}})
+
+    assert counted(after, request_) == counted(before, request_)
+
+
+@given(requests(), askers)
+def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
+    request_: Request, base: list[object]
+) -> None:
+    fleet = a_fleet(tags={"*": {"asked_by": base}})
+
+    found = ask_of(fleet, request_, stored=False, memberships={}, today=TODAY)
+
+    refused = {refusal.tag for refusal in found.refused}
+    assert found.ask.required | refused == set(request_.required)
+    assert not found.ask.required & refused
+    assert {origin.tag for origin in found.origins} == found.ask.required
+
+
+@given(
+    base=askers,
+    chosen=st.lists(rules, max_size=3),
+    many=st.lists(requests(), max_size=6),
+    stored=st.booleans(),
+)
+def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
+    base: list[object], chosen: list[object], many: list[Request], *, stored: bool
+) -> None:
+    fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)
+    judge = Judge(fleet, {}, TODAY)
+
+    together = [judge.ask_of_alike(each, stored=stored) for each in many]
+
+    assert together == [judge.ask_of(each, stored=stored) for each in many]
+
+
+@given(st.lists(rules, max_size=4), requests())
+def test_derivation_is_a_fixed_point_whatever_the_order_of_its_rules(
+    chosen: list[object], request_: Request
+) -> None:
+    fleet, turned = a_fleet(derive=chosen), a_fleet(derive=chosen[::-1])
+    assume(not find_circle(fleet.derive))  # such a file is invalid: validate says so
+
+    found = {each.tag for each in derive(fleet, request_, request_.required)}
+
+    assert {each.tag for each in derive(turned, request_, request_.required)} == found
+    assert derive(fleet, request_, [*request_.required, *found]) == ()

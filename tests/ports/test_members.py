@@ -1,0 +1,51 @@
+"""Who is in which group: the same of the fake and of a file, YAML or JSON."""
+
+import pytest
+
+from fleet.facts import Unknown
+from fleet.ports import Members
+from fleet.store.members import FileMembers
+from tests.fakes_files import FakeFiles
+from tests.fakes_members import FakeMembers
+
+
+def a_file(text: str) -> FileMembers:
+    return FileMembers("members.yaml", FakeFiles({"members.yaml": text}))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        FakeMembers({"kernel": ("bob",), "toolchain": ("alice", "bob")}),
+        a_file("toolchain: [alice, bob]\nkernel: [bob]\n"),
+        a_file('{"toolchain": ["alice", "bob"], "kernel": ["bob"]}'),
+    ],
+)
+def test_each_group_has_its_users(members: Members) -> None:
+    assert members.read() == {"toolchain": ("alice", "bob"), "kernel": ("bob",)}
+
+
+@pytest.mark.parametrize(
+    "members", [FakeMembers({}, broken="gone"), FileMembers("members.yaml", FakeFiles({}))]
+)
+def test_what_cannot_be_read_is_unknown_and_not_empty(members: Members) -> None:
+    assert isinstance(members.read(), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("toolchain: [alice", "members.yaml: not YAML: "),
+        ("[alice]", "members.yaml: expected a mapping of groups to lists of users"),
+        ("", "members.yaml: expected a mapping of groups to lists of users"),
+        ("toolchain: alice", "members.yaml: group 'toolchain' needs a list of user names"),
+        ("toolchain: [1]", "members.yaml: group 'toolchain' needs a list of user names"),
+        ("1: [alice]", "members.yaml: group 1 needs a list of user names"),
+        ("!!python/object/apply:os.getcwd []", "members.yaml: not YAML: "),
+    ],
+)
+def test_a_file_that_says_something_else_is_unknown_with_the_reason(text: str, said: str) -> None:
+    read = a_file(text).read()
+
+    assert isinstance(read, Unknown)
+    assert read.unknown.startswith(said)

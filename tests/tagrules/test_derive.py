@@ -1,0 +1,110 @@
+"""Which tags a request gets from its own task data."""
+
+import pytest
+
+from fleet.facts import Request
+from fleet.tagrules.derive import derive, find_circle
+from tests.builders import a_fleet, a_request
+
+LOOKUP = "debian/match:codename=trixie:architecture=arm64"
+ARCH = "worker:build-arch:{value.architecture}"
+
+
+def derived(rules: list[object], request: Request, **overrides: object) -> set[str]:
+    fleet = a_fleet(derive=rules, **overrides)
+    return {found.tag for found in derive(fleet, request, request.required)}
+
+
+def with_data(**task_data: object) -> Request:
+    return a_request(task_data=task_data)
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "tags"),
+    [
+        ("host_architecture", {"host_architecture": "arm64"}, {"on:arm64"}),
+        ("input.host.arch", {"input": {"host": {"arch": "arm64"}}}, {"on:arm64"}),
+        ("hosts.1", {"hosts": ["a", "b"]}, {"on:b"}),
+        ("hosts", {"hosts": ["a", "b"]}, {"on:a", "on:b"}),
+        ("cores", {"cores": 8}, {"on:8"}),
+        ("missing.path", {"host_architecture": "arm64"}, set()),
+        ("flag", {"flag": True}, set()),
+        ("text", {"text": "two words"}, set()),
+        ("text", {"text": "x" * 300}, set()),
+    ],
+)
+def test_a_dotted_path_leads_to_the_value(
+    path: str, data: dict[str, object], tags: set[str]
+) -> None:
+    assert derived([{"from": path, "ask": "on:{value}"}], with_data(**data)) == tags
+
+
+def test_an_environment_is_looked_up_to_its_architecture() -> None:
+    rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
+    tables = {"environments": {"5": {"architecture": "arm64"}}}
+
+    assert derived([rule], with_data(environment_id=5), lookups=tables) == {
+        "worker:build-arch:arm64"
+    }
+    assert derived([rule], with_data(environment_id=6), lookups=tables) == set()
+
+
+@pytest.mark.parametrize("lookup", [{}, {"lookup": "environments"}])
+def test_a_look_up_string_says_the_architecture_itself(lookup: dict[str, str]) -> None:
+    rule = {"from": "environment", "ask": ARCH} | lookup
+
+    found = derived([rule], with_data(environment=LOOKUP), lookups={"environments": {}})
+
+    assert found == {"worker:build-arch:arm64"}
+
+
+def test_a_table_wins_over_what_a_look_up_string_says() -> None:
+    rule = {"from": "environment", "lookup": "environments", "ask": ARCH}
+    tables = {"environments": {LOOKUP: {"architecture": "riscv64"}}}
+
+    assert derived([rule], with_data(environment=LOOKUP), lookups=tables) == {
+        "worker:build-arch:riscv64"
+    }
+
+
+def test_a_rule_for_one_task_leaves_others_alone() -> None:
+    rule = {"task": "lintian", "ask": "light"}
+
+    assert derived([rule], a_request(task="lintian")) == {"light"}
+    assert derived([rule], a_request(task="sbuild")) == set()
+
+
+def test_source_builds_get_their_own_tag() -> None:
+    rules: list[object] = [
+        {"source_build": True, "ask": "source"},
+        {"source_build": False, "ask": "binary"},
+    ]
+
+    source = a_request(owner="o", project="p", chroot=None)
+    binary = a_request(owner="o", project="p", chroot="fedora-42-x86_64")
+
+    assert (derived(rules, source), derived(rules, binary)) == ({"source"}, {"binary"})
+
+
+def test_a_rule_builds_on_what_another_derived_whatever_their_order() -> None:
+    rules: list[object] = [
+        {"tag": "on:*", "ask": "native:{value}"},
+        {"from": "host_architecture", "ask": "on:{value}"},
+    ]
+
+    assert derived(rules, with_data(host_architecture="arm64")) == {"on:arm64", "native:arm64"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "circle"),
+    [
+        ([{"tag": "a", "ask": "b"}, {"tag": "b", "ask": "c"}], ()),
+        ([{"tag": "a", "ask": "b"}, {"tag": "b", "ask": "a"}], (0, 1)),
+        ([{"tag": "x:*", "ask": "x:{value}:y"}], (0,)),
+        ([{"from": "p", "ask": "{value}"}, {"tag": "a", "ask": "b"}], ()),
+    ],
+)
+def test_a_circle_is_found_and_a_chain_is_none(
+    rules: list[object], circle: tuple[int, ...]
+) -> None:
+    assert find_circle(a_fleet(derive=rules).derive) == circle

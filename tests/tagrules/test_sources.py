@@ -1,0 +1,174 @@
+"""What a pool's workers offer: by machine, image, pool and their own report, and what differs."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.facts import ImageVersion
+from fleet.schema.model import Fleet, Pool
+from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
+from fleet.tagrules.sizes import figures_of
+from fleet.tagrules.vocabulary import Vocabulary
+from tests.builders import a_fleet, a_pool, a_worker
+
+ARCH = "worker:build-arch:"
+FIGURES = {name: {"kind": "number"} for name in ("cores", "memory_gib", "disk_gib", "swap_gib")}
+
+
+def a_fleet_of(pool: Pool, **overrides: object) -> Fleet:
+    return a_fleet(pools={"builders": pool}, **overrides)
+
+
+def arm(machine: object) -> Fleet:
+    image = {"trixie": {"suite": "trixie", "architecture": "arm64"}}
+    return a_fleet_of(a_pool(machine=machine), images=image)
+
+
+def classes(fleet: Fleet) -> set[str]:
+    provides = offer_of_pool(fleet, "builders", ()).provides
+    return {tag.removeprefix("worker:class:") for tag in provides if "worker:class:" in tag}
+
+
+def architectures(fleet: Fleet, *images: ImageVersion) -> set[str]:
+    provides = offer_of_pool(fleet, "builders", images).provides
+    return {tag.removeprefix(ARCH) for tag in provides if tag.startswith(ARCH)}
+
+
+@pytest.mark.parametrize(
+    ("machine", "reached"),
+    [
+        ("ccx13", {"small"}),
+        ("ccx33", {"small", "medium"}),
+        ("ccx53", {"small", "medium", "big"}),
+        ({"cores": 32, "memory": "62000MiB", "disk": "280GiB"}, {"small", "medium"}),
+        ({"cores": 32, "memory": "63000MiB", "disk": "280GiB"}, {"small", "medium", "big"}),
+        ({"cores": 32, "memory": "64GiB"}, set()),
+    ],
+)
+def test_a_machine_provides_every_class_that_it_reaches_within_the_tolerance(
+    machine: object, reached: set[str]
+) -> None:
+    assert classes(a_fleet_of(a_pool(machine=machine))) == reached
+
+
+def test_a_class_with_swap_needs_a_machine_with_swap() -> None:
+    sizes = {"swappy": {"cores": 2, "memory": "4GiB", "disk": "40GiB", "swap": "64GiB"}}
+    plain = a_fleet_of(a_pool(machine="ccx33"), sizes=sizes)
+    swapping = a_fleet_of(a_pool(machine={"type": "ccx33", "swap": "64GiB"}), sizes=sizes)
+
+    assert (classes(plain), classes(swapping)) == (set(), {"swappy"})
+
+
+def test_numbers_come_from_the_catalogue_where_they_are_declared() -> None:
+    pool = a_pool(machine={"type": "ccx53", "swap": "64GiB"})
+
+    offer = offer_of_pool(a_fleet_of(pool, tags=FIGURES), "builders", ())
+
+    assert dict(offer.numbers) == {
+        "cores": Decimal(32),
+        "memory_gib": Decimal(128),
+        "disk_gib": Decimal(600),
+        "swap_gib": Decimal(64),
+    }
+    assert offer_of_pool(a_fleet_of(pool), "builders", ()).numbers == ()
+
+
+def test_a_figure_that_is_not_stated_is_no_zero() -> None:
+    pool = a_pool(machine={"cores": 8, "memory": "16GiB"})
+
+    assert set(figures_of(a_fleet_of(pool), pool)) == {"cores", "memory_gib"}
+
+
+def test_a_machine_runs_natively_what_real_workers_report() -> None:
+    assert architectures(a_fleet()) == {"amd64", "i386"}
+    assert architectures(arm("cax31")) == {"arm64", "armhf"}
+
+
+def test_a_machine_that_the_catalogue_does_not_know_is_what_its_image_is_and_no_more() -> None:
+    assert architectures(arm({"cores": 8, "memory": "16GiB"})) == {"arm64"}
+
+
+def test_an_image_that_reported_fewer_architectures_narrows_what_the_machine_could_run() -> None:
+    booted = ImageVersion(image="trixie", version="1", provides=(f"{ARCH}amd64",))
+
+    assert architectures(a_fleet(), booted) == {"amd64"}
+
+
+def test_an_image_for_another_architecture_serves_none() -> None:
+    fleet = a_fleet_of(a_pool(machine="cax31"))
+
+    assert architectures(fleet) == set()
+
+
+def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
+    booted = ImageVersion(image="trixie", version="1", provides=(f"{ARCH}s390x", "x"))
+
+    doubts = find_doubts(a_fleet(), "builders", [booted])
+
+    assert [(doubt.kind, doubt.tag) for doubt in doubts] == [("contradiction", f"{ARCH}s390x")]
+    assert "x" in offer_of_pool(a_fleet(), "builders", [booted]).provides
+
+
+@pytest.mark.parametrize(
+    ("said", "counts", "doubts"), [("31", 32, 0), ("33.5", 32, 0), ("16", 16, 1), ("64", 32, 1)]
+)
+def test_of_two_figures_the_nominal_counts_where_they_agree_and_else_the_lower(
+    said: str, counts: int, doubts: int
+) -> None:
+    fleet = a_fleet_of(a_pool(provides=[f"memory_gib={said}"]), tags=FIGURES)
+
+    offer = offer_of_pool(fleet, "builders", ())
+
+    assert dict(offer.numbers)["memory_gib"] == counts
+    assert len(find_doubts(fleet, "builders", ())) == doubts
+
+
+def test_a_worker_has_the_figures_of_its_machine_though_its_queue_carries_none() -> None:
+    worker = a_worker(provides=("x",))
+
+    offer = offer_of_worker(a_fleet(tags=FIGURES), "builders", (), worker)
+
+    assert dict(offer.numbers)["cores"] == 8
+    assert offer.provides == {"x"}
+
+
+def test_a_worker_that_reports_another_architecture_is_not_taken_at_its_word() -> None:
+    worker = a_worker(provides=(f"{ARCH}amd64", f"{ARCH}s390x"))
+
+    assert offer_of_worker(a_fleet(), "builders", (), worker).provides == {f"{ARCH}amd64"}
+    assert len(find_doubts(a_fleet(), "builders", (), worker)) == 1
+
+
+def test_a_tag_counts_only_from_a_source_that_may_provide_it() -> None:
+    tags = {"power": {"provided_by": ["pool"]}, f"{ARCH}*": {"provided_by": ["machine"]}}
+    fleet = a_fleet_of(a_pool(provides=["power"]), tags=tags)
+    other = a_fleet(tags=tags)
+    worker = a_worker(provides=("power", f"{ARCH}amd64"))
+
+    assert "power" in offer_of_pool(fleet, "builders", ()).provides
+    assert offer_of_worker(other, "builders", (), worker).provides == {f"{ARCH}amd64"}
+    assert [doubt.kind for doubt in find_doubts(other, "builders", (), worker)] == [
+        "not-permitted"
+    ]
+
+
+def test_of_namespaced_tags_the_exact_name_comes_first_then_the_longest_prefix() -> None:
+    tags = {
+        "worker:*": {"asked_by": ["system"], "exclusive": True},
+        "worker:class:*": {"asked_by": ["rules"]},
+        "worker:class:big": {"on_demand": True},
+    }
+    vocabulary = Vocabulary(a_fleet(tags=tags))
+
+    assert vocabulary.asked_by("worker:cap:sbuild")[0] == ["system"]
+    assert vocabulary.asked_by("worker:class:small")[1] == ("tags", "worker:class:*", "asked_by")
+    assert vocabulary.is_on_demand("worker:class:big")
+    assert not vocabulary.is_on_demand("worker:class:small")
+    assert vocabulary.is_exclusive("worker:class:big")
+    assert vocabulary.asked_by("other") == (None, ())
+
+
+def test_a_more_special_rule_does_not_open_by_silence_what_a_general_one_closes() -> None:
+    tags = {"worker:*": {"asked_by": ["system"]}, "worker:class:big": {"on_demand": True}}
+
+    assert Vocabulary(a_fleet(tags=tags)).asked_by("worker:class:big")[0] == ["system"]

@@ -1,0 +1,82 @@
+"""SQL over Debusine's columns: values stay out of the text; what no column can hold is known."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.tagrules import Ask, Offer
+from fleet.tagrules.debusine import TaskLists
+from fleet.tagrules.debusine_sql import (
+    PoolOffer,
+    count_waiting,
+    requests_for_worker,
+    workers_for_request,
+)
+from fleet.tagrules.sql import Sql, Terms, terms_of
+from tests.builders import a_fleet
+
+HOSTILE = "'; DROP TABLE db_worker; -- %s {} \\"
+TERMS = Terms(
+    numeric=("mem",), exclusive=(HOSTILE,), shared=(HOSTILE,), prefixes=((HOSTILE, True),)
+)
+
+
+def statements(tag: str) -> list[Sql]:
+    """Return every statement with this tag in every place."""
+    tags = frozenset([tag])
+    pool = PoolOffer(
+        Offer(tags, tags, tags, numbers=((tag, Decimal(1)),)), TaskLists((tag,), (tag,))
+    )
+    return [
+        requests_for_worker(pool, TERMS),
+        workers_for_request(Ask(tags, tags, ((tag, Decimal(1)),)), tag, TERMS),
+        count_waiting({tag: pool}, TERMS),
+    ]
+
+
+def test_no_value_is_ever_part_of_the_text() -> None:
+    assert [s.text for s in statements(HOSTILE)] == [s.text for s in statements("harmless")]
+    assert not any("DROP TABLE" in statement.text for statement in statements(HOSTILE))
+
+
+def test_there_is_a_place_for_every_value_and_no_other() -> None:
+    assert [s.text.count("%s") for s in statements("a")] == [
+        len(s.values) for s in statements("a")
+    ]
+    assert not any("%" in s.text.replace("%s", "") for s in statements("a"))
+
+
+def test_counting_is_the_same_statement_for_any_number_of_pools() -> None:
+    one = PoolOffer(Offer(frozenset(["a"])))
+
+    few = count_waiting({"x": one}, TERMS)
+    many = count_waiting({f"x{n}": one for n in range(100)}, TERMS)
+
+    assert few.text == many.text
+
+
+@pytest.mark.parametrize("tag", ["a\0b", "\ud800"])
+def test_what_requires_a_tag_that_postgresql_cannot_hold_matches_nothing(tag: str) -> None:
+    made = workers_for_request(Ask(frozenset([tag])), "noop", TERMS)
+
+    assert "false" in made.text
+    assert tag not in str(made.values)
+
+
+def test_the_terms_of_a_fleet_name_the_deciding_rule_first() -> None:
+    fleet = a_fleet(
+        tags={
+            "mem": {"kind": "number"},
+            "worker:*": {"exclusive": True},
+            "worker:team:*": {"exclusive": False},
+            "alone": {"exclusive": True},
+            "said": {"on_demand": True},
+        }
+    )
+
+    assert terms_of(fleet) == Terms(
+        numeric=("mem",),
+        exclusive=("alone", "worker:*"),
+        shared=("worker:team:*",),
+        prefixes=(("worker:team:", False), ("worker:", True)),
+    )
