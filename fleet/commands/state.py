@@ -8,6 +8,7 @@ from fleet.commands.wiring import load_config, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
 from fleet.ports import Console, Engine, StackRef
+from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places, find_places
@@ -53,9 +54,10 @@ def _forget(store: DatabaseStore, engine_of: Callable[[str], Engine], name: str)
     except FleetError:
         stack = None  # whoever could have read it is gone, so it is lost
     if isinstance(stack, Stack) and stack.ids:
+        held, them = many(len(stack.ids), "machine"), "it" if len(stack.ids) == 1 else "them"
         raise PlanRefused(
-            f"refused: stack {name} is not lost, it holds {len(stack.ids)} machines; to be rid of "
-            "them remove the pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
+            f"refused: stack {name} is not lost, it holds {held}; to be rid of {them} remove the "
+            "pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
         )
     store.forget_stack(name)
 

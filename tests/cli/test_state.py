@@ -79,7 +79,7 @@ def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
     refused = run_fleet("state", "init", "--forget-stack", "trial-builders")
 
     assert refused.returncode == 4
-    assert "is not lost" in refused.stderr
+    assert "is not lost, it holds 1 machine; to be rid of it remove" in refused.stderr
     assert "trial-builders (embedded" in trial.do("state", "show")[1]
 
 
