@@ -18,6 +18,7 @@ from fleet.ports import StackRecord
 
 _FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
+_DAMAGE = ("file is not a database", "database disk image is malformed")
 _NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 _METADATA = sa.MetaData()
 _ABOUT = sa.Table(
@@ -250,6 +251,14 @@ class DatabaseStore:
             "it is unknown"
         )
 
+    def _damaged(self, reason: str) -> str:
+        return (
+            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
+            "away and make a new store with `fleet state init`: it will not know pools that are "
+            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
+            "(docs/how-to/restore-lost-state.md)"
+        )
+
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
@@ -264,6 +273,8 @@ class DatabaseStore:
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            if reason in _DAMAGE:
+                raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
 
