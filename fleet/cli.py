@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from fleet.errors import FleetError
+from fleet.usage import Parser
 
 EXIT_CODES = """\
 exit codes:
@@ -24,7 +25,7 @@ exit codes:
   3  changes are pending (only with --exit-code)
   4  refused: a guard, a missing store or a changed plan (wins over 3)
   5  partly applied: some pools failed, others are done
-  130  interrupted; the next run finishes what was begun
+  130  interrupted; what an apply had begun is finished by the next
 """
 
 
@@ -81,15 +82,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_missing_streams()
     console = TerminalConsole()
     _start_lightly()
+    verb = ""
     try:
         args = build_parser().parse_args(argv)
+        verb = args.command
         command = importlib.import_module(f"fleet.commands.{args.command}")
         code: int = command.run(args, console)
     except FleetError as error:
         console.note(f"fleet: error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        console.note("fleet: interrupted; the next run finishes what was begun")
+        begun = "; the next apply finishes what was begun" if verb == "apply" else ""
+        console.note(f"fleet: interrupted{begun}")
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone, and so has who would read why.
@@ -127,7 +131,7 @@ def _start_lightly() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the whole command line, without importing any command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fleet",
         description="A declarative reconciler for the build machines of a distribution.",
         epilog=EXIT_CODES,
@@ -165,12 +169,10 @@ class _Version(argparse.Action):
 
 if TYPE_CHECKING:
     # argparse exports no public name for what add_subparsers returns
-    _Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    _Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
 
 
-def _verb(
-    verbs: _Verbs, name: str, help_text: str, *, config: bool = True
-) -> argparse.ArgumentParser:
+def _verb(verbs: _Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
     parser = verbs.add_parser(name, help=help_text, description=help_text)
     if config:
         parser.add_argument(

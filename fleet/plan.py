@@ -286,12 +286,15 @@ class StackOutcome(Value):
     created: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = Field(
+        (), description="Machines that its stack was told are gone."
+    )
     error: str = ""
 
     @property
     def is_touched(self) -> bool:
         """Say whether anything was changed here."""
-        return bool(self.created or self.drained or self.deleted)
+        return bool(self.created or self.drained or self.deleted or self.forgotten)
 
 
 class Outcome(Value):

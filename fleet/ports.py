@@ -110,8 +110,11 @@ class Store(Protocol):
     def forget_stack(self, name: str) -> None:
         """Drop a stack that is empty and whose pool is gone."""
 
+    def begin_run(self, *, started: datetime) -> None:
+        """Append a run without an end to the journal, so that one that dies is seen."""
+
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """Append one run to the journal."""
+        """End the run that was begun then, or append one that was not."""
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""

@@ -49,9 +49,17 @@ class FakeStore:
         """Drop a stack."""
         self._shelf.stacks.pop(name, None)
 
+    def begin_run(self, *, started: datetime) -> None:
+        """Append a run without an end."""
+        blank = {"ended": "", "plan": "", "outcome": ""}
+        self._shelf.runs.append({"started": started.isoformat()} | blank)
+
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """Append one run."""
+        """Append one run, or end the one that was begun then."""
         times = {"started": started.isoformat(), "ended": ended.isoformat()}
+        begun = {"started": times["started"], "ended": "", "plan": "", "outcome": ""}
+        if begun in self._shelf.runs:
+            self._shelf.runs.remove(begun)
         self._shelf.runs.append(times | {"plan": plan, "outcome": outcome})
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:

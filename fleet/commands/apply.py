@@ -37,6 +37,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     with sources.store.lock(owner, started) as died:
         if died:
             console.note(f"took over the lock of {died}, which died; finishing what it began")
+        sources.store.begin_run(started=started)
         configure_sims(fleet, sources)
         world = look(config, sources, console)
         plan = plan_for(config, world)

@@ -8,6 +8,8 @@ from fleet.commands.wiring import load_config, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
 from fleet.ports import Console, Engine, StackRef
+from fleet.render.journal import run_to_text, run_to_value
+from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places, find_places
@@ -53,16 +55,17 @@ def _forget(store: DatabaseStore, engine_of: Callable[[str], Engine], name: str)
     except FleetError:
         stack = None  # whoever could have read it is gone, so it is lost
     if isinstance(stack, Stack) and stack.ids:
+        held, them = many(len(stack.ids), "machine"), "it" if len(stack.ids) == 1 else "them"
         raise PlanRefused(
-            f"refused: stack {name} is not lost, it holds {len(stack.ids)} machines; to be rid of "
-            "them remove the pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
+            f"refused: stack {name} is not lost, it holds {held}; to be rid of {them} remove the "
+            "pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
         )
     store.forget_stack(name)
 
 
 def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:
     stacks = [record.model_dump() for record in store.stacks()]
-    runs = [dict(run) for run in store.last_runs(5)]
+    runs = store.last_runs(5)
     holder = store.lock_holder()
     if args.json:
         shown = {
@@ -70,14 +73,15 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
             "backend": places.backend,
             "lock": holder,
             "stacks": stacks,
-            "runs": runs,
+            "runs": [run_to_value(run) for run in runs],
         }
         console.out(json.dumps(shown, indent=2, sort_keys=True))
         return 0
     lines = [f"store    {store.place}", f"backend  {places.backend}"]
     lines.append(f"lock     {f'{holder[0]} since {holder[1]}' if holder else 'free'}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
-    lines += [f"run      {r['started']} to {r['ended']}, plan {r['plan'][:12]}" for r in runs]
+    latest = runs[:1]
+    lines += [run_to_text(run, running=bool(holder) and run in latest) for run in runs]
     console.out("\n".join(lines))
     return 0
 

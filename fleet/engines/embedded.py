@@ -123,9 +123,10 @@ class EmbeddedEngine:
                     progress(step)
                     done.append(step)
         if failed:
+            others = f"{len(done)} other step{' is' if len(done) == 1 else 's are'} done"
+            told = [*failed, *([f"{others} and recorded"] if done else [])]
             raise StackFailed(
-                f"stack {ref.name}: {'; '.join(failed)}; the other steps are done and recorded, "
-                "the next apply tries again",
+                f"stack {ref.name}: {'; '.join(told)}; the next apply tries again",
                 done=tuple(step.worker for step in done),
             )
         return tuple(sorted(done, key=lambda step: step.worker))

@@ -191,8 +191,9 @@ class PulumiEngine:
                 events,
             )
         except StackFailed as error:
+            recorded = "what succeeded is recorded, " if error.done else ""
             raise StackFailed(
-                f"{error}; what succeeded is recorded, the next apply tries again", done=error.done
+                f"{error}; {recorded}the next apply tries again", done=error.done
             ) from error
 
     def _session(

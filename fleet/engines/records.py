@@ -12,6 +12,11 @@ from fleet.errors import StoreFailed
 from fleet.facts import Value
 from fleet.ports import StackRef
 
+_DAMAGE = ("file is not a database", "database disk image is malformed")
+_WAY_OUT = (
+    "; restore a backup, or move the file away and give up its stacks, one by one, with "
+    "`fleet state init --forget-stack` (docs/how-to/restore-lost-state.md)"
+)
 _METADATA = sa.MetaData()
 _STACKS = sa.Table(
     "embedded_stacks",
@@ -142,7 +147,8 @@ class Records:
             with engine.begin() as connection:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
-            cause = getattr(error, "orig", None) or type(error).__name__
+            cause = str(getattr(error, "orig", None) or type(error).__name__)
+            cause += _WAY_OUT if cause in _DAMAGE else ""
             raise StoreFailed(f"{self.path}: the embedded engine's state: {cause}") from error
         except OSError as error:
             raise StoreFailed(

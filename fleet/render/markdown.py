@@ -1,7 +1,8 @@
 """This module writes Markdown that holds hostile text without acting on it.
 
 Names become code, where neither Markdown nor GitLab looks for mentions, references, links,
-HTML or formulas. In a sentence, every word that is not plain becomes code too.
+HTML or formulas. In a sentence, every word that is not plain becomes code too, and what was
+written as one thing stays one: `a command`, {env: NAME}.
 """
 
 import re
@@ -22,6 +23,16 @@ _LINKED_WORD = re.compile(  # what GitLab links all the same: hosts, commits, fo
     r"(?i:www\.)|(?i:[0-9a-f]{7,40})\b|[A-Z][A-Z0-9]+-[0-9]"
 )
 _MENTIONLESS_TAIL = re.compile(r"[.,;:]+\Z")
+_IN_BRACKETS = re.compile(r"\((.+)\)([.,;:]*)\Z")
+_PIECE = re.compile(
+    r"""(?P<before>\(?)
+        (?: `(?P<marked>[^`\s](?:[^`]*[^`\s])?)`          # `fleet explain pool x`
+          | (?P<braced>\{(?:[^{}]|\{[^{}]*\})*\}) )       # {env: NAME}
+        (?P<after>\)?[.,;:?]*) (?!\S)
+        | (?P<word>\S+)
+    """,
+    re.VERBOSE,
+)
 
 
 def code(text: str) -> str:
@@ -36,7 +47,8 @@ def code(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return prose in which every word that could mean something to Markdown is code."""
-    return " ".join(_word(word) for word in clean(text).split())
+    line = " ".join(clean(text).split())
+    return " ".join(_piece(match) for match in _PIECE.finditer(line))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -55,11 +67,19 @@ def details(summary: str, body: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
+def _piece(piece: re.Match[str]) -> str:
+    if piece["word"]:
+        return _word(piece["word"])
+    return f"{piece['before']}{code(piece['marked'] or piece['braced'])}{piece['after']}"
+
+
 def _word(word: str) -> str:
     if word == "->":
         return "→"
     if word in _PLAIN_MARKS or (_PLAIN_WORD.match(word) and not _LINKED_WORD.search(word)):
         return word
+    if inner := _IN_BRACKETS.match(word):
+        return f"({code(inner[1])}){inner[2]}"
     tail = _MENTIONLESS_TAIL.search(word)
     if tail and tail.start():
         return code(word[: tail.start()]) + tail.group()

@@ -86,7 +86,9 @@ def _next(outcome: Outcome, plan: Plan) -> Iterator[Line]:
 def _steps(outcome: Outcome, plan: Plan) -> Iterator[str]:
     results = {stack.result for stack in outcome.stacks}
     if "failed" in results:
-        yield "what was done is recorded; mend the cause above, then run `fleet apply` again"
+        recorded = any(stack.is_touched for stack in outcome.stacks)
+        said = "what was done is recorded; " if recorded else ""
+        yield f"{said}mend the cause above, then run `fleet apply` again"
     if outcome.refused:
         yield "the plan above says for each refusal its limit and the way out"
     if plan.unknown or plan.attention:

@@ -15,43 +15,12 @@ import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.ports import StackRecord
+from fleet.store import tables
 
 _FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
+_DAMAGE = ("file is not a database", "database disk image is malformed")
 _NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
-_METADATA = sa.MetaData()
-_ABOUT = sa.Table(
-    "fleet_about",
-    _METADATA,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-_STACKS = sa.Table(
-    "fleet_stacks",
-    _METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("pool", sa.Text, nullable=False),
-    sa.Column("provider", sa.Text, nullable=False),
-    sa.Column("project", sa.Text, nullable=False),
-    sa.Column("engine", sa.Text, nullable=False),
-    sa.Column("serial", sa.BigInteger, nullable=False),
-)
-_RUNS = sa.Table(
-    "fleet_runs",
-    _METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("started", sa.Text, nullable=False),
-    sa.Column("ended", sa.Text, nullable=False),
-    sa.Column("plan", sa.Text, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-)
-_LOCK = sa.Table(
-    "fleet_lock",
-    _METADATA,
-    sa.Column("one", sa.Integer, primary_key=True),
-    sa.Column("owner", sa.Text, nullable=False),
-    sa.Column("since", sa.Text, nullable=False),
-)
 
 
 class DatabaseStore:
@@ -87,9 +56,9 @@ class DatabaseStore:
         else:
             return False
         with self._transaction() as connection:
-            _METADATA.create_all(connection)
+            tables.METADATA.create_all(connection)
             connection.execute(
-                sa.insert(_ABOUT),
+                sa.insert(tables.ABOUT),
                 [{"key": "format", "value": _FORMAT}, {"key": "fleet", "value": self._fleet}],
             )
         return True
@@ -98,7 +67,9 @@ class DatabaseStore:
         """Return every stack that was ever made and not yet removed, sorted by name."""
         self._about()
         with self._transaction() as connection:
-            rows = connection.execute(sa.select(_STACKS).order_by(_STACKS.c.name)).mappings()
+            rows = connection.execute(
+                sa.select(tables.STACKS).order_by(tables.STACKS.c.name)
+            ).mappings()
             return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
@@ -110,34 +81,40 @@ class DatabaseStore:
                 f"set `engine: {known.engine}` on provider {known.provider} again"
             )
         with self._transaction() as connection:
-            connection.execute(sa.delete(_STACKS).where(_STACKS.c.name == record.name))
-            connection.execute(sa.insert(_STACKS), [record.model_dump()])
+            connection.execute(sa.delete(tables.STACKS).where(tables.STACKS.c.name == record.name))
+            connection.execute(sa.insert(tables.STACKS), [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack that is empty and whose pool is gone."""
         with self._transaction() as connection:
-            connection.execute(sa.delete(_STACKS).where(_STACKS.c.name == name))
+            connection.execute(sa.delete(tables.STACKS).where(tables.STACKS.c.name == name))
+
+    def begin_run(self, *, started: datetime) -> None:
+        """Append a run without an end to the journal, so that one that dies is seen."""
+        row = {"started": started.isoformat(), "ended": "", "plan": "", "outcome": ""}
+        with self._transaction() as connection:
+            connection.execute(sa.insert(tables.RUNS), [row])
 
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """Append one run to the journal; `outcome` is JSON."""
+        """End the run that was begun then, or append one that was not; `outcome` is JSON."""
+        row = {"ended": ended.isoformat(), "plan": plan, "outcome": outcome}
+        begun = (tables.RUNS.c.started == started.isoformat(), tables.RUNS.c.ended == "")
         with self._transaction() as connection:
-            connection.execute(
-                sa.insert(_RUNS),
-                [
-                    {
-                        "started": started.isoformat(),
-                        "ended": ended.isoformat(),
-                        "plan": plan,
-                        "outcome": outcome,
-                    }
-                ],
-            )
+            found = connection.execute(sa.update(tables.RUNS).where(*begun).values(row))
+            if not found.rowcount:
+                row["started"] = started.isoformat()
+                connection.execute(sa.insert(tables.RUNS), [row])
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
         self._about()
-        columns = (_RUNS.c.started, _RUNS.c.ended, _RUNS.c.plan, _RUNS.c.outcome)
-        query = sa.select(*columns).order_by(_RUNS.c.number.desc()).limit(count)
+        columns = (
+            tables.RUNS.c.started,
+            tables.RUNS.c.ended,
+            tables.RUNS.c.plan,
+            tables.RUNS.c.outcome,
+        )
+        query = sa.select(*columns).order_by(tables.RUNS.c.number.desc()).limit(count)
         with self._transaction() as connection:
             return tuple(
                 {str(key): str(value) for key, value in row.items()}
@@ -158,7 +135,7 @@ class DatabaseStore:
     def lock_holder(self) -> tuple[str, str] | None:
         """Return who holds the lock and since when."""
         with self._transaction() as connection:
-            row = connection.execute(sa.select(_LOCK.c.owner, _LOCK.c.since)).first()
+            row = connection.execute(sa.select(tables.LOCK.c.owner, tables.LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
     def unlock(self) -> tuple[str, str] | None:
@@ -203,7 +180,7 @@ class DatabaseStore:
                 self._release(died)
         try:
             with self._transaction() as connection:
-                connection.execute(sa.insert(_LOCK), [row])
+                connection.execute(sa.insert(tables.LOCK), [row])
         except StoreFailed as error:
             if self.lock_holder() is None:
                 raise
@@ -219,7 +196,7 @@ class DatabaseStore:
 
     def _release(self, owner: str) -> None:
         with self._transaction() as connection:
-            connection.execute(sa.delete(_LOCK).where(_LOCK.c.owner == owner))
+            connection.execute(sa.delete(tables.LOCK).where(tables.LOCK.c.owner == owner))
 
     def _about(self) -> None:
         """Check that the store exists, is of this format and belongs to this fleet."""
@@ -227,9 +204,11 @@ class DatabaseStore:
         if path and not Path(path).exists():
             raise StoreMissing(self._missing())
         with self._transaction() as connection:
-            if not sa.inspect(connection).has_table(_ABOUT.name):
+            if not sa.inspect(connection).has_table(tables.ABOUT.name):
                 raise StoreMissing(self._missing())
-            about = dict(connection.execute(sa.select(_ABOUT.c.key, _ABOUT.c.value)).all())
+            about = dict(
+                connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all()
+            )
         if not about:
             # `init` was killed, or its disk was full: SQLite makes tables one by one.
             raise StoreMissing(self._missing())
@@ -250,6 +229,14 @@ class DatabaseStore:
             "it is unknown"
         )
 
+    def _damaged(self, reason: str) -> str:
+        return (
+            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
+            "away and make a new store with `fleet state init`: it will not know pools that are "
+            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
+            "(docs/how-to/restore-lost-state.md)"
+        )
+
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
@@ -264,6 +251,8 @@ class DatabaseStore:
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            if reason in _DAMAGE:
+                raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
 

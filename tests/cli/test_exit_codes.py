@@ -90,7 +90,9 @@ def test_every_exit_code_has_its_cause(
     ("args", "because"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["plam"], "argument COMMAND: invalid choice: 'plam'"),
+        (["plam"], "argument COMMAND: invalid choice: 'plam'; did you mean 'plan'? (choose from"),
+        (["state", "unlok"], "argument ACTION: invalid choice: 'unlok'; did you mean 'unlock'?"),
+        (["xyzzy"], "argument COMMAND: invalid choice: 'xyzzy' (choose from"),
         (["plan", "--colour"], "unrecognized arguments: --colour"),
         (["explain", "machine", "x"], "argument kind: invalid choice: 'machine'"),
         (["explain", "pool"], "the following arguments are required: ID|NAME"),
@@ -105,6 +107,27 @@ def test_wrong_usage_says_what_is_wrong_and_how_it_goes(
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("usage: fleet")
     assert because in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "usage"),
+    [
+        (["plan", "--bogus"], "usage: fleet plan [-h] [-f FILE]"),
+        (["plan", "bogus"], "usage: fleet plan [-h] [-f FILE]"),
+        (["state", "init", "--bogus"], "usage: fleet state init [-h] [-f FILE]"),
+        (["--bogus", "plan"], "usage: fleet [-h] [--version] COMMAND"),
+    ],
+)
+def test_what_a_command_does_not_take_is_answered_with_its_own_usage(
+    run_fleet: RunFleet, args: list[str], usage: str
+) -> None:
+    refused = run_fleet(*args)
+
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(usage)
+    assert (
+        f"unrecognized arguments: {'--bogus' if '--bogus' in args else 'bogus'}" in refused.stderr
+    )
 
 
 def test_the_page_and_the_help_name_the_same_exit_codes() -> None:

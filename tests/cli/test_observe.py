@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 
 from tests.process import ROOT, RunFleet
-from tests.trial import Trial
+from tests.trial import Trial, fleet_yaml
 
 
 def test_what_is_observed_is_valid_by_the_published_schema(
@@ -32,6 +32,8 @@ def test_out_writes_a_file_and_says_what_to_do_with_it(trial: Trial, run_fleet: 
 
 
 def test_a_recorded_world_gives_the_plan_of_its_moment(trial: Trial, run_fleet: RunFleet) -> None:
+    # Machines that boot for an hour are in one state whenever somebody looks.
+    trial.write(fleet_yaml(desk="boot: 1h"))
     trial.wait_for("1", big=["2"])
     trial.apply()
     trial.wait_for("1", "3", big=["2"])

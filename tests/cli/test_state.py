@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from fleet.store.database import DatabaseStore
+from tests.builders import NOW
 from tests.process import RunFleet
-from tests.trial import Trial
+from tests.trial import Trial, fleet_yaml
 
 
 @pytest.mark.usefixtures("project_trial")
@@ -35,6 +37,7 @@ def test_state_says_where_it_lives_and_what_it_holds(trial: Trial, run_fleet: Ru
     ]
     assert lines[3].startswith("stack    trial-builders (embedded, serial ")
     assert lines[4].startswith("run      2")
+    assert lines[4].endswith(": 1 applied, 1 unchanged")
 
 
 def test_state_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
@@ -45,7 +48,38 @@ def test_state_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None
 
     assert shown["lock"] is None
     assert [stack["name"] for stack in shown["stacks"]] == ["trial-builders"]
-    assert len(shown["runs"]) == 1
+    (run,) = shown["runs"]
+    assert [stack["result"] for stack in run["outcome"]["stacks"]] == ["unchanged", "applied"]
+    assert run["results"] == {"applied": 1, "unchanged": 1}
+
+
+def test_state_shows_what_failed_and_what_was_refused(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(minutes=1)
+    stock = "types: {ccx63: {cores: 48, memory: 192GiB, disk: 960GiB, price: 0.5 EUR/h, stock: 0}}"
+    trial.write(fleet_yaml(desk=f"boot: 1s, {stock}"))
+    trial.wait_for("1", big=["2"])
+    trial.do("apply")
+
+    shown = run_fleet("state", "show")
+
+    assert shown.stdout.splitlines()[-2].endswith(": 1 failed, 1 unchanged")
+
+
+def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -> None:
+    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    store.begin_run(started=NOW)
+
+    shown = run_fleet("state", "show")
+    as_json = json.loads(run_fleet("state", "show", "--json").stdout)
+
+    assert shown.stdout.splitlines()[-1] == (
+        f"run      {NOW.isoformat()}, no end recorded: interrupted, or failed before its outcome"
+    )
+    assert as_json["runs"] == [
+        {"started": NOW.isoformat(), "ended": None, "plan": None, "outcome": None, "results": None}
+    ]
 
 
 @pytest.mark.usefixtures("project_trial")
@@ -79,7 +113,7 @@ def test_a_stack_that_still_holds_machines_cannot_be_forgotten(
     refused = run_fleet("state", "init", "--forget-stack", "trial-builders")
 
     assert refused.returncode == 4
-    assert "is not lost" in refused.stderr
+    assert "is not lost, it holds 1 machine; to be rid of it remove" in refused.stderr
     assert "trial-builders (embedded" in trial.do("state", "show")[1]
 
 

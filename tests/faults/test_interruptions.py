@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,7 +85,7 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: 
 
     finished = {
         "code": 130,
-        "last words": ["fleet: interrupted; the next run finishes what was begun"],
+        "last words": ["fleet: interrupted; the next apply finishes what was begun"],
         "next apply": "fine",
         "machines": ["trial-builders-1"],
         "states": ["starting"],
@@ -97,22 +97,27 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: 
 # the lock
 
 
-@contextmanager
-def waiting_apply(trial: Trial) -> Iterator[subprocess.Popen[str]]:
+def waiting_apply(trial: Trial) -> AbstractContextManager[subprocess.Popen[str]]:
     """Start an apply that holds the lock and waits for a server that never answers."""
+    return waiting(trial, "apply")
+
+
+@contextmanager
+def waiting(trial: Trial, verb: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that waits for a server that never answers."""
     with Loopback(lambda _: html()) as server:
         server.faults.hold = True
         queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
         trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue))
         with subprocess.Popen(
-            [*fleet_command(), "apply"],
+            [*fleet_command(), verb],
             cwd=trial.folder,
             env=clean_environment(trial.folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            assert server.asked.wait(timeout=60), "apply never asked the server"
+            assert server.asked.wait(timeout=60), f"{verb} never asked the server"
             yield process
             process.kill()
 
@@ -138,6 +143,14 @@ def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet) -> None:
     assert "\nlock     " in shown.stdout
 
 
+def test_a_command_that_only_reads_began_nothing_that_another_run_finishes(trial: Trial) -> None:
+    with waiting(trial, "plan") as reading:
+        reading.send_signal(signal.SIGINT)
+        _, said = reading.communicate(timeout=60)
+
+    assert (reading.returncode, said) == (130, "fleet: interrupted\n")
+
+
 @pytest.mark.parametrize("strike", [signal.SIGINT, signal.SIGTERM])
 def test_an_apply_that_is_told_to_stop_releases_the_lock(
     trial: Trial, strike: signal.Signals
@@ -148,7 +161,7 @@ def test_an_apply_that_is_told_to_stop_releases_the_lock(
 
     assert (first.returncode, said) == (
         130,
-        "fleet: interrupted; the next run finishes what was begun\n",
+        "fleet: interrupted; the next apply finishes what was begun\n",
     )
     assert "lock     free" in trial.do("state", "show")[1]
 

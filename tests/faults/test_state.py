@@ -101,8 +101,29 @@ def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: Ru
 
     assert (refused.returncode, refused.stderr) == (
         1,
-        "fleet: error: the store at .fleet/store.db does not answer: file is not a database\n",
+        (
+            "fleet: error: the store at .fleet/store.db is damaged: file is not a database; restore "
+            "a backup, or move the file away and make a new store with `fleet state init`: it will "
+            "not know pools that are no longer in fleet.yaml and still hold machines, nor which "
+            "stacks are lost (docs/how-to/restore-lost-state.md)\n"
+        ),
     )
+
+
+def test_after_a_damaged_store_is_moved_away_a_new_one_finds_the_stacks_again(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    store = trial.folder / ".fleet/store.db"
+    store.write_bytes(store.read_bytes()[:5000])
+    damaged = run_fleet("state", "show")
+
+    store.rename(store.with_suffix(".damaged"))
+    trial.init()
+
+    assert damaged.returncode == 1
+    assert " is damaged: " in damaged.stderr
+    assert "nothing changed" in trial.apply()
 
 
 # stacks that are not there
@@ -149,7 +170,7 @@ def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert "file is not a database" in refused.stdout
+    assert "file is not a database; restore a backup, or move the file away" in refused.stdout
     assert trial.machines() == ["trial-builders-1"]
 
 

@@ -21,11 +21,10 @@ def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFl
         "Failed: nothing changed (fleet trial)\n"
         "  builders: failed\n"
         "    | stack trial-builders: trial-builders-1: resource_unavailable: ccx33 "
-        "(faults.create is out-of-stock); the other steps are done and recorded, the next apply "
-        "tries again\n"
+        "(faults.create is out-of-stock); the next apply tries again\n"
         "  unchanged: big\n"
         "Next:\n"
-        "  what was done is recorded; mend the cause above, then run `fleet apply` again\n"
+        "  mend the cause above, then run `fleet apply` again\n"
     )
 
 

@@ -147,6 +147,22 @@ def test_a_machine_of_that_name_that_this_stack_did_not_make_is_not_adopted(
     assert read(rig.engine).ids == {}
 
 
+def test_a_failure_says_of_other_steps_only_where_there_were_some(rig: EmbeddedRig) -> None:
+    rig.refuse(TWO.name)
+
+    with pytest.raises(StackFailed) as alone:
+        rig.engine.up(REF, [TWO], quiet)
+    with pytest.raises(StackFailed) as beside:
+        rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert str(alone.value).endswith(
+        "'not-sold' is not sold; ccx33, ccx63; the next apply tries again"
+    )
+    assert str(beside.value).endswith(
+        "; 1 other step is done and recorded; the next apply tries again"
+    )
+
+
 def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: EmbeddedRig) -> None:
     rig.die_making(ONE.name, [ONE])
     rig.cloud.path.write_text("{}")

@@ -181,6 +181,23 @@ def test_runs_come_back_newest_first(store: Store) -> None:
     ]
 
 
+def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Store) -> None:
+    store.begin_run(started=NOW)
+
+    assert [dict(run) for run in store.last_runs(2)] == [
+        {"started": NOW.isoformat(), "ended": "", "plan": "", "outcome": ""}
+    ]
+
+
+def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
+    store.begin_run(started=NOW)
+    store.begin_run(started=NOW + timedelta(minutes=1))
+
+    store.record_run(started=NOW + timedelta(minutes=1), ended=NOW, plan="p", outcome="{}")
+
+    assert [run["outcome"] for run in store.last_runs(3)] == ["{}", ""]
+
+
 # the lock
 
 

@@ -137,7 +137,6 @@ def test_a_name_is_code_that_it_cannot_leave(name: str, shown: str) -> None:
         "![a](b)",
         "*a*",
         "_a_",
-        "`a`",
         "$`x`$",
         "a|b",
         "\\|",
@@ -172,6 +171,46 @@ def test_ordinary_sentences_stay_as_they_are(text: str) -> None:
 
 def test_a_tag_in_a_sentence_is_code_without_its_full_stop() -> None:
     assert sentence("no pool provides worker:class:big.") == "no pool provides `worker:class:big`."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "the token {env: DEBUSINE_TOKEN} is not set; say so",
+            "the token `{env: DEBUSINE_TOKEN}` is not set; say so",
+        ),
+        (
+            "for instance state: {passphrase: {env: FLEET_PASSPHRASE}}.",
+            "for instance state: `{passphrase: {env: FLEET_PASSPHRASE}}`.",
+        ),
+        ("see ({file: a|b})", "see (`{file: a\u2223b}`)"),
+        ("run `fleet explain worker w-1`.", "run `fleet explain worker w-1`."),
+        ("say `mode: drain`; then", "say `mode: drain`; then"),
+        ("a word like `pause` too", "a word like `pause` too"),
+        ("no pool (worker:class:big) fits", "no pool (`worker:class:big`) fits"),
+    ],
+)
+def test_what_is_written_as_one_thing_is_one_piece_of_code(text: str, shown: str) -> None:
+    assert sentence(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a {env: b", "a `{env`: b"),
+        ("a } b { c", "a `}` b `{` c"),
+        ("a `b c", "a `` `b `` c"),
+        ("say {a `b} @all", "say ``{a `b}`` `@all`"),
+        ("say `a @all", "say `` `a `` `@all`"),
+        ("say ``a b``", "say ``` ``a ``` ``` b`` ```"),
+        ("(<b>)", "(`<b>`)"),
+    ],
+)
+def test_a_brace_or_a_mark_that_nothing_closes_acts_on_no_other_word(
+    text: str, shown: str
+) -> None:
+    assert sentence(text) == shown
 
 
 @pytest.mark.parametrize(("word", "shown"), [(":smile:", "`:smile`:"), ("&lt;", "`&lt`;")])

@@ -1,0 +1,37 @@
+"""This module names the tables of the store; `ended` is empty in a run that has not ended."""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+ABOUT = sa.Table(
+    "fleet_about",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+STACKS = sa.Table(
+    "fleet_stacks",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("project", sa.Text, nullable=False),
+    sa.Column("engine", sa.Text, nullable=False),
+    sa.Column("serial", sa.BigInteger, nullable=False),
+)
+RUNS = sa.Table(
+    "fleet_runs",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("started", sa.Text, nullable=False),
+    sa.Column("ended", sa.Text, nullable=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+LOCK = sa.Table(
+    "fleet_lock",
+    METADATA,
+    sa.Column("one", sa.Integer, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
+)

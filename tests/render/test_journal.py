@@ -1,0 +1,55 @@
+"""This module holds how the runs of a store read."""
+
+from fleet.render.journal import run_to_text, run_to_value
+from tests.builders import a_stack_outcome, an_outcome
+
+_TIMES = {"started": "2026-11-21T08:00:00+00:00", "ended": "2026-11-21T08:00:07+00:00"}
+
+
+def a_run(outcome: str) -> dict[str, str]:
+    return {**_TIMES, "plan": "0123456789abcdef", "outcome": outcome}
+
+
+def test_a_run_says_what_became_of_its_pools_the_worst_first() -> None:
+    outcome = an_outcome(
+        a_stack_outcome(),
+        a_stack_outcome(pool="b", result="failed", created=()),
+        a_stack_outcome(pool="c", result="refused", created=()),
+        a_stack_outcome(pool="d", result="unchanged", created=()),
+        refused=("guard delete: 9 of 9",),
+    )
+
+    assert run_to_text(a_run(outcome.model_dump_json()), running=False) == (
+        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00, plan 0123456789ab: "
+        "1 failed, 1 refused, 1 applied, 1 unchanged, 1 refused by guards"
+    )
+
+
+def test_a_run_over_no_pool_had_nothing_to_do() -> None:
+    text = run_to_text(a_run(an_outcome().model_dump_json()), running=False)
+
+    assert text.endswith(", plan 0123456789ab: nothing to do")
+
+
+def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
+    outcome = an_outcome(a_stack_outcome(created=(), forgotten=("ci-builders-1",)))
+    run = a_run(outcome.model_dump_json()) | {"plan": ""}
+
+    assert run_to_text(run, running=False) == (
+        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00: forgot ci-builders-1"
+    )
+
+
+def test_an_outcome_of_another_version_is_not_known_and_still_shown_as_json() -> None:
+    run = a_run('{"format": "x"}')
+
+    assert run_to_text(run, running=False).endswith("plan 0123456789ab: outcome not known")
+    assert run_to_value(run)["outcome"] == {"format": "x"}
+    assert run_to_value(run)["results"] is None
+    assert run_to_value(a_run("not JSON"))["outcome"] is None
+
+
+def test_a_run_without_an_end_still_runs_while_somebody_holds_the_lock() -> None:
+    run = {**_TIMES, "ended": "", "plan": "", "outcome": ""}
+
+    assert run_to_text(run, running=True) == "run      2026-11-21T08:00:00+00:00, still running"
