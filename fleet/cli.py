@@ -263,7 +263,7 @@ def _explain(verbs: _Verbs) -> None:
 
 
 def _tags(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "tags", "say where tags come from", config=False)
+    parser = _verb(verbs, "tags", "say where tags come from, and who enforces them", config=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     action = _verb(actions, "explain", "say where each tag of a request comes from")
     action.add_argument(
@@ -290,6 +290,10 @@ def _tags(verbs: _Verbs) -> None:
     )
     _world(action)
     _json(action)
+    listing = _verb(
+        actions, "list", "list every tag and who enforces it: scheduler, capacity, nobody"
+    )
+    _json(listing)
 
 
 def _state(verbs: _Verbs) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+from fleet.explain_enforcement import enforcement_facts
 from fleet.facts import Demand, Request, Value, World
 from fleet.plan import Blocked, Plan, PoolVerdict, Reason, Signature, Unserved, WorkerVerdict
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.enforcement import pools_providing
 
 Path = tuple[str | int, ...]
 
@@ -45,7 +47,10 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
         kind="request",
         name=key,
         headline=_headline(signature, key, unserved),
-        facts=tuple(_request_facts(world, signature, key)),
+        facts=(
+            *_request_facts(world, signature, key),
+            *enforcement_facts(fleet, signature.required, (signature.queue,)),
+        ),
         reasons=tuple(_why_each_pool(fleet, world, plan, signature, unserved)),
         next_steps=tuple(_next_for_request(plan, signature, unserved, key)),
     )
@@ -62,7 +67,7 @@ def explain_pool(fleet: Fleet, plan: Plan, name: str) -> Explanation | None:
         kind="pool",
         name=name,
         headline=f"pool {name} wants {wanted} machines (max {verdict.max}): {verdict.because}",
-        facts=tuple(_pool_facts(plan, verdict)),
+        facts=(*_pool_facts(plan, verdict), *_enforced(fleet, name)),
         reasons=tuple(_pool_reasons(plan, name)),
         next_steps=tuple(_next_for_pool(fleet, plan, name)),
     )
@@ -212,6 +217,13 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
         f"{verdict.cost_after.normalize():f} after; one machine "
         f"{verdict.price.normalize():f} {plan.currency}/h"
     )
+
+
+def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
+    if name in fleet.pools:
+        tags = [tag for tag in fleet.tags if name in pools_providing(fleet, tag)]
+        served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
+        yield from enforcement_facts(fleet, tags, served)
 
 
 def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:

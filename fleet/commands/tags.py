@@ -19,7 +19,9 @@ from fleet.store.members import FileMembers
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print every tag of a request; exit 1 when nobody knows the request."""
+    """Print every tag, or every tag of a request; exit 1 when nobody knows the request."""
+    if args.action == "list":
+        return _list(args, console)
     if (args.name is None) == (args.request is None):
         raise _Usage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group):
@@ -40,6 +42,35 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     console.out(
         value_to_json(placed) if args.json else tags_to_text(placed, colour=console.colour)
+    )
+    return 0
+
+
+def _list(args: argparse.Namespace, console: Console) -> int:
+    from fleet.explain_enforcement import list_tags
+    from fleet.render.tags_listed import tag_list_to_text
+
+    config = load_config(args, console)
+    listed = list_tags(config.fleet)
+    placed = listed.model_copy(
+        update={
+            "tags": tuple(
+                tag.model_copy(
+                    update={
+                        "enforcement": tuple(
+                            claim.model_copy(
+                                update={"place": config.document.place(claim.path, "key")}
+                            )
+                            for claim in tag.enforcement
+                        )
+                    }
+                )
+                for tag in listed.tags
+            )
+        }
+    )
+    console.out(
+        value_to_json(placed) if args.json else tag_list_to_text(placed, colour=console.colour)
     )
     return 0
 

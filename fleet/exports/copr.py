@@ -13,7 +13,7 @@ from fleet.exports.result import NOT_EXPORTED, Exported, header, origin
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, PowerfulRule
 from fleet.tagrules.allow import is_expired, rules_for_name
-from fleet.tagrules.parts import ANYTHING, alternatives, never_takes, pieces, split_top
+from fleet.tagrules.parts import ANYTHING, alternatives, never_takes, pieces, split_top, with_brace
 
 WIDTH = 50
 """Characters of the column that keeps the tags of one build."""
@@ -54,6 +54,7 @@ def pattern_for_copr(rule: PowerfulRule) -> str:
     if strange:
         raise CannotWrite(f"'{strange[0]}' means something else in Python's patterns")
     match = "".join(r"\Z" if piece == r"\z" else piece for piece in pieces(rule.match))
+    match = with_brace(match, r"\{")
     pattern = _with_directories(match) if rule.dirs else match
     written = _grouped(pattern) + r"\Z"
     try:

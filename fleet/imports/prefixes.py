@@ -9,7 +9,7 @@ import re
 import warnings
 
 from fleet.tagrules.allow import BadPattern, compile_pattern
-from fleet.tagrules.parts import pieces, split_top
+from fleet.tagrules.parts import pieces, split_top, with_brace
 
 LONGEST = 1000
 """Characters of a pattern in fleet.yaml."""
@@ -61,7 +61,7 @@ def is_ascii_only(pattern: str) -> bool:
 def _in_re2(pattern: str) -> str:
     r"""Return a pattern with the few signs of Python's that RE2 writes in another way."""
     text = "".join(r"\z" if piece == r"\Z" else piece for piece in pieces(pattern))
-    return re.sub(r"(?<!\\)\{,(?=[0-9]+\})", "{0,", text)
+    return with_brace(text, "{0")
 
 
 def _open_end(pattern: str) -> str:

@@ -137,7 +137,10 @@ def _at_debusine(rule: TagRule, claim: Claim, pools: list[AnyPool]) -> tuple[Enf
     if claim == "exclusive":
         return exclusive
     if set(limits_of(rule)) == {"total"} and rule.exclusive and exclusive[0] == "scheduler":
-        return "scheduler", "nothing else runs on its machines, and fleet makes no more of them"
+        return (
+            "scheduler",
+            "only such requests run on its machines, and fleet makes no more of them",
+        )
     return "capacity", "fleet makes no more machines for it, but Debusine counts nobody's work"
 
 
@@ -158,7 +161,9 @@ def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
         return "report", f"machines that {word} give themselves to whatever fits"
     own = [tag for tag in pool.requires if not is_workspace_tag(tag)]
     if own:
-        return "scheduler", f"its workers require {', '.join(own)}, which only Debusine provides"
+        tags = ", ".join(own)
+        kept = f"its workers require {tags}, which only Debusine provides"
+        return "scheduler", f"{kept}; among such requests they get whatever fits"
     if pool.requires:
         tags = ", ".join(pool.requires)
         return "scheduler", f"its workers require {tags}, which any workspace owner can provide"

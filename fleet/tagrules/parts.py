@@ -9,6 +9,7 @@ from collections.abc import Iterator
 ANYTHING = (".*", ".+", "[^/]*", "[^/]+")
 """Patterns of one part of a name that stand for whatever is written there."""
 
+_UP_TO = re.compile(r"\{,[0-9]*\}")
 _MOST = 100
 _DEEPEST = 10
 _SPECIAL = frozenset("\\.[]()*+?{}|^$")
@@ -38,6 +39,15 @@ def pieces(pattern: str) -> Iterator[str]:
         end = _end_of_piece(pattern, at)
         yield pattern[at:end]
         at = end
+
+
+def with_brace(pattern: str, brace: str) -> str:
+    """Return a pattern with another brace in `{,9}`: Python's "up to 9", plain text in RE2."""
+    found, at = "", 0
+    for piece in pieces(pattern):
+        found += brace if _UP_TO.match(pattern, at) and piece == "{" else piece
+        at += len(piece)
+    return found
 
 
 def alternatives(pattern: str) -> list[str]:

@@ -23,7 +23,22 @@ words = st.sampled_from([*OWNERS, *PROJECTS, *CHROOTS, *PACKAGES, "fedora-.*", "
 atoms = st.one_of(
     words.map(re.escape),
     words,
-    st.sampled_from([".*", ".+", "[^/]*", "[a-z]+", r"\d+", "x{,2}", "(a|b)?", "$", "^", r"\Z"]),
+    st.sampled_from(
+        [
+            ".*",
+            ".+",
+            "[^/]*",
+            "[a-z]+",
+            r"\d+",
+            "x{,2}",
+            "x{,}",
+            "[x{,1}]",
+            "(a|b)?",
+            "$",
+            "^",
+            r"\Z",
+        ]
+    ),
     st.tuples(words, words).map(lambda pair: f"({pair[0]}|{pair[1]})"),
 )
 parts = st.lists(atoms, min_size=1, max_size=2).map("".join)

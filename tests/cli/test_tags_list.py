@@ -1,0 +1,94 @@
+"""`fleet tags list`, and who enforces a tag in `fleet explain` and `fleet plan`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.process import RunFleet
+
+TAG = "worker:class:powerful"
+FLEET = """\
+fleet: demo
+providers: {desk: {kind: sim}}
+queues:
+  debian: {kind: debusine, url: https://debusine.example.org, scopes: [debian]}
+images: {trixie: {suite: trixie, architecture: amd64}}
+pools:
+  powerful:
+    {provider: desk, machine: ccx63, image: trixie, workers: {max: 2},
+     provides: ["worker:class:powerful", "weight=5"]}
+tags:
+  "worker:class:powerful": {exclusive: true}
+  weight: {kind: number}
+"""
+TIME = "2026-11-21T08:00:00Z"
+REQUEST = {"id": "7", "required": [TAG, "worker:build-arch:amd64"], "pending_since": TIME}
+WORLD = {
+    "fleet": "demo",
+    "time": TIME,
+    "queues": {"debian": {"demand": {"read_at": TIME, "requests": [REQUEST]}, "workers": []}},
+    "providers": {"desk": {"read_at": TIME}},
+    "stacks": {},
+}
+ALONE = (
+    "worker:class:powerful: exclusive by capacity alone at debian: "
+    "its workers require nothing, so Debusine gives them whatever fits first"
+)
+
+
+@pytest.fixture(autouse=True)
+def _written(project: Path) -> None:
+    (project / "fleet.yaml").write_text(FLEET, encoding="utf-8")
+    (project / "world.json").write_text(json.dumps(WORLD), encoding="utf-8")
+
+
+def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
+    listed = run_fleet("tags", "list")
+
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert listed.stdout == (
+        "weight  number, provided by powerful\n"
+        "  tag at debian: by capacity alone (Debusine carries no numbers; "
+        "`fleet export debusine` writes classes)\n"
+        "worker:class:powerful  exclusive, provided by powerful\n"
+        "  tag at debian: enforced by the scheduler (Debusine gives what requires it only to "
+        "workers that provide it)\n"
+        "  exclusive at debian: by capacity alone (its workers require nothing, so Debusine "
+        "gives them whatever fits first)\n"
+        "      see fleet.yaml:11:29\n"
+    )
+
+
+def test_the_list_as_json_holds_the_same(run_fleet: RunFleet) -> None:
+    listed = json.loads(run_fleet("tags", "list", "--json").stdout)
+
+    powerful = next(tag for tag in listed["tags"] if tag["tag"] == TAG)
+    assert powerful["pools"] == ["powerful"]
+    assert [(each["claim"], each["by"]) for each in powerful["enforcement"]] == [
+        ("tag", "scheduler"),
+        ("exclusive", "capacity"),
+    ]
+
+
+def test_a_fleet_without_tags_says_so(run_fleet: RunFleet, project: Path) -> None:
+    (project / "fleet.yaml").write_text("fleet: demo\n", encoding="utf-8")
+
+    assert run_fleet("tags", "list").stdout == "Fleet demo knows no tags\n"
+
+
+@pytest.mark.parametrize("what", [["pool", "powerful"], ["request", "7"]])
+def test_an_explanation_says_who_enforces(run_fleet: RunFleet, what: list[str]) -> None:
+    explained = run_fleet("explain", *what, "--world", "world.json")
+
+    assert explained.returncode == 0
+    assert f"  - {ALONE}\n" in explained.stdout
+
+
+def test_a_plan_warns_of_what_only_capacity_enforces(run_fleet: RunFleet) -> None:
+    planned = run_fleet("plan", "--world", "world.json")
+
+    assert (
+        "warning[enforced-by-capacity-alone] at queue debian only capacity "
+        "stands behind 'exclusive' of 'worker:class:powerful'"
+    ) in planned.stdout
