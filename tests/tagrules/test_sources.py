@@ -90,7 +90,7 @@ def test_a_machine_that_the_catalogue_does_not_know_is_what_its_image_is_and_no_
 
 def test_an_image_that_reported_fewer_architectures_narrows_what_the_machine_could_run() -> None:
     booted = ImageVersion(
-        image="trixie", version="1", ids={"desk": "1"}, provides=(f"{ARCH}amd64",)
+        image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)
     )
 
     assert architectures(a_fleet(), booted) == {"amd64"}
@@ -104,7 +104,7 @@ def test_an_image_for_another_architecture_serves_none() -> None:
 
 def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
     booted = ImageVersion(
-        image="trixie", version="1", ids={"desk": "1"}, provides=(f"{ARCH}s390x", "x")
+        image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}s390x", "x")
     )
 
     doubts = find_doubts(a_fleet(), "builders", [booted])
