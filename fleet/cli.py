@@ -225,7 +225,14 @@ def _plan(verbs: _Verbs) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the plan as JSON")
     form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
-    parser.add_argument("--out", metavar="FILE", help="also save the plan as JSON to FILE")
+    parser.add_argument(
+        "--base",
+        metavar="FILE",
+        help="also say what differs from the plan of this fleet.yaml, as of the target branch",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+    )
     parser.add_argument(
         "--gitlab-terraform-report",
         metavar="FILE",
