@@ -119,7 +119,7 @@ def _shown(change: Changes) -> tuple[list[_Row], int]:
         ),
         *map(_requests, change.requests),
         *map(_guard, change.guards),
-        *(_Row("", "needs a person", "!", text, "") for text in change.attention),
+        *(_Row("needs a person", "", "!", text, "") for text in change.attention),
     ]
     return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
 
