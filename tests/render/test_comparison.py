@@ -80,72 +80,74 @@ def a_change(**overrides: object) -> Changes:
     return Changes.model_validate(defaults | overrides)
 
 
+POOLS = (
+    PoolChange(
+        pool="builders",
+        change="changed",
+        differences=(
+            Difference(key="max", before="3", after="8"),
+            Difference(key="type", before="ccx23", after="ccx33"),
+        ),
+    ),
+    PoolChange(pool="old", change="removed"),
+)
+CREATES = ActionsChange(
+    pool="builders",
+    action="create",
+    reason=Reason.REQUESTS_WAIT,
+    withheld=False,
+    type="ccx33",
+    image="trixie",
+    before=3,
+    after=5,
+    cost=Decimal("0.1554"),
+    because="request debian/16 waits and no free worker fits it",
+)
+DRAINS = ActionsChange(
+    pool="old",
+    action="drain",
+    reason=Reason.POOL_REMOVED,
+    withheld=True,
+    before=0,
+    after=2,
+    cost=Decimal(0),
+    workers=("debian-ci-old-1", "debian-ci-old-2"),
+    because="its pool is no longer in fleet.yaml",
+)
+REQUESTS = (
+    RequestsChange(
+        served=True,
+        queue="debian",
+        requests=("debian/16", "debian/17"),
+        because="pool builders makes machines for them",
+    ),
+    RequestsChange(
+        served=False,
+        queue="debian",
+        requests=("debian/3",),
+        because="no pool fits",
+        path=("pools", "builders", "provides"),
+    ),
+)
+REFUSES = GuardChange(
+    guard="delete",
+    pool="old",
+    before="passed",
+    after="refused",
+    because="2 of 2 would go",
+    path=("guards", "refuse", "delete"),
+    way_out="raise it",
+)
+
+
 def a_telling_change() -> Changes:
     """Return a change that has something to say of everything."""
     return a_change(
         cost_after=Decimal("0.3885"),
-        pools=(
-            PoolChange(
-                pool="builders",
-                change="changed",
-                differences=(
-                    Difference(key="max", before="3", after="8"),
-                    Difference(key="type", before="ccx23", after="ccx33"),
-                ),
-            ),
-            PoolChange(pool="old", change="removed"),
-        ),
-        actions=(
-            ActionsChange(
-                pool="builders",
-                action="create",
-                reason=Reason.REQUESTS_WAIT,
-                withheld=False,
-                type="ccx33",
-                image="trixie",
-                before=3,
-                after=5,
-                cost=Decimal("0.1554"),
-                because="request debian/16 waits and no free worker fits it",
-            ),
-            ActionsChange(
-                pool="old",
-                action="drain",
-                reason=Reason.POOL_REMOVED,
-                withheld=True,
-                before=0,
-                after=2,
-                cost=Decimal(0),
-                workers=("debian-ci-old-1", "debian-ci-old-2"),
-                because="its pool is no longer in fleet.yaml",
-            ),
-        ),
-        requests=(
-            RequestsChange(
-                served=True,
-                queue="debian",
-                requests=("debian/16", "debian/17"),
-                because="pool builders makes machines for them",
-            ),
-            RequestsChange(
-                served=False,
-                queue="debian",
-                requests=("debian/3",),
-                because="no pool fits",
-                path=("pools", "builders", "provides"),
-            ),
-        ),
-        guards=(
-            GuardChange(
-                guard="delete",
-                pool="old",
-                before="passed",
-                after="refused",
-                because="2 of 2 would go",
-                path=("guards", "refuse", "delete"),
-                way_out="raise it",
-            ),
-        ),
+        pools=POOLS,
+        actions=(CREATES, DRAINS),
+        requests=REQUESTS,
+        guards=(REFUSES,),
         attention=("debian-ci-builders-9: it costs money",),
         unknown=("queue old is only in the base and was not read",),
     )
@@ -210,8 +212,7 @@ def test_money_in_two_currencies_is_shown_side_by_side() -> None:
 
 
 def test_fewer_actions_are_counted_from_both_sides() -> None:
-    (made, *_) = a_telling_change().actions
-    fewer = made.model_copy(update={"before": 5, "after": 3, "cost": Decimal("-0.1554")})
+    fewer = CREATES.model_copy(update={"before": 5, "after": 3, "cost": Decimal("-0.1554")})
 
     assert "    * 2 fewer to create, 3 instead of 5, ccx33, -0.1554 EUR/h\n" in in_text(
         a_change(actions=(fewer,))
