@@ -271,11 +271,16 @@ def _state(verbs: _Verbs) -> None:
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
+        ("forget-machine", "take a machine that its provider no longer has out of its stack"),
         ("unlock", "take away the lock of a run that died"),
     ):
         action = _verb(actions, name, help_text)
         if name == "show":
             _json(action)
+        if name == "forget-machine":
+            action.add_argument(
+                "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
         if name == "init":
             action.add_argument(
                 "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"

@@ -1,7 +1,9 @@
 """This module wires the edges that a fleet.yaml names to the ports that a command needs."""
 
 import argparse
+import getpass
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -149,6 +151,11 @@ def wire(fleet: Fleet, config: str) -> Sources:
         engine_of=_engines(fleet, places, clouds, secrets),
         store=DatabaseStore(places.store, fleet.fleet),
     )
+
+
+def lock_owner() -> str:
+    """Return how this process is named in the lock."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
 
 
 def configure_sims(fleet: Fleet, sources: Sources) -> None:
