@@ -229,7 +229,14 @@ def _plan(verbs: _Verbs) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the plan as JSON")
     form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
-    parser.add_argument("--out", metavar="FILE", help="also save the plan as JSON to FILE")
+    parser.add_argument(
+        "--base",
+        metavar="FILE",
+        help="also say what differs from the plan of this fleet.yaml, as of the target branch",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+    )
     parser.add_argument(
         "--gitlab-terraform-report",
         metavar="FILE",
@@ -302,11 +309,16 @@ def _state(verbs: _Verbs) -> None:
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
+        ("forget-machine", "take a machine that its provider no longer has out of its stack"),
         ("unlock", "take away the lock of a run that died"),
     ):
         action = _verb(actions, name, help_text)
         if name == "show":
             _json(action)
+        if name == "forget-machine":
+            action.add_argument(
+                "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
         if name == "init":
             action.add_argument(
                 "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"

@@ -91,7 +91,7 @@ def explain_worker(plan: Plan, name: str) -> Explanation | None:
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "it comes with a later run" for g in guards)
         if held
-        else (_NEXT_FOR_REASON.get(verdict.reason) or _NEXT_FOR_WORKER[verdict.verdict],),
+        else (_next_for_worker(verdict),),
     )
 
 
@@ -276,6 +276,15 @@ def _worker_facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
         f"{verdict.cost.normalize():f} {plan.currency}/h"
     )
+
+
+def _next_for_worker(verdict: WorkerVerdict) -> str:
+    if verdict.state == "missing":
+        return (
+            f"look for it at its provider; if it is really gone: fleet state forget-machine "
+            f"{verdict.worker}"
+        )
+    return _NEXT_FOR_REASON.get(verdict.reason) or _NEXT_FOR_WORKER[verdict.verdict]
 
 
 _NEXT_FOR_REASON = {

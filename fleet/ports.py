@@ -86,6 +86,12 @@ class Engine(Protocol):
     ) -> tuple[Step, ...]:
         """Make it so and return what was done; raises StackFailed when some of it failed."""
 
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record, its provider not asked or told anything.
+
+        Raises PlanRefused when the stack does not hold it.
+        """
+
 
 class StackRecord(Value):
     """What the store remembers of a stack, so that a missing one is noticed."""

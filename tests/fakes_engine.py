@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from fleet.errors import EngineMismatch, StackFailed
+from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.facts import Stack, WorkerInputs
 from fleet.ports import Progress, StackRef, Step
 
@@ -87,6 +87,13 @@ class FakeEngine:
         if failed:
             raise StackFailed(f"{failed} failed", done=tuple(step.worker for step in done))
         return done
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker out of its stack, its machine left alone."""
+        stack = self.read(ref)
+        if stack is None or worker not in stack.ids:
+            raise PlanRefused(f"stack {ref.name} does not hold {worker}")
+        self._forget(ref, worker)
 
     def _record(
         self,

@@ -1,15 +1,14 @@
 """This module makes it so: lock, observe, plan, guard, change, record."""
 
 import argparse
-import getpass
 import os
-import socket
 from pathlib import Path
 
 from fleet.commands.wiring import (
     SystemClock,
     configure_sims,
     load_config,
+    lock_owner,
     look,
     plan_for,
     wire,
@@ -33,8 +32,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     clock = SystemClock()
     started = clock.now()
     sources = wire(fleet, args.file)
-    owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
-    with sources.store.lock(owner, started) as died:
+    with sources.store.lock(lock_owner(), started) as died:
         if died:
             console.note(f"took over the lock of {died}, which died; finishing what it began")
         sources.store.begin_run(started=started)

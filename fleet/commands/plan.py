@@ -2,7 +2,9 @@
 
 import argparse
 
-from fleet.commands.wiring import decide
+from fleet.changes import Comparison, compare, find_unseen
+from fleet.commands.wiring import Config, Decision, decide, load_base, plan_for
+from fleet.facts import Unknown
 from fleet.plan import Plan
 from fleet.ports import Console
 from fleet.render.to_gitlab import plan_to_terraform_report
@@ -14,12 +16,14 @@ from fleet.store.files import LocalFiles
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the plan; exit 4 when a guard refuses, 1 when a source was silent, 3 if asked."""
-    plan = decide(args, console).plan
+    decision = decide(args, console)
+    plan = decision.plan
+    change = _change(args.base, decision, console) if args.base else None
     if args.out:
         LocalFiles().write_text(args.out, plan_to_json(plan))
     if args.gitlab_terraform_report:
         LocalFiles().write_text(args.gitlab_terraform_report, plan_to_terraform_report(plan))
-    console.out(_rendered(args, console, plan))
+    console.out(_rendered(args, console, plan, change))
     if plan.is_refused:
         return 4
     if plan.unknown:
@@ -27,9 +31,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 3 if args.exit_code and not plan.is_quiet else 0
 
 
-def _rendered(args: argparse.Namespace, console: Console, plan: Plan) -> str:
+def _change(name: str, decision: Decision, console: Console) -> Comparison:
+    """Return what differs from the plan of another fleet.yaml; that one stops nothing."""
+    base = load_base(name)
+    if isinstance(base, Config) and base.fleet.fleet != decision.plan.fleet:
+        base = Unknown(
+            unknown=f"{name} is of fleet {base.fleet.fleet}, not of fleet {decision.plan.fleet}"
+        )
+    if isinstance(base, Unknown):
+        console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
+        return base
+    unseen = find_unseen(base.fleet, decision.world)
+    return compare(plan_for(base, decision.world), decision.plan, unseen=unseen)
+
+
+def _rendered(
+    args: argparse.Namespace, console: Console, plan: Plan, change: Comparison | None
+) -> str:
     if args.json:
-        return plan_to_json(plan)
+        return plan_to_json(plan, change)
     if args.markdown:
-        return plan_to_markdown(plan)
-    return plan_to_text(plan, colour=console.colour)
+        return plan_to_markdown(plan, change)
+    return plan_to_text(plan, colour=console.colour, change=change)

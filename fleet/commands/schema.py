@@ -33,9 +33,9 @@ def _document(name: str) -> tuple[Any, str, Direction]:
 
             return World, "world.json: everything one decision rests on", "read"
         case "plan":
-            from fleet.plan import Plan
+            from fleet.changes import ComparedPlan
 
-            return Plan, "A plan as fleet writes it", "written"
+            return ComparedPlan, "A plan as fleet writes it", "written"
         case "findings":
             from fleet.schema.findings import Report
 

@@ -4,9 +4,11 @@ import argparse
 import json
 from collections.abc import Callable
 
-from fleet.commands.wiring import load_config, wire
+from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
+from fleet.operate.forget import forget_machine
+from fleet.plan import Outcome, StackOutcome
 from fleet.ports import Console, Engine, StackRef
 from fleet.render.journal import run_to_text, run_to_value
 from fleet.render.words import many
@@ -16,8 +18,9 @@ from fleet.store.places import Places, find_places
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Create the store, show it, or take away a dead run's lock."""
-    fleet = load_config(args, console).fleet
+    """Create the store, show it, forget a machine, or take away a dead run's lock."""
+    config = load_config(args, console)
+    fleet = config.fleet
     places = find_places(fleet, args.file)
     store = DatabaseStore(places.store, fleet.fleet)
     match args.action:
@@ -25,6 +28,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return _init(fleet, store, args, console)
         case "show":
             return _show(store, places, args, console)
+        case "forget-machine":
+            return _forget_machine(config, args, console)
         case _:
             return _unlock(store, console)
 
@@ -61,6 +66,28 @@ def _forget(store: DatabaseStore, engine_of: Callable[[str], Engine], name: str)
             "pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
         )
     store.forget_stack(name)
+
+
+def _forget_machine(config: Config, args: argparse.Namespace, console: Console) -> int:
+    """Take a machine that is gone out of its stack, under the lock, and write that down."""
+    clock = SystemClock()
+    started = clock.now()
+    sources = wire(config.fleet, args.file)
+    with sources.store.lock(lock_owner(), started):
+        world = look(config, sources, console)
+        pool = forget_machine(config.fleet, world, args.machine, sources)
+        outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
+        sources.store.record_run(
+            started=started,
+            ended=clock.now(),
+            plan="",
+            outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
+        )
+    console.out(
+        f"machine {args.machine} taken out of the stack of pool {pool}; nothing else was touched, "
+        "and the next `fleet apply` makes another where one is needed"
+    )
+    return 0
 
 
 def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:

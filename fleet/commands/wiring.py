@@ -1,7 +1,9 @@
 """This module wires the edges that a fleet.yaml names to the ports that a command needs."""
 
 import argparse
+import getpass
 import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
 from fleet.render.findings import to_summary, to_text
+from fleet.render.words import many
 from fleet.schema.model import (
     AwsProvider,
     CoprQueue,
@@ -91,6 +94,18 @@ def load_config(args: argparse.Namespace, console: Console) -> Config:
     return Config(checked.fleet, checked.document, warnings)
 
 
+def load_base(name: str) -> Config | Unknown:
+    """Return the fleet.yaml that another is compared with, or why it cannot be."""
+    checked = check_file(name, SystemClock().now().date())
+    if checked.fleet is not None:
+        return Config(checked.fleet, checked.document, ())
+    errors = [finding for finding in checked.findings if finding.severity == "error"]
+    is_read = errors[0].rule != "unreadable-file"
+    place = errors[0].span if is_read and errors[0].span else name
+    more = f" (and {many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+    return Unknown(unknown=f"{place}: {errors[0].message}{more}")
+
+
 def decide(args: argparse.Namespace, console: Console) -> Decision:
     """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
     config = load_config(args, console)
@@ -140,6 +155,11 @@ def wire(fleet: Fleet, config: str) -> Sources:
         if fleet.members
         else None,
     )
+
+
+def lock_owner() -> str:
+    """Return how this process is named in the lock."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
 
 
 def configure_sims(fleet: Fleet, sources: Sources) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.pulumi_events import Events, shorten
-from fleet.engines.pulumi_state import file_root
+from fleet.engines.pulumi_state import drop_worker, file_root
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
 from fleet.ports import Provider, StackRef
@@ -45,10 +45,6 @@ class Session(NamedTuple):
     home: Home
     secrets: tuple[str, ...]
     loops: list[asyncio.AbstractEventLoop]
-
-    def configure(self, config: Mapping[str, str]) -> None:
-        """Write keys into the stack's settings."""
-        self.home.configure(project_name(load_project(self.ref.project)), self.ref.name, config)
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
         """Call the SDK, its exceptions made short and fit to be shown."""
@@ -106,10 +102,25 @@ class Cli:
         `refresh` could do it too, but would also drop machines that their provider does not
         list just now, and the next `up` would make them again.
         """
+        self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
+
+    def forget_worker(self, ref: StackRef, account: Account, worker: str) -> None:
+        """Take a worker's resources out of the state, so that nothing is done to them again."""
+        project = load_project(ref.project)
+        self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
+
+    def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
+        """Write keys into a stack's settings."""
+        self._home.configure(project_name(load_project(ref.project)), ref.name, config)
+
+    def _rewrite(
+        self, ref: StackRef, account: Account, change: Callable[[dict[str, Any]], object]
+    ) -> None:
+        """Export a stack's state and import it again, changed; `change` says whether it did."""
         exported = json.loads(self._stack_command(ref, account, "export"))
-        if not exported["deployment"].pop("pending_operations", None):
+        if not change(exported["deployment"]):
             return
-        path = self._home.folder / f"{ref.name}.pending.json"
+        path = self._home.folder / f"{ref.name}.rewritten.json"
         try:
             path.write_text(json.dumps(exported), encoding="utf-8")
             self._stack_command(ref, account, "import", "--file", str(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
 from fleet.engines.evaluate import Resource, evaluate
-from fleet.engines.ownership import check_owner, check_provider
+from fleet.engines.ownership import check_holds, check_owner, check_provider
 from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
@@ -130,6 +130,13 @@ class EmbeddedEngine:
                 done=tuple(step.worker for step in done),
             )
         return tuple(sorted(done, key=lambda step: step.worker))
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Drop a worker's record, its machine left alone."""
+        with self._alone(ref):
+            recorded = self._recorded(ref)
+            check_holds(ref, worker, recorded.rows if recorded else ())
+            self._records.drop(ref.name, worker)
 
     def _recorded(self, ref: StackRef) -> StackRows | None:
         check_owner(ref, mine=self.name, owner=self._claimed_by(ref))

@@ -1,5 +1,7 @@
 """This module refuses what is not this engine's to change: another's stack, a moved pool."""
 
+from collections.abc import Container
+
 from fleet.errors import EngineMismatch, PlanRefused
 from fleet.ports import StackRef
 
@@ -19,4 +21,12 @@ def check_provider(ref: StackRef, recorded: str, *, holds_machines: bool) -> Non
         raise PlanRefused(
             f"stack {ref.name} holds machines at provider {recorded!r}, but the pool now says "
             f"{ref.provider!r}; drain the pool before it moves"
+        )
+
+
+def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
+    """Raise PlanRefused when a stack does not hold the worker that it is to forget."""
+    if worker not in held:
+        raise PlanRefused(
+            f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
-from fleet.engines.ownership import check_owner, check_provider
+from fleet.engines.ownership import check_holds, check_owner, check_provider
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
 from fleet.engines.pulumi_state import (
@@ -105,6 +105,21 @@ class PulumiEngine:
         self._up(ref, workers, left.adopted, events)
         return tuple(step for step in events.done if step.worker not in left.gone)
 
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker's resources out of state and settings; no provider is told."""
+        recorded = self._recorded(ref)
+        check_holds(ref, worker, recorded.stack.ids if recorded else ())
+        if recorded and (recorded.pending or recorded.deleting):
+            # Pulumi's import would drop what that run had begun.
+            raise PlanRefused(
+                f"stack {ref.name}: an earlier apply did not finish; `fleet apply` first, which "
+                f"finishes it, then forget {worker}"
+            )
+        self._break_dead_locks(ref)
+        self._cli.forget_worker(ref, self._account(ref), worker)
+        after = self._recorded(ref)
+        self._configure(ref, after.stack.workers if after else ())
+
     def _recorded(self, ref: StackRef) -> Deployment | None:
         check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
         if self._root:
@@ -178,11 +193,7 @@ class PulumiEngine:
         events: Events,
     ) -> None:
         session = self._session(ref, workers, adopt)
-        inputs = self._inputs(ref, workers, {})
-        project = self._project(ref)
-        # So that `pulumi up` by hand finds the same workers and deletes nothing.
-        texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
-        session.configure({f"{project}:{key}": text for key, text in texts.items()})
+        self._configure(ref, workers)
         try:
             session.run(
                 lambda: session.stack.up(
@@ -196,13 +207,20 @@ class PulumiEngine:
                 f"{error}; {recorded}the next apply tries again", done=error.done
             ) from error
 
+    def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
+        """Write the workers into the settings: `pulumi up` by hand finds the same and no more."""
+        inputs = self._inputs(ref, workers, {})
+        texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
+        project = self._project(ref)
+        self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
+
     def _session(
         self, ref: StackRef, workers: Sequence[WorkerInputs], adopt: Mapping[str, str]
     ) -> Session:
         program = load_project(ref.project).program
         inputs = self._inputs(ref, workers, adopt)
         session = self._cli.open(ref, self._account(ref), lambda: program(inputs))
-        session.configure(self._account(ref).config)
+        self._cli.configure(ref, self._account(ref).config)
         return session
 
     def _break_dead_locks(self, ref: StackRef) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +90,22 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
         pending=tuple(pending.values()),
         deleting=tuple(begun["deleting"].values()),
     )
+
+
+def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:
+    """Take a worker's resources out of a deployment, and say whether there were any."""
+    resources = deployment.get("resources") or []
+    gone = {
+        each["urn"]
+        for each in resources
+        if _name(each) == worker and project.worker_of(each["type"], each.get("inputs") or {})
+    }
+    deployment["resources"] = [
+        each for each in resources if not gone & {each["urn"], each.get("parent")}
+    ]
+    # An import keeps the time of the last write, which tells one state from the next.
+    deployment["manifest"]["time"] = datetime.now(UTC).isoformat()
+    return bool(gone)
 
 
 def find_locks(root: Path, project: str, stack: str) -> tuple[Lock, ...]:

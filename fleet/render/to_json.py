@@ -2,15 +2,16 @@
 
 import json
 
+from fleet.changes import ComparedPlan, Comparison
 from fleet.explain import Explanation
 from fleet.facts import Value
 from fleet.plan import Outcome, Plan
 from fleet.render.status import status_of
 
 
-def plan_to_json(plan: Plan) -> str:
-    """Return the plan as JSON; reading it back gives an equal plan."""
-    return value_to_json(plan)
+def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
+    """Return the plan as JSON, with what a change does; reading it back gives an equal value."""
+    return value_to_json(plan if change is None else ComparedPlan(**dict(plan), change=change))
 
 
 def outcome_to_json(outcome: Outcome) -> str:

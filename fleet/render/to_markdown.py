@@ -5,8 +5,10 @@ No value can leave its cell, mention a person, or point at an issue: see `fleet.
 
 from collections.abc import Iterator, Sequence
 
+from fleet.changes import Comparison
 from fleet.plan import Action, Create, Delete, Drain, Plan
 from fleet.render import words
+from fleet.render.comparison import comparison_blocks
 from fleet.render.markdown import code, details, sentence, table
 from fleet.render.tags_text import tag_notes
 
@@ -14,10 +16,11 @@ _MOST_OPEN_ROWS = 15
 _MOST_ROWS = 200
 
 
-def plan_to_markdown(plan: Plan) -> str:
-    """Return the plan as Markdown: headline, a table per kind, long ones folded."""
+def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
+    """Return the plan as Markdown: headline, what a change does, tables, long ones folded."""
     blocks = [
         *_headline(plan),
+        *comparison_blocks(change),
         *_unsure(plan),
         *_creates(plan),
         *_drains(plan),

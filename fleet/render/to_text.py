@@ -5,9 +5,11 @@ Long lists are shortened with their count; the JSON form holds everything.
 
 from collections.abc import Iterable, Iterator
 
+from fleet.changes import Comparison
 from fleet.plan import GuardResult, Plan, PoolVerdict, Unserved
 from fleet.render import words
 from fleet.render.changes_text import changes_section
+from fleet.render.comparison import comparison_section
 from fleet.render.tags_text import tags_section
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 
@@ -16,10 +18,11 @@ _MOST_UNSERVED = 10
 _MOST_WARNINGS = 10
 
 
-def plan_to_text(plan: Plan, *, colour: bool) -> str:
-    """Return the plan as text for a terminal or a log."""
+def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) -> str:
+    """Return the plan as text for a terminal or a log, above it what a change does."""
     sections = (
         _headline(plan),
+        comparison_section(change),
         _unknown(plan),
         _attention(plan),
         _pools(plan),

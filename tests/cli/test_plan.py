@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.process import ROOT, Completed, RunFleet, clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 ESCAPE = "\x1b["
 
@@ -101,6 +101,125 @@ def test_the_same_world_gives_the_same_plan_to_the_byte(trial: Trial, run_fleet:
 
     assert first.returncode == 0
     assert first.stdout == second.stdout
+
+
+# what a change does
+
+
+def changed(trial: Trial, text: str) -> None:
+    """Keep fleet.yaml as base/fleet.yaml, and write another."""
+    (trial.folder / "base").mkdir()
+    (trial.folder / "fleet.yaml").rename(trial.folder / "base/fleet.yaml")
+    trial.write(text)
+
+
+def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1", big=["2"])
+    changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
+
+    planned = run_fleet("plan", "--base", "base/fleet.yaml")
+
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert planned.stdout.splitlines()[1:12] == [
+        "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
+        "",
+        "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
+        "  pool big",
+        "    * is removed",
+        "    * 1 fewer to create, ccx63, -0.462 EUR/h",
+        "        request work/2 waits and no free worker fits it [requests-wait]",
+        "  queue work",
+        "    ! 1 request not served any more: work/2",
+        (
+            "        no pool fits; nearest is builders, which does not provide big; "
+            "see pools.builders.provides in fleet.yaml"
+        ),
+        "Below is the whole plan: also what is due without this change.",
+    ]
+
+
+def test_a_change_of_comments_makes_no_difference(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    changed(trial, f"# why it is so\n{fleet_yaml()}")
+
+    planned = run_fleet("plan", "--base", "base/fleet.yaml", "--markdown")
+
+    assert planned.returncode == 0
+    assert (
+        "#### The change makes no difference to machines now: only comments or order differ\n"
+        in planned.stdout
+    )
+
+
+def test_the_included_files_of_a_base_are_those_beside_it(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    include = 'include: ["more/*.yaml"]\n'
+    for folder, most in (("base", 1), (".", 2)):
+        more = trial.folder / folder / "more"
+        more.mkdir(parents=True)
+        pool = BUILDERS.replace("max: 4", f"max: {most}")
+        (more / "pools.yaml").write_text(f"pools:\n  small: {pool}\n")
+        (trial.folder / folder / "fleet.yaml").write_text(fleet_yaml(pools={}, more=include))
+
+    planned = run_fleet("plan", "--base", "base/fleet.yaml")
+
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert "  pool small\n    * max 1 -> 2\n" in planned.stdout
+
+
+def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    changed(trial, fleet_yaml(pools={"builders": BUILDERS}))
+
+    planned = run_fleet("plan", "--json", "--base", "base/fleet.yaml", "--out", "plan.json")
+
+    plan = json.loads(planned.stdout)
+    jsonschema.validate(plan, json.loads((ROOT / "docs/schemas/plan.json").read_text()))
+    assert plan["change"]["pools"] == [{"pool": "big", "change": "removed", "differences": []}]
+    saved = json.loads((trial.folder / "plan.json").read_text())
+    assert plan == saved | {"change": plan["change"]}
+    assert "change" not in saved
+
+
+@pytest.mark.parametrize(
+    ("base", "because"),
+    [
+        (None, "base/fleet.yaml: cannot be read: there is no such file or directory"),
+        ("fleet: trial\npols: {}\n", "base/fleet.yaml:2:1: unknown key 'pols'"),
+        ("fleet: other\n", "base/fleet.yaml is of fleet other, not of fleet trial"),
+    ],
+)
+def test_a_base_that_cannot_be_used_stops_no_merge_request(
+    trial: Trial, run_fleet: RunFleet, base: str | None, because: str
+) -> None:
+    trial.wait_for("1")
+    changed(trial, fleet_yaml())
+    (trial.folder / "base/fleet.yaml").unlink()
+    if base is not None:
+        (trial.folder / "base/fleet.yaml").write_text(base)
+
+    planned = run_fleet("plan", "--base", "base/fleet.yaml")
+
+    assert planned.returncode == 0
+    assert planned.stderr == f"fleet: warning: what the change does is not known: {because}\n"
+    assert f"What this change does is not known\n  ? {because}\n" in planned.stdout
+    assert "+ create  trial-builders-1" in planned.stdout
+
+
+def test_a_change_is_compared_in_a_recorded_world_too(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    run_fleet("observe", "--out", "seen.json")
+    trial.wait_for()
+    changed(trial, fleet_yaml(pools={"big": BIG}))
+
+    planned = run_fleet("plan", "--world", "seen.json", "--base", "base/fleet.yaml")
+
+    assert "    * 1 fewer to create, ccx33, -0.0777 EUR/h\n" in planned.stdout
 
 
 # exit codes

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from fleet.facts import Listing
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW
 from tests.process import RunFleet
-from tests.trial import Trial, fleet_yaml
+from tests.trial import BUILDERS, Trial, fleet_yaml
 
 
 @pytest.mark.usefixtures("project_trial")
@@ -122,3 +123,107 @@ def test_a_lock_that_nobody_holds_is_no_trouble(trial: Trial, run_fleet: RunFlee
 
     assert (unlocked.returncode, unlocked.stdout) == (0, "nobody holds the lock\n")
     assert trial.machines() == []
+
+
+def lose(trial: Trial, name: str) -> None:
+    """Delete a machine at its provider, behind fleet's back."""
+    listing = trial.cloud.list("trial")
+    assert isinstance(listing, Listing)
+    trial.cloud.delete(next(each.id for each in listing.machines if each.name == name))
+
+
+def test_a_machine_that_is_gone_is_forgotten_and_the_next_apply_makes_another(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.wait_for("1", "2", "3", "4")
+    trial.apply()
+    lose(trial, "trial-builders-2")
+    stuck = trial.plan()["actions"]
+
+    forgotten = run_fleet("state", "forget-machine", "trial-builders-2")
+
+    assert stuck == []
+    assert (forgotten.returncode, forgotten.stderr) == (0, "")
+    assert forgotten.stdout == (
+        "machine trial-builders-2 taken out of the stack of pool builders; nothing else was "
+        "touched, and the next `fleet apply` makes another where one is needed\n"
+    )
+    assert "1 created" in trial.apply()
+    assert len(trial.machines()) == len(trial.recorded()) == 4
+    assert ": forgot trial-builders-2" in trial.do("state", "show")[1]
+    assert "lock     free" in trial.do("state", "show")[1]
+
+
+def test_why_a_machine_that_is_gone_stays_names_the_way_out(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    lose(trial, "trial-builders-1")
+
+    explained = run_fleet("explain", "worker", "trial-builders-1")
+
+    assert "if it is really gone: fleet state forget-machine trial-builders-1\n" in (
+        explained.stdout
+    )
+
+
+def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:
+    trial.wait_for(big=["1"])
+    trial.apply()
+    lose(trial, "trial-big-1")
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.wait_for()
+
+    trial.do("state", "forget-machine", "trial-big-1")
+
+    assert "nothing changed" in trial.apply()
+    assert trial.do("state", "show")[1].count("stack    ") == 0
+
+
+def test_a_machine_that_its_provider_lists_is_not_forgotten(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    refused = run_fleet("state", "forget-machine", "trial-builders-1")
+
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "provider desk lists trial-builders-1 (id sim-1), so it is not gone" in refused.stderr
+    assert trial.recorded() == ["trial-builders-1"]
+    assert "forgot" not in trial.do("state", "show")[1]
+
+
+def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.cloud.path.write_text("{}")
+
+    refused = run_fleet("state", "forget-machine", "trial-builders-1")
+
+    assert refused.returncode == 4
+    assert "whether trial-builders-1 is gone is not known: machines of provider desk" in (
+        refused.stderr
+    )
+    assert trial.recorded() == ["trial-builders-1"]
+
+
+def test_a_machine_that_no_stack_holds_cannot_be_forgotten(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    refused = run_fleet("state", "forget-machine", "trial-nope")
+
+    assert (refused.returncode, refused.stderr) == (
+        4,
+        (
+            "fleet: error: refused, nothing was changed: no stack that could be read holds "
+            "trial-nope\n"
+        ),
+    )

@@ -102,9 +102,10 @@ def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: Ru
     assert (refused.returncode, refused.stderr) == (
         1,
         (
-            "fleet: error: the store at .fleet/store.db is damaged: file is not a database; restore "
-            "a backup, or move the file away and make a new store with `fleet state init`: it will "
-            "not know pools that are no longer in fleet.yaml and still hold machines, nor which "
+            "fleet: error: the store at .fleet/store.db is damaged: file is not a database; "
+            "restore a backup, or move the file away and make a new store with "
+            "`fleet state init`: it will not know "
+            "pools that are no longer in fleet.yaml and still hold machines, nor which "
             "stacks are lost (docs/how-to/restore-lost-state.md)\n"
         ),
     )

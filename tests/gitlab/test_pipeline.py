@@ -29,6 +29,7 @@ WORLD = {
     "time": "2026-11-21T08:00:00Z",
     "queues": {"trial": {"demand": {"read_at": "2026-11-21T08:00:00Z"}}},
 }
+ORIGIN = "git@gitlab.example.org:debian/fleet.git"
 IGNORED = "CI_PIPELINE_SOURCE,CI_PROJECT_DIR"
 MERGE_REQUEST = ("--variable", "CI_PIPELINE_SOURCE=merge_request_event")
 SCHEDULE = ("--variable", "CI_PIPELINE_SOURCE=schedule")
@@ -41,9 +42,10 @@ class Pipeline:
         self.checkout = checkout
         self._home = home
 
-    def git(self, *arguments: str) -> None:
+    def git(self, *arguments: str) -> str:
         done = run_process("git", *arguments, cwd=self.checkout, env=self._environment())
         assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def keep_state_in(self, backend: str) -> None:
         (self.checkout / "ci" / "fleet.yaml").write_text(
@@ -57,6 +59,13 @@ class Pipeline:
             cwd=self.checkout,
             env=self._environment(),
         )
+
+    def change(self, old: str, new: str) -> None:
+        """Edit fleet.yaml without committing it, as a merge request would have it."""
+        path = self.checkout / "ci" / "fleet.yaml"
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
 
     def run(self, *arguments: str) -> Completed:
         return run_process(
@@ -102,7 +111,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     made.git("init", "--quiet", "--initial-branch", "main")
     made.git("config", "user.email", "ci@example.org")
     made.git("config", "user.name", "ci")
-    made.git("remote", "add", "origin", "git@gitlab.example.org:debian/fleet.git")
+    made.git("remote", "add", "origin", ORIGIN)
     made.git("add", "--all")
     made.git("commit", "--quiet", "--message", "as it is")
     return made
@@ -150,11 +159,46 @@ def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
     assert json.loads((kept.checkout / "code-quality.json").read_text(encoding="utf-8")) == []
 
 
-def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> None:
-    ran = kept.run("plan", *MERGE_REQUEST)
+def target_branch(address: str) -> tuple[str, ...]:
+    """Return variables by which a job finds the target branch main in a folder, not over a net."""
+    return (
+        *("--variable", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME=main"),
+        *("--variable", "GIT_CONFIG_COUNT=1"),
+        *("--variable", f"GIT_CONFIG_KEY_0=url.{address}.insteadOf"),
+        *("--variable", f"GIT_CONFIG_VALUE_0={ORIGIN}"),
+    )
+
+
+def test_the_plan_job_says_what_the_change_does(kept: Pipeline) -> None:
+    kept.change("max: 2, min: 1", "max: 2, min: 2")
+    left = ("--variable", f"CI_MERGE_REQUEST_DIFF_BASE_SHA={kept.git('rev-parse', 'main')}")
+
+    ran = kept.run("plan", *MERGE_REQUEST, *left, *target_branch(f"file://{kept.checkout}"))
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "ci-builders-1" in (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    assert "#### Because of this change: " in plan
+    assert "| pool `builders` | 1 more to create, 2 instead of 1, ccx33, " in plan
+
+
+def test_the_plan_job_plans_also_where_the_target_branch_cannot_be_had(kept: Pipeline) -> None:
+    nowhere = f"file://{kept.checkout}/nowhere"
+
+    ran = kept.run("plan", *MERGE_REQUEST, *target_branch(nowhere))
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "the target branch cannot be fetched" in ran.stdout
+    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    assert "#### What this change does is not known" in plan
+
+
+def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> None:
+    ran = kept.run("plan", *MERGE_REQUEST, *target_branch(f"file://{kept.checkout}"))
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
+    assert "ci-builders-1" in plan
+    assert "#### The change makes no difference to machines now" in plan
     report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
 

@@ -54,6 +54,9 @@ class Rig(Protocol):
     def heal(self) -> None:
         """Have every creation succeed again."""
 
+    def lose(self, worker: str) -> None:
+        """Have this worker's machine be deleted at the provider, behind the engine's back."""
+
     def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
         """Run an `up` that dies when the machine exists and the engine does not know its id."""
 
@@ -75,6 +78,9 @@ class FakeRig:
 
     def heal(self) -> None:
         self.engine.fails = set()
+
+    def lose(self, worker: str) -> None:
+        del self.engine.machines[worker]
 
     def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
         self.engine.dies_at = worker
@@ -124,6 +130,9 @@ class EmbeddedRig:
     def heal(self) -> None:
         self.cloud.refuses = None
 
+    def lose(self, worker: str) -> None:
+        self.cloud.delete(id_in(self.cloud, worker))
+
     def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
         self.cloud.kills = worker
         dies(self.engine, workers)
@@ -163,6 +172,9 @@ class PulumiRig:
 
     def heal(self) -> None:
         self.cloud.delete(self.blocker)
+
+    def lose(self, worker: str) -> None:
+        self.cloud.delete(id_in(self.cloud, worker))
 
     def die_making(self, worker: str, workers: Sequence[WorkerInputs]) -> None:
         """Kill the CLI, its plugin and its parent while the creation is under way."""
@@ -234,6 +246,13 @@ def names_in(cloud: SimCloud) -> list[str]:
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return [machine.name for machine in listing.machines]
+
+
+def id_in(cloud: SimCloud, worker: str) -> str:
+    """Return the id of a worker's machine in a simulated cloud."""
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    return next(machine.id for machine in listing.machines if machine.name == worker)
 
 
 def read(engine: Engine) -> Stack:

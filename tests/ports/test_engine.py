@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import EngineMismatch, StackFailed
+from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.ports import Step
 from tests.ports.engines import (
     REF,
@@ -193,6 +193,58 @@ def test_the_stack_of_another_engine_is_refused(rig: Rig) -> None:
         engine.up(REF, [ONE], quiet)
 
     assert rig.machines() == []
+
+
+def test_forgetting_a_worker_takes_it_out_of_its_stack_and_touches_no_machine(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+    before = read(rig.engine)
+
+    rig.engine.forget(REF, ONE.name)
+
+    after = read(rig.engine)
+    assert rig.machines() == [ONE.name, TWO.name]
+    assert after.workers == (TWO,)
+    assert after.ids == {TWO.name: before.ids[TWO.name]}
+    assert after.serial > before.serial
+    assert not after.interrupted
+
+
+def test_a_machine_that_was_lost_and_forgotten_can_be_made_again(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.lose(ONE.name)
+    rig.engine.forget(REF, ONE.name)
+
+    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == (Step(worker=ONE.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_a_stack_whose_last_worker_was_forgotten_is_empty_and_still_there(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    rig.lose(ONE.name)
+
+    rig.engine.forget(REF, ONE.name)
+
+    assert (read(rig.engine).workers, read(rig.engine).ids) == ((), {})
+
+
+def test_only_what_a_stack_holds_can_be_forgotten(rig: Rig) -> None:
+    with pytest.raises(PlanRefused, match=f"does not hold {ONE.name}"):
+        rig.engine.forget(REF, ONE.name)
+    rig.engine.up(REF, [ONE], quiet)
+
+    with pytest.raises(PlanRefused, match=f"does not hold {TWO.name}"):
+        rig.engine.forget(REF, TWO.name)
+
+    assert read(rig.engine).workers == (ONE,)
+
+
+def test_in_the_stack_of_another_engine_nothing_is_forgotten(rig: Rig) -> None:
+    engine = rig.claimed_by_the_other()
+
+    with pytest.raises(EngineMismatch):
+        engine.forget(REF, ONE.name)
 
 
 def test_another_type_for_a_recorded_worker_shows_as_a_replacement(rig: Rig) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
-from fleet.facts import Listing, Unknown
+from fleet.facts import Listing, Unknown, WorkerInputs
 from fleet.ports import Step
 from tests.ports.engines import (
     REF,
@@ -147,6 +147,44 @@ def test_the_settings_hold_the_workers_so_that_pulumi_up_by_hand_deletes_nothing
 
 
 @pytest.mark.engine
+def test_the_settings_do_not_hold_a_worker_that_was_forgotten(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE, TWO], quiet)
+
+    real.engine.forget(REF, ONE.name)
+
+    settings = (real.folder / f"home/work/fleet-sim/Pulumi.{REF.name}.yaml").read_text()
+    assert ONE.name not in settings
+    assert TWO.name in settings
+    assert list((real.folder / "home").glob("*.json")) == []
+
+
+def test_in_a_stack_that_another_run_changes_nothing_is_forgotten(rig: PulumiRig) -> None:
+    write(rig.folder / CHECKPOINT, a_checkpoint(ONE))
+    lock = {
+        "pid": os.getpid(),
+        "username": "ana",
+        "hostname": socket.gethostname(),
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+    write(rig.folder / LOCKS / "1.json", json.dumps(lock))
+
+    with pytest.raises(Locked, match="being changed by ana"):
+        rig.engine.forget(REF, ONE.name)
+
+    assert read(rig.engine).workers == (ONE,)
+
+
+def test_while_a_killed_run_is_unfinished_nothing_is_forgotten(rig: PulumiRig) -> None:
+    write(rig.folder / CHECKPOINT, a_checkpoint(ONE, TWO))
+    begin_deletion(rig.folder / CHECKPOINT, TWO.name)
+
+    with pytest.raises(PlanRefused, match="an earlier apply did not finish"):
+        rig.engine.forget(REF, ONE.name)
+
+    assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]
+
+
+@pytest.mark.engine
 def test_a_failure_is_told_in_the_providers_words_and_only_there(
     real: PulumiRig, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +222,20 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
     assert real.machines() == [ONE.name]
     assert read(real.engine).workers == (ONE,)
     assert not read(real.engine).interrupted
+
+
+def a_checkpoint(*workers: WorkerInputs) -> str:
+    """Return what a file backend holds of a stack with these workers."""
+    resources = [
+        {
+            "urn": f"urn:pulumi:{REF.name}::fleet-sim::sim:index:Machine::{each.name}",
+            "type": "sim:index:Machine",
+            "id": f"sim-{each.name}",
+            "inputs": each.model_dump(mode="json"),
+        }
+        for each in workers
+    ]
+    return json.dumps({"checkpoint": {"latest": {"resources": resources}}})
 
 
 def begin_deletion(path: Path, worker: str) -> None:

@@ -1,0 +1,187 @@
+"""This module renders what a change of fleet.yaml does, in a terminal and in a merge request.
+
+Both say the same rows in the same words; only their layout differs.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from fleet.changes import (
+    ActionsChange,
+    Changes,
+    Comparison,
+    Difference,
+    GuardChange,
+    PoolChange,
+    RequestsChange,
+)
+from fleet.facts import Unknown
+from fleet.render import words
+from fleet.render.markdown import code, sentence, table
+from fleet.render.terminal import Line, Span, Style, line, title
+
+_MOST_ROWS = 40
+_REST = "Below is the whole plan: also what is due without this change."
+_NAMES = {"max": "max", "type": "machine type"}
+_GUARDS = {"refused": "refuses", "throttled": "throttles"}
+
+
+class _Row(NamedTuple):
+    """One thing that the change does: where, what and why."""
+
+    where: str
+    name: str
+    mark: str
+    what: str
+    why: str
+    id: str = ""
+
+
+def comparison_section(change: Comparison | None) -> Iterator[Line]:
+    """Yield the lines that say what a change does; none where nothing was compared."""
+    if change is None:
+        return
+    yield title(_headline(change))
+    if isinstance(change, Unknown):
+        yield line("  ", Span("? ", Style.YELLOW), change.unknown)
+    else:
+        rows, hidden = _shown(change)
+        for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
+            yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
+            for row in group:
+                yield from _lines(row)
+        if hidden:
+            yield line(f"  … and {hidden} more, all in the JSON")
+        for reading in change.unknown:
+            yield line("  ", Span("? ", Style.YELLOW), reading)
+    yield line(Span(_REST, Style.DIM))
+
+
+def comparison_blocks(change: Comparison | None) -> Iterator[str]:
+    """Yield the blocks of Markdown that say what a change does; none where nothing was."""
+    if change is None:
+        return
+    yield f"#### {_headline(change, arrow='→')}"
+    if isinstance(change, Unknown):
+        yield f"- {sentence(change.unknown)}"
+    else:
+        rows, hidden = _shown(change)
+        cells = [
+            (
+                f"{row.where} {code(row.name)}".strip(),
+                sentence(row.what),
+                sentence(row.why) + (f" ({code(row.id)})" if row.id else ""),
+            )
+            for row in rows
+        ]
+        if hidden:
+            cells.append((f"… and {hidden} more, all in the JSON", "", ""))
+        if cells:
+            yield table(("Where", "What this change does", "Why"), cells)
+        if change.unknown:
+            yield "\n".join(f"- {sentence(reading)}" for reading in change.unknown)
+    yield _REST
+
+
+def _headline(change: Comparison, *, arrow: str = "->") -> str:
+    if isinstance(change, Unknown):
+        return "What this change does is not known"
+    if change.same_config:
+        return "The change makes no difference to machines now: only comments or order differ"
+    if change.is_quiet:
+        unsure = ", as far as is known" if change.unknown else ""
+        return f"The change makes no difference to machines now{unsure}"
+    return f"Because of this change: {_money(change, arrow)}"
+
+
+def _money(change: Changes, arrow: str) -> str:
+    before, after, amount = words.rates(
+        [change.cost_before, change.cost_after, change.cost_after - change.cost_before]
+    )
+    if change.currency != change.currency_before:
+        return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
+    if change.cost_before == change.cost_after:
+        return f"{after} {change.currency}/h with it and without it"
+    sign = "" if amount.startswith("-") else "+"
+    figures = f"{before} without it, {after} with it"
+    return f"{sign}{amount} {change.currency}/h ({figures})"
+
+
+def _shown(change: Changes) -> tuple[list[_Row], int]:
+    rows = [
+        *sorted(
+            [
+                *map(_pool, change.pools),
+                *(_actions(each, change.currency) for each in change.actions),
+            ],
+            key=lambda row: row.name,  # a pool's own row stays before its actions
+        ),
+        *map(_requests, change.requests),
+        *map(_guard, change.guards),
+        *(_Row("needs a person", "", "!", text, "") for text in change.attention),
+    ]
+    return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
+
+
+def _pool(change: PoolChange) -> _Row:
+    if change.change != "changed":
+        return _Row("pool", change.pool, "*", f"is {change.change}", "")
+    what = "; ".join(map(_difference, change.differences))
+    return _Row("pool", change.pool, "*", what, "")
+
+
+def _difference(each: Difference) -> str:
+    return f"{_NAMES.get(each.key, each.key)} {each.before} -> {each.after}"
+
+
+def _actions(change: ActionsChange, currency: str) -> _Row:
+    more = change.after > change.before
+    mark = {"create": "+", "drain": "~", "delete": "-"}[change.action] if more else "*"
+    count = abs(change.after - change.before)
+    parts = [f"{count:,} {'more' if more else 'fewer'} to {change.action}"]
+    if change.before and change.after:
+        parts.append(f"{change.after:,} instead of {change.before:,}")
+    if change.withheld:
+        parts.append("kept back by a guard")
+    if change.type:
+        parts.append(change.type)
+    if change.workers:
+        parts.append(words.some_of(change.workers))
+    if change.cost:
+        parts.append(f"{words.rate(change.cost, sign=True)} {currency}/h")
+    return _Row(
+        *("pool", change.pool, mark, ", ".join(parts)),
+        why=change.because,
+        id=change.reason.value,
+    )
+
+
+def _requests(change: RequestsChange) -> _Row:
+    many = words.many(len(change.requests), "request")
+    fate = "served" if change.served else "not served any more"
+    place = f"; see {words.place(change.path)} in fleet.yaml" if change.path else ""
+    return _Row(
+        *("queue", change.queue, "+" if change.served else "!"),
+        what=f"{many} {fate}: {words.some_of(change.requests)}",
+        why=change.because + place,
+    )
+
+
+def _guard(change: GuardChange) -> _Row:
+    if change.after == "passed":
+        what = f"no longer {_GUARDS[change.before]}"
+    else:
+        what = f"newly {_GUARDS[change.after]}"
+    place = f"; limit: {words.place(change.path)} in fleet.yaml" if change.path else ""
+    why = change.because + place + (f"; way out: {change.way_out}" if change.way_out else "")
+    where = "guard of pool" if change.pool else "guard of"
+    return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
+
+
+def _lines(row: _Row) -> Iterator[Line]:
+    style = {"+": Style.GREEN, "~": Style.YELLOW, "-": Style.RED, "!": Style.YELLOW}
+    yield line("    ", Span(f"{row.mark} {row.what}", style.get(row.mark, Style.PLAIN)))
+    if row.why:
+        note = Span(f" [{row.id}]", Style.CYAN) if row.id else Span("")
+        yield line("        ", row.why, note)

@@ -1,0 +1,102 @@
+"""When a machine may be forgotten: both witnesses heard, and nobody who says that it lives."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import PlanRefused
+from fleet.facts import Unknown, World
+from fleet.operate.forget import forget_machine
+from fleet.operate.observe import Sources
+from fleet.store.database import DatabaseStore
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    some_inputs,
+)
+from tests.fakes_engine import FakeEngine
+from tests.fakes_queue import FakeProvider
+from tests.operate.test_apply import REF
+
+ONE, TWO = "debian-ci-builders-1", "debian-ci-builders-2"
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    """Return an engine whose stack holds two machines."""
+    engine = FakeEngine()
+    engine.up(REF, [some_inputs(name=name) for name in (ONE, TWO)], lambda _: None)
+    return engine
+
+
+def a_world_of(engine: FakeEngine, **overrides: object) -> World:
+    """Return a world in which the provider lists the second machine only."""
+    listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=())
+    stacks = {"builders": engine.stacks[REF.name]}
+    return a_world(**({"providers": {"desk": listing}, "stacks": stacks} | overrides))
+
+
+def forget(engine: FakeEngine, world: World, name: str = ONE) -> str:
+    sources = Sources(
+        queues={},
+        providers={"desk": FakeProvider(NOW)},
+        registries={},
+        engine_of=lambda _: engine,
+        store=DatabaseStore(f"sqlite:///{Path('nowhere')}", "debian-ci"),
+    )
+    return forget_machine(a_sim_fleet(), world, name, sources)
+
+
+def test_what_the_stack_knows_and_the_provider_does_not_list_is_forgotten(
+    engine: FakeEngine,
+) -> None:
+    pool = forget(engine, a_world_of(engine))
+
+    assert pool == "builders"
+    assert sorted(engine.stacks[REF.name].ids) == [TWO]
+    assert sorted(engine.machines) == [ONE, TWO]
+
+
+def test_a_machine_of_that_name_at_any_provider_is_reason_enough_to_refuse(
+    engine: FakeEngine,
+) -> None:
+    elsewhere = a_listing(a_machine(name=ONE, id="other", pool="else"), workers=())
+    own = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=())
+
+    with pytest.raises(PlanRefused, match="provider attic lists"):
+        forget(engine, a_world_of(engine, providers={"desk": own, "attic": elsewhere}))
+
+    assert sorted(engine.stacks[REF.name].ids) == [ONE, TWO]
+
+
+def test_a_worker_that_is_still_connected_says_that_the_listing_may_be_wrong(
+    engine: FakeEngine,
+) -> None:
+    busy = a_worker(name=ONE, machine=ONE, state="busy", running="7")
+    listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(busy,))
+
+    with pytest.raises(PlanRefused, match=f"desk says that the worker on {ONE} runs 7"):
+        forget(engine, a_world_of(engine, providers={"desk": listing}))
+
+
+def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEngine) -> None:
+    stack = engine.stacks[REF.name]
+    begun = stack.model_copy(update={"ids": {TWO: stack.ids[TWO]}, "interrupted": True})
+
+    with pytest.raises(PlanRefused, match="was making or deleting"):
+        forget(engine, a_world_of(engine, stacks={"builders": begun}))
+
+
+def test_what_is_not_known_of_stacks_is_said(engine: FakeEngine) -> None:
+    some = a_world_of(engine, stacks={"builders": Unknown(unknown="no answer"), "b": a_stack()})
+    none = a_world_of(engine, stacks=Unknown(unknown="no store"))
+
+    with pytest.raises(PlanRefused, match="the stack of pool builders is unknown: no answer"):
+        forget(engine, some)
+    with pytest.raises(PlanRefused, match="stacks are unknown: no store"):
+        forget(engine, none)

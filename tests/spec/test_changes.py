@@ -1,0 +1,283 @@
+"""What a change of fleet.yaml does, one sentence per test: both plans are made of one world."""
+
+from decimal import Decimal
+
+from fleet.changes import Changes, compare, find_unseen
+from fleet.digests import config_digest
+from fleet.facts import Demand, Unknown, World
+from fleet.guard import guard
+from fleet.plan import Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_create,
+    a_listing,
+    a_plan,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+)
+
+PRICE = Decimal("0.0777")
+
+
+def waiting(count: int) -> World:
+    return a_sim_world(requests=tuple(a_request(id=str(100 + n)) for n in range(count)))
+
+
+def holding(*names: str, idle: int = 5) -> World:
+    """Return a world in which these workers of `builders` are idle and nothing waits."""
+    workers = (a_worker(name=name, machine=name, since=ago(minutes=idle)) for name in names)
+    return a_sim_world(*workers)
+
+
+def builders(**limits: object) -> Fleet:
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **limits)})
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def changes(base: Fleet, head: Fleet, world: World) -> Changes:
+    return compare(planned(base, world), planned(head, world))
+
+
+def counted(change: Changes) -> list[tuple[str, str, Reason, bool, int, int]]:
+    return [
+        (each.pool, each.action, each.reason, each.withheld, each.before, each.after)
+        for each in change.actions
+    ]
+
+
+def differences(change: Changes) -> list[tuple[str, str, str, str]]:
+    return [
+        (pool.pool, each.key, each.before, each.after)
+        for pool in change.pools
+        for each in pool.differences
+    ]
+
+
+# nothing
+
+
+def test_what_demand_asks_for_anyway_is_no_change() -> None:
+    change = changes(builders(), builders(), waiting(2))
+
+    assert change.is_quiet
+    assert change.same_config
+    assert (change.actions, change.requests, change.pools) == ((), (), ())
+
+
+def test_a_change_that_only_later_makes_a_difference_is_quiet_now_and_names_the_limit() -> None:
+    change = changes(builders(max=3), builders(max=9), waiting(1))
+
+    assert change.is_quiet
+    assert not change.same_config
+    assert differences(change) == [("builders", "max", "3", "9")]
+
+
+def test_another_free_name_for_a_new_machine_is_no_difference() -> None:
+    base = a_plan(actions=(a_create(worker="debian-ci-builders-1"),))
+    head = a_plan(actions=(a_create(worker="debian-ci-builders-7"),))
+
+    assert compare(base, head).is_quiet
+
+
+def test_the_base_is_named_by_its_digest() -> None:
+    base = builders(max=1)
+
+    assert changes(base, builders(max=2), waiting(0)).base == config_digest(base)
+
+
+# more and fewer machines
+
+
+def test_a_raised_max_makes_the_machines_it_had_kept_from_being_made() -> None:
+    change = changes(builders(max=1), builders(max=3), waiting(3))
+
+    (made,) = change.actions
+    assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 1, 3)]
+    assert (made.type, made.cost) == ("ccx33", 2 * PRICE)
+    assert (change.cost_before, change.cost_after) == (PRICE, 3 * PRICE)
+
+
+def test_a_raised_max_serves_the_requests_that_it_had_kept_waiting() -> None:
+    change = changes(builders(max=1), builders(max=3), waiting(3))
+
+    (served,) = change.requests
+    assert (served.served, served.requests) == (True, ("debian/101", "debian/102"))
+    assert served.because == "pool builders makes machines for them"
+
+
+def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
+    change = changes(builders(max=3), builders(max=1), waiting(3))
+
+    (unserved,) = change.requests
+    assert (unserved.served, unserved.requests) == (False, ("debian/101", "debian/102"))
+    assert unserved.because == "pool builders is at workers.max (1)"
+    assert unserved.path == ("pools", "builders", "workers", "max")
+    assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 3, 1)]
+
+
+def test_a_lowered_max_names_the_workers_that_it_drains() -> None:
+    limits = {"refuse": {"delete": {"share": "100%", "count": 10}}}
+    pools = {"builders": a_pool(provider="desk", max=1)}
+    head = a_sim_fleet(pools=pools, guards=limits)
+
+    change = changes(builders(max=3), head, holding("old", "new"))
+
+    (drained,) = change.actions
+    assert counted(change) == [("builders", "drain", Reason.ABOVE_MAX, False, 0, 1)]
+    assert drained.workers == ("new",)
+    assert drained.because == "the pool holds 2, workers.max is 1"
+
+
+def test_another_reason_for_the_same_drain_is_a_difference() -> None:
+    base = builders(max=1)
+    head = builders(max=1, mode="drain")
+    world = holding("one", idle=60)
+
+    change = changes(base, head, world)
+
+    assert {(each.reason, each.before, each.after) for each in change.actions} == {
+        (Reason.IDLE_TOO_LONG, 1, 0),
+        (Reason.POOL_DRAINING, 0, 1),
+    }
+
+
+def test_another_machine_type_shows_as_other_machines_though_their_number_stays() -> None:
+    change = changes(builders(), builders(machine="ccx63"), waiting(2))
+
+    assert [(each.type, each.before, each.after) for each in change.actions] == [
+        ("ccx33", 2, 0),
+        ("ccx63", 0, 2),
+    ]
+    assert ("builders", "type", "ccx33", "ccx63") in differences(change)
+    assert change.requests == ()
+
+
+def test_money_in_another_currency_is_not_subtracted_but_said() -> None:
+    base, head = a_plan(cost_after=Decimal(2)), a_plan(cost_after=Decimal(2), currency="USD")
+
+    change = compare(base, head)
+
+    assert (change.currency_before, change.currency) == ("EUR", "USD")
+    assert not change.is_quiet
+
+
+# pools
+
+
+def test_a_pool_that_is_added_serves_what_no_pool_fitted() -> None:
+    big = a_pool(provider="desk", provides=["big"])
+    head = a_sim_fleet(pools={"builders": a_pool(provider="desk"), "big": big})
+    world = a_sim_world(requests=(a_request(required=["big"]),))
+
+    change = changes(builders(), head, world)
+
+    assert [(pool.pool, pool.change) for pool in change.pools] == [("big", "added")]
+    assert [(each.served, each.requests) for each in change.requests] == [(True, ("debian/101",))]
+    assert counted(change) == [("big", "create", Reason.REQUESTS_WAIT, False, 0, 1)]
+
+
+def test_a_pool_that_is_removed_drains_its_workers() -> None:
+    head = a_sim_fleet(pools={}, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
+
+    change = changes(builders(), head, holding("one"))
+
+    assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "removed")]
+    assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, False, 0, 1)]
+
+
+# guards
+
+
+def test_a_guard_that_newly_refuses_is_said_with_what_it_keeps_back() -> None:
+    change = changes(builders(), a_sim_fleet(pools={}), holding("one"))
+
+    (refusal,) = change.guards
+    assert (refusal.guard, refusal.pool) == ("delete", "builders")
+    assert (refusal.before, refusal.after) == ("passed", "refused")
+    assert refusal.way_out
+    assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, True, 0, 1)]
+    assert change.cost_before == change.cost_after
+
+
+def test_a_guard_that_no_longer_refuses_is_said() -> None:
+    pools: dict[str, object] = {}
+    base = a_sim_fleet(pools=pools)
+    head = a_sim_fleet(pools=pools, guards={"refuse": {"delete": {"share": "100%", "count": 10}}})
+
+    change = changes(base, head, holding("one"))
+
+    assert [(each.before, each.after) for each in change.guards] == [("refused", "passed")]
+    assert {(each.withheld, each.before, each.after) for each in change.actions} == {
+        (False, 0, 1),
+        (True, 1, 0),
+    }
+
+
+def test_a_machine_that_newly_needs_a_person_is_said() -> None:
+    base, head = a_plan(), a_plan(attention=("debian-ci-builders-1: it costs money",))
+
+    change = compare(base, head)
+
+    assert change.attention == ("debian-ci-builders-1: it costs money",)
+    assert not change.is_quiet
+
+
+# what cannot be compared
+
+
+def test_a_queue_that_only_the_base_names_is_not_taken_for_empty() -> None:
+    base = a_sim_fleet(queues={"debian": {"kind": "tickets"}, "old": {"kind": "tickets"}})
+
+    unseen = find_unseen(base, waiting(0))
+
+    assert unseen == (
+        "queue old is only in the base and was not read: what it would do there is not known",
+    )
+
+
+def test_what_only_one_of_both_could_not_know_is_said() -> None:
+    head = a_sim_fleet(guards={"demand_max_age": "1m"})
+    stale = Demand(read_at=ago(minutes=5), requests=(a_request(),))
+    world = a_sim_world(queues={"debian": a_reading(demand=stale, workers=None)})
+
+    change = changes(a_sim_fleet(), head, world)
+
+    assert change.unknown
+    assert all(text.startswith("only with the change: ") for text in change.unknown)
+    assert change.requests == ()
+
+
+def test_a_provider_that_nobody_read_is_said_to_be_unknown_without_the_change() -> None:
+    providers = {"desk": {"kind": "sim"}, "attic": {"kind": "sim"}}
+    old = a_pool(provider="attic")
+    base = a_sim_fleet(providers=providers, pools={"builders": a_pool(provider="desk"), "x": old})
+
+    change = changes(base, builders(), waiting(0))
+
+    assert any("provider attic" in text for text in change.unknown)
+
+
+def test_both_blind_to_the_same_is_no_difference() -> None:
+    world = a_sim_world(providers={"desk": Unknown(unknown="no answer")})
+
+    change = changes(builders(), builders(max=9), world)
+
+    assert (change.is_quiet, change.unknown) == (True, ())
+
+
+def test_a_stack_that_only_waits_for_its_pool_is_no_removed_pool() -> None:
+    world = a_sim_world(
+        providers={"desk": a_listing(workers=())}, stacks={"gone": a_stack(provider="desk")}
+    )
+
+    assert changes(builders(), builders(), world).pools == ()
