@@ -120,6 +120,7 @@ def compare(base: Plan, head: Plan, *, unseen: tuple[str, ...] = ()) -> Changes:
 
     `unseen` is what the base needs and nobody looked at (`find_unseen`).
     """
+    needed = frozenset(base.attention)
     return Changes(
         base=base.digests.config,
         same_config=base.digests.config == head.digests.config,
@@ -127,7 +128,7 @@ def compare(base: Plan, head: Plan, *, unseen: tuple[str, ...] = ()) -> Changes:
         actions=tuple(_actions(base, head)),
         requests=tuple(_requests(base, head)),
         guards=tuple(_guards(base, head)),
-        attention=tuple(text for text in head.attention if text not in base.attention),
+        attention=tuple(text for text in head.attention if text not in needed),
         unknown=(*unseen, *_unknown(base, head)),
         cost_before=base.cost_after,
         currency_before=base.currency,

@@ -185,6 +185,10 @@ def test_a_change_without_effect_says_so() -> None:
     assert headline() == QUIET
 
 
+def test_a_change_without_effect_has_no_table() -> None:
+    assert f"#### {QUIET}\n\nBelow is" in plan_to_markdown(a_plan(), a_change())
+
+
 def test_a_change_of_comments_says_so() -> None:
     assert headline(same_config=True) == f"{QUIET}: only comments or order differ"
 

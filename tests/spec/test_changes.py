@@ -195,6 +195,18 @@ def test_a_pool_that_is_removed_drains_its_workers() -> None:
     assert counted(change) == [("builders", "drain", Reason.POOL_REMOVED, False, 0, 1)]
 
 
+def test_a_pool_that_comes_back_serves_with_the_workers_it_still_has() -> None:
+    worker = a_worker(name="one", machine="one")
+    world = a_sim_world(worker, requests=(a_request(),))
+
+    change = changes(a_sim_fleet(pools={}), builders(), world)
+
+    assert [(pool.pool, pool.change) for pool in change.pools] == [("builders", "added")]
+    assert [(each.served, each.because) for each in change.requests] == [
+        (True, "pool builders has a worker for them")
+    ]
+
+
 # guards
 
 
@@ -221,6 +233,15 @@ def test_a_guard_that_no_longer_refuses_is_said() -> None:
         (False, 0, 1),
         (True, 1, 0),
     }
+
+
+def test_a_guard_that_refuses_with_and_without_the_change_is_none_of_its_doing() -> None:
+    base = a_sim_fleet(pools={})
+    head = a_sim_fleet(pools={}, guards={"demand_max_age": "9h"})
+
+    change = changes(base, head, holding("one"))
+
+    assert (change.guards, change.is_quiet) == ((), True)
 
 
 def test_a_machine_that_newly_needs_a_person_is_said() -> None:

@@ -1,0 +1,69 @@
+"""Laws of comparison: they hold for every two fleet.yaml and every world."""
+
+from collections import Counter
+
+from hypothesis import given
+
+from fleet.changes import ComparedPlan, compare
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.render.to_json import plan_to_json
+from fleet.schema.model import Fleet
+from tests.laws.strategies import fleets, worlds
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+@given(fleets(), worlds())
+def test_a_plan_makes_no_difference_to_itself(fleet: Fleet, world: World) -> None:
+    plan = planned(fleet, world)
+
+    change = compare(plan, plan)
+
+    assert change.is_quiet
+    assert change.same_config
+    assert (change.pools, change.unknown) == ((), ())
+
+
+@given(fleets(), fleets(), worlds())
+def test_the_way_back_is_the_opposite(one: Fleet, other: Fleet, world: World) -> None:
+    there = compare(planned(one, world), planned(other, world))
+    back = compare(planned(other, world), planned(one, world))
+
+    assert there.is_quiet == back.is_quiet
+    assert Counter((a.pool, a.action, a.before, a.after, a.cost) for a in there.actions) == (
+        Counter((a.pool, a.action, a.after, a.before, -a.cost) for a in back.actions)
+    )
+    gained = sum(
+        len(each.requests) if each.served else -len(each.requests) for each in there.requests
+    )
+    lost = sum(
+        -len(each.requests) if each.served else len(each.requests) for each in back.requests
+    )
+    assert gained == lost
+
+
+@given(fleets(), fleets(), worlds())
+def test_the_differences_of_actions_add_up_to_the_difference_of_plans(
+    one: Fleet, other: Fleet, world: World
+) -> None:
+    base, head = planned(one, world), planned(other, world)
+
+    change = compare(base, head)
+
+    added = sum(each.after - each.before for each in change.actions if not each.withheld)
+    assert added == len(head.actions) - len(base.actions)
+
+
+@given(fleets(), fleets(), worlds())
+def test_a_compared_plan_survives_json(one: Fleet, other: Fleet, world: World) -> None:
+    head = planned(other, world)
+    change = compare(planned(one, world), head)
+
+    back = ComparedPlan.model_validate_json(plan_to_json(head, change))
+
+    assert back == ComparedPlan(**dict(head), change=change)
