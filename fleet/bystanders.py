@@ -13,7 +13,9 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
     """Yield the verdicts on pools of machines that exist already."""
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, StaticPool):
-            states = [v.state for v in static_workers(fleet, world) if v.pool == name]
+            seen = [v for v in static_workers(fleet, world) if v.pool == name]
+            states = [verdict.state for verdict in seen]
+            unseen = set(pool.static) - {verdict.worker for verdict in seen}
             yield PoolVerdict(
                 pool=name,
                 mode="static",
@@ -22,7 +24,16 @@ def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
                 idle=states.count("idle"),
                 other=len(states) - states.count("busy") - states.count("idle"),
                 max=len(pool.static),
+                not_known=("machines", "workers") if unseen and _is_silent(world, pool) else (),
             )
+
+
+def _is_silent(world: World, pool: StaticPool) -> bool:
+    """Say whether a registry that may know a pool's workers could not be read, or is none."""
+    return any(
+        serves_queue(pool, queue) and not isinstance(reading.workers, tuple)
+        for queue, reading in world.queues.items()
+    )
 
 
 def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:

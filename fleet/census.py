@@ -76,6 +76,8 @@ class PoolCensus:
     frozen: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
+    listed: bool = True
+    """False where its provider's machines could not be read: that is not the same as none."""
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
@@ -122,7 +124,7 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
     elif isinstance(stack, Unknown):
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
     if isinstance(listing, Unknown):
-        return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind))
+        return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind), listed=False)
     blind += _strays(world, name, provider, listing)
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     registries, unreadable = _registries(world, queues, provider, listing)

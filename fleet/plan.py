@@ -108,6 +108,10 @@ class Delete(Value):
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
+NotKnown = Literal["machines", "workers", "cost", "price"]
+"""What of a pool's figures nobody knows: machines, what their workers do, money, one's price."""
+
+
 class WorkerVerdict(Value):
     """What becomes of one worker, also when nothing does."""
 
@@ -123,6 +127,7 @@ class WorkerVerdict(Value):
     image: str | None = None
     type: str | None = None
     cost: Rate = Decimal(0)
+    cost_known: bool = Field(True, description="False: no price is known, so that `cost` is 0.")
     outdated: bool = Field(False, description="Made from something else than today's config.")
     inactive: bool = Field(
         False, description="Its machine is gone or its token disabled; status leaves it out."
@@ -213,6 +218,10 @@ class PoolVerdict(Value):
     provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
     stack: str | None = Field(None, description="Name of its stack.")
     serial: int | None = None
+    not_known: tuple[NotKnown, ...] = Field(
+        (),
+        description="Which of these figures nobody knows; what was not read counts as 0 here.",
+    )
 
 
 class GuardResult(Value):
@@ -259,6 +268,9 @@ class Plan(Value):
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    unread: tuple[str, ...] = Field(
+        (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+    )
     attention: tuple[str, ...] = Field(
         (), description="What a person has to look at: nothing here mends it by itself."
     )

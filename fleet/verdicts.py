@@ -9,11 +9,12 @@ from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, machine_type
-from fleet.facts import World
+from fleet.facts import MachineState, World
 from fleet.plan import (
     Action,
     Create,
     Digests,
+    NotKnown,
     Plan,
     PoolVerdict,
     Reason,
@@ -56,6 +57,7 @@ def assemble(
         unserved=tuple(find_unserved(fleet, world, demand, allocation)),
         unknown=tuple(_unknown(fleet, world, drafts)),
         warnings=tuple(find_contradictions(fleet, world)),
+        unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         attention=tuple(_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
@@ -90,6 +92,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             image=unit.machine.image if unit.machine else None,
             type=unit.machine.type if unit.machine else None,
             cost=draft.cost_of(unit) or Decimal(0),
+            cost_known=draft.cost_of(unit) is not None,
             outdated=_is_outdated(draft, unit),
             inactive=unit.state is State.DISABLED,
         )
@@ -186,7 +189,29 @@ def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
         provides=draft.offers,
         stack=f"{draft.fleet.fleet}-{draft.name}",
         serial=census.stack.serial if census.stack else None,
+        not_known=tuple(_not_known(draft)),
     )
+
+
+def _not_known(draft: Draft) -> Iterator[NotKnown]:
+    census = draft.census
+    made = any(isinstance(action, Create) for action in draft.actions)
+    if not census.listed:
+        yield "machines"
+    if not census.listed or any(map(_is_unheard, census.units)):
+        yield "workers"
+    priceless = draft.pool is not None and draft.price is None
+    unpriced = any(unit.machine and draft.cost_of(unit) is None for unit in census.units)
+    if not census.listed or unpriced or (made and priceless):
+        yield "cost"
+    if priceless:
+        yield "price"
+
+
+def _is_unheard(unit: Unit) -> bool:
+    """Say whether nobody can tell what a machine's worker does, its provider included."""
+    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
+    return unit.state is State.ASSUMED and not booting
 
 
 def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:

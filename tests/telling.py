@@ -107,6 +107,78 @@ def a_lively_plan() -> Plan:
     )
 
 
+def a_blind_plan() -> Plan:
+    """Return the plan of a fleet of which nothing could be read, its static workers included."""
+    return a_plan(
+        pools=(
+            a_pool_verdict(
+                busy=0,
+                cost_before=Decimal(0),
+                cost_after=Decimal(0),
+                because="it makes no machine: machines of provider hetzner are unknown: no answer",
+                not_known=("machines", "workers", "cost"),
+            ),
+            a_pool_verdict(
+                pool="legacy",
+                mode="static",
+                busy=0,
+                price=Decimal(0),
+                cost_before=Decimal(0),
+                cost_after=Decimal(0),
+                provider=None,
+                because="its machines exist already and are never touched",
+                not_known=("machines", "workers"),
+            ),
+        ),
+        unread=("debian",),
+        unknown=(
+            (
+                "demand of queue debian is unknown: no answer (nothing is deleted in the pools "
+                "that serve it)"
+            ),
+            (
+                "machines of provider hetzner are unknown: no answer (nothing is created or "
+                "deleted there)"
+            ),
+        ),
+    )
+
+
+def a_half_blind_plan() -> Plan:
+    """Return the plan of a lively fleet, one queue and the machines of one pool of it unread."""
+    plan = a_lively_plan()
+    unread = a_pool_verdict(
+        pool="far",
+        busy=0,
+        cost_before=Decimal(0),
+        cost_after=Decimal(0),
+        because="what waits for it is not known",
+        not_known=("machines", "workers", "cost"),
+    )
+    unheard = a_worker_verdict(
+        worker="debian-ci-rest-1",
+        pool="rest",
+        registry=None,
+        state="assumed",
+        running=None,
+        cost=Decimal(0),
+        cost_known=False,
+        reason=Reason.NO_REGISTRY,
+        because="no registry says whether it is busy",
+    )
+    rest = a_pool_verdict(
+        pool="rest", busy=0, starting=1, not_known=("workers", "cost", "price"), price=Decimal(0)
+    )
+    return plan.model_copy(
+        update={
+            "pools": (*plan.pools, unread, rest),
+            "workers": (*plan.workers, unheard),
+            "unread": ("copr",),
+            "attention": ("debian-ci-builders-5: its worker did not register in time",),
+        }
+    )
+
+
 def _telling_pools() -> tuple[PoolVerdict, ...]:
     return (
         a_pool_verdict(

@@ -1,6 +1,7 @@
 """This module takes from a plan what a status page shows: pools, workers, waiting work, money.
 
-Workers that are inactive (machine gone, token disabled) are only counted.
+Workers that are inactive (machine gone, token disabled) are only counted. What could not be
+read is null here, never zero.
 """
 
 from typing import Literal
@@ -8,7 +9,14 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.facts import Moment, Value
-from fleet.plan import Plan, PoolVerdict, Rate, WorkerVerdict
+from fleet.plan import NotKnown, Plan, PoolVerdict, Rate, WorkerVerdict
+
+_FIGURES: dict[NotKnown, tuple[str, ...]] = {
+    "machines": ("machines", "other"),
+    "workers": ("busy", "idle", "starting"),
+    "cost": ("cost_before", "cost_after"),
+    "price": ("price",),
+}
 
 
 class Waiting(Value):
@@ -25,38 +33,84 @@ class Waiting(Value):
     because: tuple[str, ...] = Field(description="Why the others get none in this run.")
 
 
+class PoolStatus(Value):
+    """A pool and what it holds; null stands for a figure that nobody knows."""
+
+    pool: str
+    mode: str
+    because: str
+    machines: int | None = Field(description="How many there are.")
+    busy: int | None
+    idle: int | None
+    starting: int | None
+    other: int | None
+    create: int
+    drain: int
+    delete: int
+    max: int
+    price: Rate | None
+    cost_before: Rate | None
+    cost_after: Rate | None
+    provider: str | None
+    type: str | None
+    image: str | None
+    provides: tuple[str, ...]
+    stack: str | None
+    serial: int | None
+    not_known: tuple[NotKnown, ...]
+
+
 class Status(Value):
-    """What exists and what waits, as of one plan."""
+    """What exists and what waits, as of one plan; null stands for what nobody knows."""
 
     format: Literal["fleet-status-1"] = "fleet-status-1"
     fleet: str
     time: Moment
     currency: str
-    cost_per_hour: Rate
-    cost_per_hour_after: Rate
-    pools: tuple[PoolVerdict, ...]
+    cost_per_hour: Rate | None
+    cost_per_hour_after: Rate | None
+    cost_per_hour_at_least: Rate = Field(description="What is known of it.")
+    pools: tuple[PoolStatus, ...]
     workers: tuple[WorkerVerdict, ...]
+    unlisted: tuple[str, ...] = Field(description="Pools whose machines are not known.")
     hidden: int = Field(description="Inactive workers that are left out.")
     waiting: tuple[Waiting, ...]
+    unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
     unknown: tuple[str, ...]
+    attention: tuple[str, ...]
 
 
 def status_of(plan: Plan) -> Status:
     """Return the status that a plan tells of: workers sorted by pool and name."""
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
+    pools = tuple(_pool(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
+    costs_known = not any("cost" in pool.not_known for pool in pools)
     return Status(
         fleet=plan.fleet,
         time=plan.time,
         currency=plan.currency,
-        cost_per_hour=plan.cost_before,
-        cost_per_hour_after=plan.cost_after,
-        pools=tuple(sorted(plan.pools, key=lambda pool: pool.pool)),
+        cost_per_hour=plan.cost_before if costs_known else None,
+        cost_per_hour_after=plan.cost_after if costs_known else None,
+        cost_per_hour_at_least=plan.cost_before,
+        pools=pools,
         workers=tuple(sorted(active, key=lambda worker: (worker.pool, worker.worker))),
+        unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
+        unread=plan.unread,
         unknown=plan.unknown,
+        attention=plan.attention,
     )
+
+
+def _pool(verdict: PoolVerdict) -> PoolStatus:
+    """Return a pool's verdict with nothing in the place of what is not known."""
+    figures = verdict.model_dump()
+    figures["machines"] = verdict.busy + verdict.idle + verdict.starting + verdict.other
+    for missing in verdict.not_known:
+        figures |= dict.fromkeys(_FIGURES[missing])
+    return PoolStatus.model_validate(figures)
 
 
 def _waiting(plan: Plan) -> tuple[Waiting, ...]:

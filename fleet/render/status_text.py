@@ -34,17 +34,24 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
 
 
 def _money(status: Status) -> str:
+    return f"{_cost(status)}; {_demand(status)}"
+
+
+def _cost(status: Status) -> str:
+    least = status.cost_per_hour_at_least
+    if status.cost_per_hour is not None:
+        return f"{words.rate(status.cost_per_hour)} {status.currency}/h"
+    return f"at least {words.rate(least)} {status.currency}/h" if least else "cost not known"
+
+
+def _demand(status: Status) -> str:
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
+    if not waiting:
+        return "what waits is not known" if status.unread else "nothing waits"
     verb = "waits" if waiting == 1 else "wait"
-    demand = (
-        f"{words.many(waiting, 'request')} {verb}, {served:,} with a machine there or coming"
-        if waiting
-        else "what waits is not known"
-        if status.unknown
-        else "nothing waits"
-    )
-    return f"{words.rate(status.cost_per_hour)} {status.currency}/h; {demand}"
+    requests = f"{'at least ' if status.unread else ''}{words.many(waiting, 'request')}"
+    return f"{requests} {verb}, {served:,} with a machine there or coming"
 
 
 def _pools(status: Status) -> Iterator[Line]:
@@ -62,7 +69,7 @@ def _pools(status: Status) -> Iterator[Line]:
         rows.append(
             [
                 Span(pool.pool),
-                *(Span(str(count), Style.PLAIN if count else Style.DIM) for count in counts),
+                *map(_count, counts),
                 Span(str(pool.max)),
                 Span(rate),
                 Span(pool.mode, Style.PLAIN if pool.mode == "apply" else Style.YELLOW),
@@ -71,11 +78,20 @@ def _pools(status: Status) -> Iterator[Line]:
     yield from table(rows, right=range(1, 7))
 
 
+def _count(count: int | None) -> Span:
+    if count is None:
+        return Span(words.NOT_KNOWN, Style.YELLOW)
+    return Span(str(count), Style.PLAIN if count else Style.DIM)
+
+
 def _workers(status: Status) -> Iterator[Line]:
     if status.workers:
         yield from _worker_table(status)
-    else:
+    elif not status.unlisted:
         yield line("No workers.")
+    if status.unlisted:
+        which = words.named("pool", status.unlisted)
+        yield line(Span(f"The workers of {which} are not known.", Style.YELLOW))
     if status.hidden:
         yield line(
             Span(
@@ -87,7 +103,7 @@ def _workers(status: Status) -> Iterator[Line]:
 
 
 def _worker_table(status: Status) -> Iterator[Line]:
-    money = words.rates([worker.cost for worker in status.workers])
+    money = words.rates([words.cost_of(worker) for worker in status.workers])
     rows = [
         _headings(
             "WORKER", "POOL", "STATE", "RUNS", "SINCE", "IMAGE", "TYPE", f"{status.currency}/h"
@@ -98,7 +114,7 @@ def _worker_table(status: Status) -> Iterator[Line]:
             Span(worker.worker),
             Span(worker.pool),
             Span(_state(worker), _STATE_STYLES.get(worker.state, Style.PLAIN)),
-            Span(worker.running or "-"),
+            Span(worker.running or (words.NOT_KNOWN if worker.state == "assumed" else "-")),
             Span(words.since(worker.since, status.time)),
             Span(worker.image or "-"),
             Span(worker.type or "-"),
@@ -110,7 +126,8 @@ def _worker_table(status: Status) -> Iterator[Line]:
 
 
 def _state(worker: WorkerVerdict) -> str:
-    return f"{worker.state}, outdated" if worker.outdated else worker.state
+    state = words.state(worker)
+    return f"{state}, outdated" if worker.outdated else state
 
 
 def _headings(*names: str) -> list[Span]:
@@ -120,3 +137,5 @@ def _headings(*names: str) -> list[Span]:
 def _unknown(status: Status) -> Iterator[Line]:
     for reading in status.unknown:
         yield line(Span("not known: ", Style.YELLOW), reading)
+    for sentence in status.attention:
+        yield line(Span("needs a person: ", Style.YELLOW), sentence)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleet.plan import Plan, PoolVerdict, WorkerVerdict
+from fleet.plan import Plan, WorkerVerdict
 from fleet.render import words
 from fleet.render.paths import link, path_parts
-from fleet.render.status import Status, status_of
+from fleet.render.status import PoolStatus, Status, status_of
 from fleet.render.terminal import clean
+from fleet.render.tiles import tiles
 from fleet.render.to_json import value_to_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def site(plan: Plan) -> dict[str, str]:
     status = status_of(plan)
     environment = _environment()
     pages = _pages(status)
-    shared = {"plan": plan, "status": status, "waiting": _waiting(status), "most": _MOST_LISTED}
+    shared = {"plan": plan, "status": status, "tiles": tiles(status, plan), "most": _MOST_LISTED}
 
     def page(path: str, template: str, **values: object) -> str:
         place = _Place(path, pages)
@@ -109,12 +110,6 @@ def _key(worker: WorkerVerdict) -> tuple[str, str]:
     return worker.worker, f"{worker.pool} {worker.registry or ''}"
 
 
-def _waiting(status: Status) -> dict[str, int]:
-    total = sum(entry.count for entry in status.waiting)
-    served = sum(entry.served for entry in status.waiting)
-    return {"total": total, "served": served, "unserved": total - served}
-
-
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -137,8 +132,10 @@ def _environment() -> Environment:
         time=words.time,
         bar=_bar,
         look=_look,
-        changes=words.changes,
-        withheld=words.withheld,
+        cost_of=words.cost_of,
+        costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
+        named=words.named,
+        state_of=words.state,
     )
     return environment
 
@@ -155,14 +152,17 @@ def _look(state: str) -> str:
     return state if state in ("busy", "idle", "starting", "draining") else "plain"
 
 
-def _bar(pool: PoolVerdict) -> tuple[tuple[str, float, float], ...]:
+def _bar(pool: PoolStatus) -> tuple[tuple[str, float, float], ...]:
     """Return the parts of a pool's bar: kind, where it begins and how wide, of 100."""
-    counts = (
-        ("busy", pool.busy),
-        ("idle", pool.idle),
-        ("starting", pool.starting),
-        ("other", pool.other),
-    )
+    if pool.busy is None:
+        counts = [("other", pool.machines or 0)]
+    else:
+        counts = [
+            ("busy", pool.busy),
+            ("idle", pool.idle or 0),
+            ("starting", pool.starting or 0),
+            ("other", pool.other or 0),
+        ]
     whole = max(pool.max, sum(count for _, count in counts), 1)
     parts = []
     begin = 0.0

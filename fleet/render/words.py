@@ -6,28 +6,45 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet.plan import Action, Plan
+from fleet.plan import Action, Plan, WorkerVerdict
+
+NOT_KNOWN = "not known"
+"""What stands where a figure would, had it been read: never a zero."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
-def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
+def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Return amounts of money with as many places as the finest of them needs, at least two."""
-    places = max((_places(amount) for amount in amounts), default=2)
+    places = max((_places(amount) for amount in amounts if amount is not None), default=2)
     form = f"{'+' if sign else ''}.{places}f"
-    return [format(amount, form) for amount in amounts]
+    return [NOT_KNOWN if amount is None else format(amount, form) for amount in amounts]
 
 
-def rate(amount: Decimal, *, sign: bool = False) -> str:
+def rate(amount: Decimal | None, *, sign: bool = False) -> str:
     """Return one amount of money with two to four places."""
     return rates([amount], sign=sign)[0]
 
 
-def before_after(before: Decimal, after: Decimal, currency: str, *, arrow: str = "->") -> str:
+def before_after(
+    before: Decimal | None, after: Decimal | None, currency: str, *, arrow: str = "->"
+) -> str:
     """Return what an hour costs before and after, once where it stays the same."""
+    if before is None and after is None:
+        return NOT_KNOWN
     first, second = rates([before, after])
     figures = first if before == after else f"{first} {arrow} {second}"
     return f"{figures} {currency}/h"
+
+
+def cost_of(worker: WorkerVerdict) -> Decimal | None:
+    """Return what a worker costs an hour; None where no price is known."""
+    return worker.cost if worker.cost_known else None
+
+
+def state(worker: WorkerVerdict) -> str:
+    """Return what a worker does; of one that no registry tells of nobody knows."""
+    return NOT_KNOWN if worker.state in ("assumed", "unknown") else worker.state
 
 
 def duration(length: timedelta) -> str:
@@ -68,6 +85,11 @@ def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -
     if not first:
         return f"{rest:,} more" if rest else ""
     return f"{first} and {rest:,} more" if rest else first
+
+
+def named(noun: str, names: Sequence[str]) -> str:
+    """Return names with what they are, in the right number: pools arm, big and 2 more."""
+    return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
 
 
 def changes(plan: Plan) -> str:

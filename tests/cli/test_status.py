@@ -68,6 +68,22 @@ def test_pages_that_cannot_be_written_are_said(run_fleet: RunFleet) -> None:
     assert failed.stderr.count("\n") == 1
 
 
+def test_status_of_sources_that_are_silent_says_not_known_and_never_zero(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / "world.json").unlink()
+    trial.cloud.path.parent.mkdir(exist_ok=True)
+    trial.cloud.path.write_text("{}")
+
+    shown = run_fleet("status")
+    status = json.loads(run_fleet("status", "--json").stdout)
+
+    assert "\ncost not known; what waits is not known\n" in shown.stdout
+    assert "The workers of pools big, builders are not known." in shown.stdout
+    assert (status["cost_per_hour"], status["unread"]) == (None, ["work"])
+    assert {pool["busy"] for pool in status["pools"]} == {None}
+
+
 def test_status_of_a_recorded_world_looks_nowhere_else(
     trial: Trial, run_fleet: RunFleet, tmp_path: Path
 ) -> None:

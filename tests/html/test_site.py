@@ -1,6 +1,7 @@
 """This module holds what the status pages show, link and never do."""
 
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -18,7 +19,7 @@ from tests.builders import (
     a_signature,
     a_worker_verdict,
 )
-from tests.telling import a_lively_plan
+from tests.telling import a_blind_plan, a_half_blind_plan, a_lively_plan
 
 _VOID = frozenset({"meta", "link", "rect"})
 _HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
@@ -195,6 +196,77 @@ def test_an_empty_fleet_has_its_pages() -> None:
     assert "No pools are configured." in files["index.html"]
     assert "Nothing waits." in files["-/status/queue/index.html"]
     assert "No workers exist at the moment." in files["-/status/workers/index.html"]
+
+
+def test_what_could_not_be_read_is_not_known_on_every_page() -> None:
+    files = site(a_blind_plan())
+
+    overview = files["index.html"]
+    assert (
+        '<strong class="words">not known</strong> <span>workers: pools builders, legacy could'
+        in overview
+    )
+    assert '<strong class="words">not known</strong> <span>what waits: queue debian' in overview
+    assert '<strong class="words">not known</strong> <span>EUR an hour now</span>' in overview
+    assert "What waits in queue debian is not known" in overview
+    assert "What waits in queue debian is not known" in files["-/status/queue/index.html"]
+    assert (
+        "The workers of pools builders, legacy are not known"
+        in files["-/status/workers/index.html"]
+    )
+    assert "What it holds is not known" in files["-/status/pools/builders/index.html"]
+    for text in files.values():
+        assert not re.search(r"Nothing waits|No workers exist|holds no worker|>0<|0 busy", text)
+    priceless = [path for path, text in files.items() if "0.00 EUR/h" in text]
+    assert priceless == ["-/status/pools/legacy/index.html"]
+
+
+def test_the_row_of_a_pool_that_was_not_read_holds_no_figure_but_its_max() -> None:
+    overview = site(a_blind_plan())["index.html"]
+
+    row = overview[overview.index(">builders</a>") : overview.index(">legacy</a>")]
+    assert re.findall(r">([^<>\n]*\d[^<>\n]*)</td>", row) == ["3"]
+    assert row.count("not known") == 5
+
+
+def test_what_was_read_is_said_beside_what_was_not() -> None:
+    files = site(a_half_blind_plan())
+
+    overview = files["index.html"]
+    assert '<strong class="words">at least 8</strong>' in overview
+    assert "1 starting, 1 not known; pool far could not be read" in overview
+    assert '<strong class="words">at least 6</strong>' in overview
+    assert '<strong class="words">at least 1.18</strong> <span>EUR an hour now</span>' in overview
+    assert "What waits in queue copr is not known" in overview
+    assert "Needs a person:</strong> debian-ci-builders-5" in overview
+
+
+def test_a_worker_that_no_registry_tells_of_is_said_to_do_nothing_known() -> None:
+    page = site(a_half_blind_plan())["-/status/workers/debian-ci-rest-1/index.html"]
+
+    assert '<span class="state state-plain">not known</span></dd>' in page
+    assert "<dt>Runs</dt><dd>not known</dd>" in page
+    assert "<dt>Registered at</dt><dd>not known</dd>" in page
+    assert "<dt>Cost</dt><dd>not known</dd>" in page
+    assert "1 machine, of which nobody knows what they do; at most 3" in page
+
+
+def test_status_json_holds_null_where_nothing_is_known() -> None:
+    status = json.loads(site(a_blind_plan())["status.json"])
+
+    pool, static = status["pools"]
+    assert (status["cost_per_hour"], status["cost_per_hour_after"]) == (None, None)
+    assert (status["unread"], status["unlisted"]) == (["debian"], ["builders", "legacy"])
+    keys = ("machines", "busy", "idle", "starting", "other", "cost_before", "cost_after")
+    assert [pool[key] for key in keys] == [None] * 7
+    assert (static["busy"], static["cost_before"]) == (None, "0.0000")
+
+
+def test_pages_of_what_is_not_known_are_well_formed() -> None:
+    for plan in (a_blind_plan(), a_half_blind_plan()):
+        pages = {path: _Page(text) for path, text in site(plan).items() if path[-5:] == ".html"}
+
+        assert {path: page.broken for path, page in pages.items() if page.broken} == {}
 
 
 def test_long_lists_end_with_a_count() -> None:

@@ -1,5 +1,6 @@
 """This module holds how the status reads in a terminal."""
 
+import re
 from decimal import Decimal
 
 from fleet.render.status_text import status_to_text
@@ -12,6 +13,7 @@ from tests.builders import (
     an_idle_verdict,
     an_unserved,
 )
+from tests.telling import a_blind_plan, a_half_blind_plan
 
 
 def test_pools_come_first_and_then_their_workers() -> None:
@@ -69,6 +71,30 @@ def test_an_empty_fleet_says_so() -> None:
         "\n"
         "No workers.\n"
     )
+
+
+def test_what_could_not_be_read_is_not_known_and_not_nothing() -> None:
+    text = status_to_text(a_blind_plan(), colour=False)
+
+    lines = text.splitlines()
+    assert lines[1] == "cost not known; what waits is not known"
+    assert lines[5:8] == [
+        "POOL           BUSY       IDLE   STARTING      OTHER  MAX      EUR/h  MODE",
+        "builders  not known  not known  not known  not known    3  not known  apply",
+        "legacy    not known  not known  not known  not known    3       0.00  static",
+    ]
+    assert text.endswith("\n\nThe workers of pools builders, legacy are not known.\n")
+
+
+def test_what_was_read_is_said_beside_what_was_not() -> None:
+    text = status_to_text(a_half_blind_plan(), colour=False)
+
+    assert text.splitlines()[1] == (
+        "at least 1.1815 EUR/h; at least 6 requests wait, 3 with a machine there or coming"
+    )
+    assert "needs a person: debian-ci-builders-5: its worker did not register in time" in text
+    assert re.search(r"debian-ci-rest-1 +rest +not known +not known .* not known\n", text)
+    assert "\nThe workers of pool far are not known.\n" in text
 
 
 def test_colour_only_adds_to_the_words() -> None:

@@ -1,0 +1,66 @@
+"""This module says the four figures above the overview: workers, work, money, changes."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from fleet.plan import Plan
+from fleet.render import words
+from fleet.render.status import Status
+
+
+class Tile(NamedTuple):
+    """A figure and what it counts; `wordy` ones are set smaller."""
+
+    figure: str
+    text: str
+    wordy: bool = False
+
+
+def tiles(status: Status, plan: Plan) -> tuple[Tile, ...]:
+    """Return the tiles; what could not be read is never counted as nothing."""
+    kept_back = words.withheld(plan)
+    changes = f"in this plan{f'; guards keep back {kept_back}' if kept_back else ''}"
+    return (
+        _workers(status),
+        _waiting(status),
+        _money(status),
+        Tile(words.changes(plan), changes, wordy=True),
+    )
+
+
+def _workers(status: Status) -> Tile:
+    count = len(status.workers)
+    noun = "worker" if count == 1 else "workers"
+    states = Counter(words.state(worker) for worker in status.workers)
+    kinds = ["busy", "idle", "starting", *([words.NOT_KNOWN] if states[words.NOT_KNOWN] else [])]
+    counted = ", ".join(f"{states[kind]:,} {kind}" for kind in kinds)
+    if not status.unlisted:
+        return Tile(f"{count:,}", f"{noun}: {counted}")
+    where = words.named("pool", status.unlisted)
+    if not count:
+        return Tile(words.NOT_KNOWN, f"workers: {where} could not be read", wordy=True)
+    return Tile(f"at least {count:,}", f"{noun}: {counted}; {where} could not be read", wordy=True)
+
+
+def _waiting(status: Status) -> Tile:
+    total = sum(entry.count for entry in status.waiting)
+    served = sum(entry.served for entry in status.waiting)
+    noun = "request waits" if total == 1 else "requests wait"
+    parts = [f"{served:,} with a machine there or coming", f"{total - served:,} without"]
+    text = f"{noun}: {', '.join(parts)}" if total else noun
+    if not status.unread:
+        return Tile(f"{total:,}", text)
+    where = words.named("queue", status.unread)
+    if not total:
+        return Tile(words.NOT_KNOWN, f"what waits: {where} could not be read", wordy=True)
+    return Tile(f"at least {total:,}", f"{text}; {where} could not be read", wordy=True)
+
+
+def _money(status: Status) -> Tile:
+    text = f"{status.currency} an hour now"
+    now, after = status.cost_per_hour, status.cost_per_hour_after
+    if now is None or after is None:
+        least = status.cost_per_hour_at_least
+        figure = f"at least {least:.2f}" if least else words.NOT_KNOWN
+        return Tile(figure, text, wordy=True)
+    return Tile(f"{now:.2f}", f"{text}, {after:.2f} after this plan" if now != after else text)

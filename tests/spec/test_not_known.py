@@ -1,0 +1,95 @@
+"""What could not be read counts as zero in no verdict: each says which of its figures are none."""
+
+from fleet.facts import MachineState, Unknown
+from fleet.plan import Plan, PoolVerdict
+from fleet.reconcile import reconcile
+from tests.builders import (
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_sim_fleet,
+    a_stack,
+    a_world,
+    some_inputs,
+)
+
+SILENT = Unknown(unknown="no answer")
+ONE = "debian-ci-builders-1"
+
+
+def pool_of(plan: Plan) -> PoolVerdict:
+    return next(pool for pool in plan.pools if pool.pool == "builders")
+
+
+def holding_one(**overrides: object) -> dict[str, object]:
+    """Return a world with one machine of `builders`, seen by both witnesses, at hetzner."""
+    stack = a_stack(workers=(some_inputs(name=ONE),), ids={ONE: "hcloud-1"})
+    return {
+        "providers": {"hetzner": a_listing(a_machine())},
+        "stacks": {"builders": stack},
+    } | overrides
+
+
+def test_where_everything_was_read_every_figure_is_known() -> None:
+    plan = reconcile(a_sim_fleet(), a_world(providers={"desk": a_listing(workers=())}))
+
+    assert (pool_of(plan).not_known, plan.unread) == ((), ())
+
+
+def test_of_a_provider_that_was_not_read_neither_machines_nor_money_are_known() -> None:
+    plan = reconcile(a_sim_fleet(), a_world(providers={"desk": SILENT}))
+
+    assert pool_of(plan).not_known == ("machines", "workers", "cost")
+
+
+def test_a_queue_that_was_not_read_is_named() -> None:
+    world = a_world(queues={"debian": a_reading().model_copy(update={"demand": SILENT})})
+
+    assert reconcile(a_fleet(), world).unread == ("debian",)
+
+
+def test_without_a_registry_nobody_knows_what_the_workers_do() -> None:
+    silent = a_reading().model_copy(update={"workers": SILENT})
+    absent = a_reading().model_copy(update={"workers": None})
+
+    for reading in (silent, absent):
+        plan = reconcile(a_fleet(), a_world(**holding_one(queues={"debian": reading})))
+
+        assert pool_of(plan).not_known == ("workers",)
+
+
+def test_a_machine_that_boots_is_known_to_start_without_any_registry() -> None:
+    booting = a_listing(a_machine(state=MachineState.STARTING))
+    absent = a_reading().model_copy(update={"workers": None})
+    world = a_world(**holding_one(queues={"debian": absent}, providers={"hetzner": booting}))
+
+    assert pool_of(reconcile(a_fleet(), world)).not_known == ()
+
+
+def test_a_machine_without_a_price_makes_the_cost_unknown() -> None:
+    strange = a_listing(a_machine(type="no-such-type"))
+    plan = reconcile(a_fleet(), a_world(**holding_one(providers={"hetzner": strange})))
+
+    (worker,) = plan.workers
+    assert pool_of(plan).not_known == ("cost",)
+    assert not worker.cost_known
+
+
+def test_static_workers_that_no_registry_tells_of_are_not_known() -> None:
+    silent = a_reading().model_copy(update={"workers": SILENT})
+    fleet = a_fleet(pools={"builders": {"static": ["builder-01"]}})
+
+    heard = reconcile(fleet, a_world())
+    unheard = reconcile(fleet, a_world(queues={"debian": silent}))
+
+    assert pool_of(heard).not_known == ()
+    assert pool_of(unheard).not_known == ("machines", "workers")
+
+
+def test_a_pool_without_machines_is_known_to_be_empty_without_any_registry() -> None:
+    absent = a_reading().model_copy(update={"workers": None})
+    fleet = a_fleet(pools={"builders": a_pool()})
+
+    assert pool_of(reconcile(fleet, a_world(queues={"debian": absent}))).not_known == ()
