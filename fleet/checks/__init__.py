@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleet.checks import (
-    architecture_mismatch,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 CHECKS = (
-    architecture_mismatch,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,

@@ -12,6 +12,8 @@ RULE = "on-demand-pool-with-warm-machines"
 
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Refuse `min` and `spare` in a pool that provides an on-demand tag."""
+    if not any(rule.on_demand for rule in fleet.tags.values()):
+        return
     vocabulary = Vocabulary(fleet)
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):

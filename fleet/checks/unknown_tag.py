@@ -19,10 +19,13 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a tag that no pool provides, or that is nearly another one."""
     if not fleet.pools:
         return
-    provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
-    asked = {tag_name(m.tag) for m in mentions(fleet) if m.role == "asked"}
+    mentioned = tuple(mentions(fleet))
+    asked = {tag_name(m.tag) for m in mentioned if m.role == "asked"}
     declared = {name for name in fleet.tags if not name.endswith("*")}
-    for mention in mentions(fleet):
+    if not asked and not declared:
+        return
+    provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
+    for mention in mentioned:
         name = tag_name(mention.tag)
         if mention.role == "asked" and name not in provided:
             message = f"no pool provides {name}: what asks for it waits for ever"
@@ -44,6 +47,8 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 def _meant(tag: str, known: Collection[str]) -> str:
     """Return a hint where a tag is nearly a known one; other figures make it another tag."""
+    if not known:
+        return ""
     import difflib
 
     shape = _DIGITS.sub("0", tag)
