@@ -7,7 +7,6 @@ It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 u
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import os
 import sys
@@ -81,7 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_missing_streams()
     console = TerminalConsole()
-    _start_lightly()
     verb = ""
     try:
         args = build_parser().parse_args(argv)
@@ -119,14 +117,6 @@ def _nowhere() -> TextIO:
 
 def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _start_lightly() -> None:
-    """Leave out what costs a short command much and gives it nothing (bench/startup.py)."""
-    # Most of what is made while starting stays: collecting it early is work in vain.
-    gc.set_threshold(50_000)
-    # pydantic would look through every installed package for plugins.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def build_parser() -> argparse.ArgumentParser:
