@@ -14,18 +14,19 @@ RULE = "contradicting-sources"
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Require that image, pool and machine say the same of architecture, class and figures."""
     # Many pools are alike: what agrees in one need not be weighed again in the next.
-    agreeing: set[tuple[str, str, str, tuple[str, ...]]] = set()
+    agreeing: set[object] = set()
     for name, pool in fleet.pools.items():
+        alike = None
         if isinstance(pool, Pool):
             yield from _architecture(fleet, name, pool)
             if isinstance(pool.machine, str):
                 alike = (pool.provider, pool.machine, pool.image, tuple(pool.provides))
-                if alike in agreeing:
-                    continue
-                if not find_doubts(fleet, name, ()):
-                    agreeing.add(alike)
-                    continue
-        for doubt in find_doubts(fleet, name, ()):
+        if alike in agreeing:
+            continue
+        doubts = find_doubts(fleet, name, ())
+        if alike is not None and not doubts:
+            agreeing.add(alike)
+        for doubt in doubts:
             if doubt.kind == "contradiction":
                 yield Finding(RULE, doubt.because, doubt.path, hint="keep the one that is true")
 
