@@ -13,11 +13,9 @@ from fleet.facts import (
 )
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import (
     a_listing,
     a_machine,
-    a_pool,
     a_reading,
     a_request,
     a_sim_fleet,
@@ -27,21 +25,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-
-FIRST = "debian-ci-builders-1"
-SECOND = "debian-ci-builders-2"
-
-
-def actions_of(plan: Plan) -> list[tuple[str, str]]:
-    return [(action.action, action.worker) for action in plan.actions]
-
-
-def reason_of(plan: Plan, worker: str) -> Reason:
-    return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
-
-
-def fleet_with(**pool: object) -> Fleet:
-    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+from tests.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
 
 
 def desk_of(world: World) -> Listing:

@@ -3,7 +3,6 @@
 from fleet.facts import MachineState
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_listing,
@@ -17,21 +16,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-
-FIRST = "debian-ci-builders-1"
-SECOND = "debian-ci-builders-2"
-
-
-def actions_of(plan: Plan) -> list[tuple[str, str]]:
-    return [(action.action, action.worker) for action in plan.actions]
-
-
-def reason_of(plan: Plan, worker: str) -> Reason:
-    return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
-
-
-def fleet_with(**pool: object) -> Fleet:
-    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+from tests.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
 
 
 def test_nothing_waiting_and_nothing_there_gives_an_empty_plan() -> None:

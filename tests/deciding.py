@@ -1,0 +1,22 @@
+"""This module asks a plan about the pool `builders` at the simulated provider."""
+
+from fleet.plan import Plan, Reason
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_sim_fleet
+
+FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+
+
+def fleet_with(**pool: object) -> Fleet:
+    """Return a fleet whose pool `builders` says these keys."""
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def actions_of(plan: Plan) -> list[tuple[str, str]]:
+    """Return what a plan does, in its order."""
+    return [(action.action, action.worker) for action in plan.actions]
+
+
+def reason_of(plan: Plan, worker: str) -> Reason:
+    """Return why a plan says what it says of a worker."""
+    return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
