@@ -4,11 +4,13 @@ The queue's own order decides who is served first: priority, then age, then id.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from fleet.census import demand_trouble
+from fleet.durations import expected_seconds
 from fleet.facts import Demand, Request, Unknown, World
 from fleet.plan import digest
 from fleet.schema.model import Fleet
@@ -32,12 +34,23 @@ class Supply:
     units: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, order=True)
-class Ordered:
+class Ordered(NamedTuple):
     """One waiting request and its place in the queue's order."""
 
     order: Order
     key: str
+    seconds: int | None = None
+    """How long it is expected to run; None where nothing says so."""
+    since: datetime | None = None
+
+
+class Payer(NamedTuple):
+    """Whom a request is counted for, as far as a limit or a budget looks at it."""
+
+    submitter: str | None = None
+    owner: str | None = None
+    scope: str | None = None
+    team: str | None = None
 
 
 class Shape(NamedTuple):
@@ -57,6 +70,7 @@ class Signed:
     queue: str
     ask: Ask
     priority: int
+    payer: Payer
     requests: tuple[Ordered, ...]
     refused: tuple[Refusal, ...]
     differences: tuple[Difference, ...]
@@ -70,7 +84,8 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     """Return the readable demand of every queue by signature, in the order of service."""
     looks_at_provided = any(supply.offer.requires for supply in supplies.values())
     judge = judge_of(fleet, world, with_provided=looks_at_provided)
-    groups: defaultdict[tuple[str, Shape, int], list[Ordered]] = defaultdict(list)
+    payer_of = _payers(fleet)
+    groups: defaultdict[tuple[str, Shape, int, Payer], list[Ordered]] = defaultdict(list)
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
@@ -81,16 +96,17 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             shape = shapes.get(id(asking))
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
-            groups[queue, shape, request.priority].extend(_ordered(queue, request))
+            group = groups[queue, shape, request.priority, payer_of(request)]
+            group.extend(_ordered(queue, request, expected_seconds(fleet, request)))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
         for queue in world.queues
     }
     signed = []
-    for (queue, shape, priority), requests in groups.items():
+    for (queue, shape, priority, payer), requests in groups.items():
         able = () if shape.held else offers[queue].fitting(shape.ask)
         fitting = {key: supplies[key] for key in able}
-        signed.append(_sign(shape, queue, priority, requests, fitting))
+        signed.append(_sign(shape, queue, (priority, payer), requests, fitting))
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
 
 
@@ -114,7 +130,28 @@ def _each_once(requests: Iterable[Request]) -> Iterable[Request]:
     return found.values()
 
 
-def _ordered(queue: str, request: Request) -> list[Ordered]:
+def _payers(fleet: Fleet) -> Callable[[Request], Payer]:
+    """Return what makes a payer of a request: only what some limit or budget looks at."""
+    looked_at = {
+        field
+        for rule in fleet.tags.values()
+        for field, most in rule.limits.per
+        if most is not None
+    }
+    for budget in fleet.budgets.values():
+        looked_at |= {f for f in ("scope", "team", "owner") if getattr(budget, f) is not None}
+    if not looked_at:
+        nobody = Payer()
+        return lambda _: nobody
+    return lambda request: Payer(
+        submitter=request.requester if "submitter" in looked_at else None,
+        owner=request.owner if "owner" in looked_at else None,
+        scope=request.scope if "scope" in looked_at else None,
+        team=request.team if "team" in looked_at else None,
+    )
+
+
+def _ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
     since = request.pending_since.isoformat() if request.pending_since else "~"
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0
@@ -123,6 +160,8 @@ def _ordered(queue: str, request: Request) -> list[Ordered]:
         Ordered(
             key=f"{queue}/{request.id}" if single else f"{queue}/{request.id}#{nth}",
             order=(-request.priority, since, queue, number, request.id, nth),
+            seconds=seconds,
+            since=request.pending_since,
         )
         for nth in range(1, request.count + 1)
     ]
@@ -135,12 +174,14 @@ def _shape(asking: Asking) -> Shape:
 def _sign(
     shape: Shape,
     queue: str,
-    priority: int,
+    served_as: tuple[int, Payer],
     requests: list[Ordered],
     fitting: Mapping[str, Supply],
 ) -> Signed:
     ask = shape.ask
+    priority, payer = served_as
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
+    said += [payer] if any(payer) else []
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
@@ -149,6 +190,7 @@ def _sign(
         queue=queue,
         ask=ask,
         priority=priority,
+        payer=payer,
         requests=tuple(sorted(requests, key=lambda request: request.order)),
         refused=shape.refused,
         differences=shape.differences,

@@ -1,12 +1,12 @@
 """This module holds one pool's part of the plan while the steps of `reconcile` decide it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fleet.allocate import Room
 from fleet.catalogue import price_of_type, price_per_hour
-from fleet.census import PoolCensus, State, Unit
+from fleet.census import CAPACITY, PoolCensus, State, Unit
 from fleet.facts import WorkerInputs
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.registrations import is_busy
@@ -64,6 +64,23 @@ class Draft:
         return sum(
             isinstance(a, Create) and a.reason is not Reason.INTERRUPTED for a in self.actions
         )
+
+    @property
+    def room_left(self) -> int:
+        """Return how many machines more it may make, what this plan makes already counted."""
+        room = self.room
+        most = room.max if room.starting is None else min(room.max, room.starting)
+        return max(0, most - self.made)
+
+    @property
+    def unused(self) -> list[Unit]:
+        """Return the free units that no waiting request is counted for."""
+        return [u for u in self.staying if u.state in CAPACITY and u.name not in self.used]
+
+    @staticmethod
+    def longest_idle(units: Iterable[Unit]) -> list[Unit]:
+        """Return units by how long they are in their state, the longest first."""
+        return sorted(units, key=lambda unit: (unit.since is None, unit.since, unit.name))
 
     @property
     def may_remove(self) -> bool:

@@ -5,10 +5,18 @@ A `World` is everything one decision rests on, without secrets; its JSON form is
 """
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+)
 
 
 class Value(BaseModel):
@@ -46,6 +54,7 @@ class Unknown(Value):
 
 
 AskSource = Literal["user", "task", "ticket", "system"]
+Market = Literal["spot", "on-demand"]
 
 
 class Request(Value):
@@ -98,6 +107,21 @@ class WorkerState(StrEnum):
     DISABLED = "disabled"
 
 
+class Work(Value):
+    """What a busy worker runs, as far as its queue tells: who it is counted for and charged to."""
+
+    task: str = ""
+    required: Tags = Field((), description="Tags its request required.")
+    started_at: Moment | None = None
+    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Expected duration from its start, in seconds."
+    )
+    requester: str | None = None
+    owner: str | None = None
+    scope: str | None = None
+    team: str | None = None
+
+
 class Worker(Value):
     """A worker as its queue knows it."""
 
@@ -108,6 +132,10 @@ class Worker(Value):
     state: WorkerState
     draining: bool = Field(False, description="The queue gives it no new work.")
     running: str | None = Field(None, description="Id of the request it runs.")
+    work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
+    uses: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Requests it has finished; None where the queue does not count them."
+    )
     provides: Tags = ()
     requires: Tags = ()
     since: Moment | None = Field(None, description="In this state since.")
@@ -184,6 +212,54 @@ class Stack(Value):
     )
 
 
+AttemptResult = Literal["starting", "registered", "failed", "out-of-stock", "quota", "error"]
+
+
+class Attempt(Value):
+    """One try to make a machine, and what became of it: the memory of failures."""
+
+    pool: str
+    worker: str
+    type: str
+    market: Market = "on-demand"
+    image: str = Field(description="The provider's own id of what it boots.")
+    at: Moment
+    result: AttemptResult = Field(
+        description="`failed`: made, but it never registered; `out-of-stock`, `quota`, `error`: "
+        "the provider made none."
+    )
+    detail: str = Field("", description="What the provider said, without secrets.")
+
+
+Cents = Annotated[Decimal, PlainSerializer(lambda amount: format(amount, "f"), return_type=str)]
+"""An exact amount of money in the currency of the file; text in JSON."""
+
+
+class Charge(Value):
+    """Machine time and money of one pool and payer, in the current hour, day and month."""
+
+    pool: str
+    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    team: str | None = None
+    owner: str | None = None
+    tags: Tags = Field((), description="Tags that the work it was charged for required.")
+    seconds: tuple[int, int, int] = Field(
+        description="Machine seconds in the current hour, day and month."
+    )
+    money: tuple[Cents, Cents, Cents] = Field(
+        description="Money in the current hour, day and month."
+    )
+
+
+class Ledger(Value):
+    """What was spent in the current calendar hour, day and month of `money.time_zone`."""
+
+    charged_until: Moment | None = Field(
+        None, description="When machines were last charged; None: never."
+    )
+    charges: tuple[Charge, ...] = ()
+
+
 class ImageVersion(Value):
     """A published version of an image."""
 
@@ -207,6 +283,17 @@ class World(Value):
         default_factory=dict, description="Pool name to its stack; a pool without one is absent."
     )
     images: tuple[ImageVersion, ...] = ()
+    ledger: Ledger | Unknown = Field(
+        Unknown(unknown="it was not recorded"),
+        description="What was spent so far; without it nothing is bought under a budget.",
+    )
+    attempts: tuple[Attempt, ...] = Field(
+        (), description="The latest tries to make machines, of each pool and machine type."
+    )
+    approved: dict[str, int] = Field(
+        default_factory=dict,
+        description="Digest of an approval to how many machines it has let pass.",
+    )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
     )

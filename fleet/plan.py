@@ -43,12 +43,18 @@ class Reason(StrEnum):
     BELOW_MIN = "below-min"
     BELOW_SPARE = "below-spare"
     INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
+    REPLACEMENT = "replacement"  # takes the place of a worker that is outdated or worn out
     # drain, disable, delete
     IDLE_TOO_LONG = "idle-too-long"
     ABOVE_MAX = "above-max"
     POOL_DRAINING = "pool-draining"
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
+    BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    OUTDATED = "outdated"  # made from something else than today's config or image
+    MAX_AGE = "max-age"
+    MAX_USES = "max-uses"
+    NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"
@@ -63,6 +69,8 @@ class Reason(StrEnum):
     DISCONNECTED = "disconnected"
     STATIC = "static"
     MACHINE_GONE = "machine-gone"
+    PAID_FOR = "paid-for"  # idle, but paid for until after the next run
+    WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
 
 
 class Create(Value):
@@ -218,10 +226,42 @@ class PoolVerdict(Value):
     provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
     stack: str | None = Field(None, description="Name of its stack.")
     serial: int | None = None
+    unwanted: int = Field(
+        0,
+        description="Machines that config, image or lost knowledge no longer want, busy ones too.",
+    )
     not_known: tuple[NotKnown, ...] = Field(
         (),
         description="Which of these figures nobody knows; what was not read counts as 0 here.",
     )
+
+
+class BudgetVerdict(Value):
+    """How far one budget is used up in one of its periods, this plan counted."""
+
+    budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
+    path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
+    period: Literal["hour", "day", "month"]
+    unit: str = Field(description="A currency, or `machine hours`.")
+    limit: Rate
+    spent: Rate = Field(description="So far in this period.")
+    reserved: Rate = Field(description="What existing machines and work are expected to add.")
+    planned: Rate = Field(description="What this plan adds.")
+    exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
+
+
+class Optimum(Value):
+    """How good the allocation is: what it costs, and the least that any allocation can cost.
+
+    All for the machines this plan makes for waiting requests, over the time they are expected to
+    exist, with the same requests served.
+    """
+
+    cost: Rate
+    bound: Rate = Field(description="No allocation that serves the same requests costs less.")
+    relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
+    gap: float = Field(description="(cost - bound) / cost; 0 where it is proven to be the best.")
+    because: str = Field("", description="Where the gap is not 0: what ended the search.")
 
 
 class GuardResult(Value):
@@ -267,6 +307,10 @@ class Plan(Value):
     signatures: tuple[Signature, ...] = ()
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
+    budgets: tuple[BudgetVerdict, ...] = ()
+    optimum: Optimum | None = Field(
+        None, description="None where no machine is made for requests."
+    )
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
     unread: tuple[str, ...] = Field(
         (), description="Queues of which nobody knows what waits; sentences are in `unknown`."

@@ -17,9 +17,11 @@ from fleet.making import new_inputs, taken_names, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
-from fleet.schema.units import write_duration
+from fleet.steps.interrupted import finish_interrupted
+from fleet.steps.surplus import release_surplus
+from fleet.steps.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
+from fleet.steps.warm import keep_warm
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
-from fleet.unfinished import finish_interrupted
 from fleet.verdicts import assemble
 
 
@@ -28,9 +30,9 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     drafts = _begin(fleet, world)
     for draft in drafts.values():
         finish_interrupted(draft)
-        _delete_drained(draft)
-        _drain_unwanted_pool(draft)
-        _drain_above_max(draft)
+        delete_drained(draft)
+        drain_unwanted_pool(draft)
+        drain_above_max(draft)
         _find_room(draft)
     supplies = _supplies(fleet, world, drafts)
     demand = sign_demand(fleet, world, supplies)
@@ -38,8 +40,8 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     _create_for_requests(world, drafts, allocation)
     last = len(allocation.by_pool) + 1
     for draft in drafts.values():
-        _keep_warm(world, draft, turn=last)
-        _release_surplus(world, draft)
+        keep_warm(world, draft, turn=last)
+        release_surplus(world, draft)
     return assemble(fleet, world, drafts, demand, allocation)
 
 
@@ -63,47 +65,6 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             draft.digest = new_inputs(fleet, world, name, name).labels["digest"]
         drafts[name] = draft
     return drafts
-
-
-def _delete_drained(draft: Draft) -> None:
-    """Delete what was observed drained and idle; a busy one stays until it is done."""
-    reason = _unwanted(draft) or Reason.IDLE_TOO_LONG
-    for unit in draft.census.having(State.DRAINING):
-        draft.delete(unit, reason, "it was drained and is idle")
-    for unit in draft.census.having(State.DISABLED):
-        draft.delete(unit, Reason.DISABLED, "its worker is disabled, so it can serve nothing")
-
-
-def _drain_unwanted_pool(draft: Draft) -> None:
-    """Empty a pool that was removed from fleet.yaml or is told to drain."""
-    reason = _unwanted(draft)
-    if reason is None:
-        return
-    because = (
-        "its pool is no longer in fleet.yaml"
-        if reason is Reason.POOL_REMOVED
-        else "its pool has mode: drain"
-    )
-    for unit in draft.census.having(State.IDLE):
-        draft.drain(unit, reason, because)
-
-
-def _unwanted(draft: Draft) -> Reason | None:
-    if draft.pool is None:
-        return Reason.POOL_REMOVED
-    return Reason.POOL_DRAINING if draft.pool.mode == "drain" else None
-
-
-def _drain_above_max(draft: Draft) -> None:
-    """Bring a pool down to its max as work ends; what is busy stays."""
-    if draft.pool is None:
-        return
-    # What only one witness saw may be an error: nothing is scaled down because of it.
-    seen = [u for u in draft.staying if u.state not in (State.MISSING, State.UNRECORDED)]
-    held, limit = len(seen), draft.pool.workers.max
-    idle = [u for u in _longest_idle(draft.staying) if u.state is State.IDLE]
-    for unit in idle[: max(0, held - limit)]:
-        draft.drain(unit, Reason.ABOVE_MAX, f"the pool holds {held}, workers.max is {limit}")
 
 
 def _find_room(draft: Draft) -> None:
@@ -228,59 +189,3 @@ def _create_for_requests(
         inputs = new_inputs(draft.fleet, world, pool, next(draft.names))
         why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, (request,), turn)
         draft.create(inputs, why)
-
-
-def _keep_warm(world: World, draft: Draft, *, turn: int) -> None:
-    """Hold min workers and spare idle ones; an on-demand pool holds none."""
-    if draft.pool is None or draft.on_demand or draft.closed:
-        return
-    workers = draft.pool.workers
-    lacking = workers.min - len(draft.staying) - draft.made
-    because = f"workers.min is {workers.min}"
-    for _ in range(min(lacking, _room_left(draft))):
-        inputs = new_inputs(draft.fleet, world, draft.name, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn))
-    made_for_min = sum(action.reason is Reason.BELOW_MIN for action in draft.actions)
-    lacking = workers.spare - len(_unused(draft)) - made_for_min
-    because = f"workers.spare is {workers.spare}"
-    for _ in range(min(lacking, _room_left(draft))):
-        inputs = new_inputs(draft.fleet, world, draft.name, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
-
-
-def _room_left(draft: Draft) -> int:
-    room = draft.room
-    most = room.max if room.starting is None else min(room.max, room.starting)
-    return max(0, most - draft.made)
-
-
-def _unused(draft: Draft) -> list[Unit]:
-    return [u for u in draft.staying if u.state in CAPACITY and u.name not in draft.used]
-
-
-def _release_surplus(world: World, draft: Draft) -> None:
-    """Drain what is idle for long, beyond min and spare; longest idle first."""
-    if draft.pool is None:
-        return
-    workers, on_demand = draft.pool.workers, draft.on_demand
-    patience = 0 if on_demand else draft.pool.retire.idle_after
-    unused = _unused(draft)
-    surplus = len(unused)
-    if not on_demand:
-        sure = [u for u in draft.staying if u.state in CAPACITY or u.state is State.BUSY]
-        surplus = min(surplus - workers.spare, len(sure) - workers.min)
-    idle = [unit for unit in _longest_idle(unused) if unit.state is State.IDLE]
-    for unit in idle[: max(0, surplus)]:
-        seconds = int((world.time - unit.since).total_seconds()) if unit.since else -1
-        if seconds >= patience:
-            because = (
-                "it is idle and nothing asks for this on-demand pool"
-                if on_demand
-                else f"idle for {write_duration(seconds)}, "
-                f"retire.idle_after is {write_duration(patience)}"
-            )
-            draft.drain(unit, Reason.IDLE_TOO_LONG, because)
-
-
-def _longest_idle(units: Iterable[Unit]) -> list[Unit]:
-    return sorted(units, key=lambda unit: (unit.since is None, unit.since, unit.name))

@@ -150,6 +150,11 @@ class Fleet(Section):
     queues: dict[Name, Queue] = Field(
         {}, description="Where work waits, by a name of your choice."
     )
+    durations: dict[Text, Seconds] = Field(
+        {},
+        description="How long a task is expected to run where its history does not say, by its "
+        "name; `any` stands for every other.",
+    )
     sizes: dict[Name, Size] = Field(
         default_factory=default_sizes,
         description="Size classes; a machine provides every class that it reaches.",

@@ -1,0 +1,77 @@
+"""This module holds what allocation chooses among: groups of requests, places, and limits as rows.
+
+Everything is exact and named, so that the programme of `allocate` is a plain translation, and the
+text of a plan can say which key of fleet.yaml stopped what.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fleet.demand import Payer
+
+Path = tuple[str | int, ...]
+Rank = tuple[int, ...]
+"""A strict class of service, the first served smallest: priority of its tags, the queue's own
+priority, and how long it waits in doubling steps."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one request of a group takes of a place."""
+
+    share: float = 1.0
+    """Of one machine, between 0 and 1: 1 where a machine serves one request."""
+    money: Decimal = Decimal(0)
+    """What serving it costs beyond `Place.setup`; 0 where the machine is paid for anyway."""
+    seconds: int = 0
+    """How long it is expected to run there."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Waiting requests with the same choices, that count to the same limits."""
+
+    id: str
+    rank: Rank
+    requests: tuple[str, ...]
+    """Their keys, in the order they are served."""
+    fits: Mapping[str, Fit]
+    """Place to what one of them takes there; places that do not fit are absent."""
+    payer: Payer = field(default_factory=Payer)
+    tags: frozenset[str] = frozenset()
+    """Tags they require, as far as a limit or a budget looks at them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where requests can be served: free workers that offer the same, or machines to be made."""
+
+    key: str
+    pool: str
+    makes: bool
+    """True: machines to be made, of one type and market; False: workers that exist."""
+    room: float = 0.0
+    """Machines that are free, in parts; without meaning where machines are made."""
+    type: str = ""
+    market: str = "on-demand"
+    setup: Decimal = Decimal(0)
+    """Money that one more machine costs beside the work: boot, and idle until it can be let go."""
+    setup_seconds: int = 0
+    """Seconds that one more machine costs beside the work."""
+    price: Decimal = Decimal(0)
+    """Money per hour of one machine, address and disk included."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One limit as a linear row: what is chosen may take no more than `room` of it."""
+
+    path: Path
+    because: str
+    """What holds, in a sentence that names its figure: `pool arm is at workers.max (3)`."""
+    room: Decimal
+    machines: Mapping[str, Decimal] = field(default_factory=dict)
+    """Place to what each machine made there takes."""
+    requests: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
+    """Group and place to what each request served there takes."""
