@@ -4,10 +4,12 @@ Prices are net list prices per hour in the provider's currency. They are data, n
 a pool's `machine` may override every figure.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from fleet.schema.model import Fleet, Machine, Pool, SimProvider
+from fleet.schema.model import Fleet, Machine, Money, Pool, SimProvider
+from fleet.schema.pools import Market
 
 AS_OF = "2025-06-01"
 SOURCE = {
@@ -27,51 +29,75 @@ class MachineType:
     price: Decimal | None
     currency: str
     architecture: str = "amd64"
+    spot: Money | None = None
+    """Price per hour on the spot market; None: it is not sold there, or nobody knows for what."""
 
 
-def find_type(fleet: Fleet, pool: Pool) -> MachineType | None:
-    """Return what a pool's machines are, overrides applied; None when the type is not known.
+def type_names(pool: Pool) -> tuple[str, ...]:
+    """Return the machine types that a pool names, in its order; none where it states figures."""
+    named = pool.machine if isinstance(pool.machine, str) else pool.machine.type
+    if named is None:
+        return ()
+    return (named,) if isinstance(named, str) else tuple(dict.fromkeys(named))
 
-    `price` is None where neither the catalogue nor the pool states one.
+
+def markets_of(pool: Pool) -> tuple[Market, ...]:
+    """Return the markets that a pool buys on, in its order."""
+    if isinstance(pool.machine, str):
+        return ("on-demand",)
+    return tuple(dict.fromkeys(pool.machine.market))
+
+
+def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
+    """Return what a pool's machines are, overrides applied, in the order written.
+
+    Types that are not known are left out; `price` is None where neither the catalogue nor the
+    pool states one.
     """
-    machine = pool.machine if isinstance(pool.machine, Machine) else None
-    name = pool.machine if isinstance(pool.machine, str) else pool.machine.type
-    known = _sold_by(fleet, pool.provider).get(name or "")
-    if machine is None:
-        return known
+    sold = _sold_by(fleet, pool.provider)
+    if isinstance(pool.machine, str):
+        return tuple(sold[name] for name in type_names(pool) if name in sold)
+    return tuple(_overridden(fleet, pool, pool.machine, sold))
+
+
+def _overridden(
+    fleet: Fleet, pool: Pool, machine: Machine, sold: dict[str, MachineType]
+) -> Iterator[MachineType]:
     image = fleet.images.get(pool.image)
-    if known is None and None in (machine.cores, machine.memory):
-        return None
-    return MachineType(
-        name=name or "own",
-        cores=machine.cores or (known.cores if known else 0),
-        memory=machine.memory or (known.memory if known else 0),
-        disk=machine.disk or (known.disk if known else 0),
-        price=machine.price.amount if machine.price else known.price if known else None,
-        currency=machine.price.currency
-        if machine.price
-        else known.currency
-        if known
-        else fleet.money.currency,
-        # Nobody says what an own machine is but the image that it boots.
-        architecture=known.architecture if known else image.architecture if image else "amd64",
-    )
+    for name in type_names(pool) or ("own",):
+        known = sold.get(name) if machine.type else None
+        if known is None and None in (machine.cores, machine.memory):
+            continue
+        yield MachineType(
+            name=name,
+            cores=machine.cores or (known.cores if known else 0),
+            memory=machine.memory or (known.memory if known else 0),
+            disk=machine.disk or (known.disk if known else 0),
+            price=machine.price.amount if machine.price else known.price if known else None,
+            currency=machine.price.currency
+            if machine.price
+            else known.currency
+            if known
+            else fleet.money.currency,
+            # Nobody says what an own machine is but the image that it boots.
+            architecture=known.architecture if known else image.architecture if image else "amd64",
+            spot=known.spot if known else None,
+        )
 
 
-def price_per_hour(fleet: Fleet, pool: Pool) -> Decimal | None:
-    """Return a pool's price per hour in the currency of the file; None when it is not known."""
-    known = find_type(fleet, pool)
-    if known is None or known.price is None:
-        return None
-    return convert(fleet, known.price, known.currency)
+def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
+    """Return a machine's price per hour in the currency of the file; None: it is not known."""
+    if market == "spot":
+        return convert(fleet, known.spot.amount, known.spot.currency) if known.spot else None
+    return None if known.price is None else convert(fleet, known.price, known.currency)
 
 
-def price_of_type(fleet: Fleet, provider: str, name: str) -> Decimal | None:
+def price_of_type(
+    fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
+) -> Decimal | None:
     """Return what a provider's machine type costs per hour in the currency of the file."""
     known = _sold_by(fleet, provider).get(name)
-    if known is None or known.price is None:
-        return None
-    return convert(fleet, known.price, known.currency)
+    return None if known is None else price_per_hour(fleet, known, market)
 
 
 def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
@@ -102,6 +128,7 @@ def _sold_by(fleet: Fleet, provider: str) -> dict[str, MachineType]:
             price=sold.price.amount,
             currency=sold.price.currency,
             architecture=sold.architecture,
+            spot=sold.spot,
         )
         for name, sold in declared.types.items()
     }

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fleet.allocate import Room
-from fleet.catalogue import price_of_type, price_per_hour
+from fleet.catalogue import price_of_type
 from fleet.census import CAPACITY, PoolCensus, State, Unit
 from fleet.facts import WorkerInputs
+from fleet.making import Option, market_of
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.pools import Market
 
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
 _BY_CONFIG = frozenset({Reason.ABOVE_MAX, Reason.POOL_DRAINING, Reason.POOL_REMOVED})
@@ -27,8 +29,10 @@ class Draft:
     names: Iterator[str]
     closed: str
     """Why it makes no machine; empty when it may."""
-    digest: str = ""
-    """Digest of what its next machine is made from."""
+    options: tuple[Option, ...] = ()
+    """Every way to make a machine here, in the order of fleet.yaml."""
+    digests: frozenset[str] = frozenset()
+    """Digests of what its machines are made from today, one for each way."""
     offers: tuple[str, ...] = ()
     """Tags that its workers provide."""
     on_demand: bool = False
@@ -45,7 +49,14 @@ class Draft:
     @property
     def price(self) -> Decimal | None:
         """Return what one more machine costs per hour; None when that is not known."""
-        return price_per_hour(self.fleet, self.pool) if self.pool else None
+        ways = [self.option] if self.option else self.options
+        return min((way.price for way in ways if way.price is not None), default=None)
+
+    @property
+    def option(self) -> Option | None:
+        """Return the cheapest way to make a machine here now; None where every way is closed."""
+        ways = (each for each in self.options if not each.closed)
+        return min(ways, key=lambda each: each.price or Decimal(0), default=None)
 
     @property
     def leaving(self) -> set[str]:
@@ -91,12 +102,17 @@ class Draft:
     def cost_of(self, unit: Unit) -> Decimal | None:
         """Return what a unit costs per hour; None when that is not known."""
         kind = unit.machine.type if unit.machine else unit.inputs.type if unit.inputs else ""
-        if self.pool is not None and kind == machine_type(self.pool):
-            return self.price
-        return price_of_type(self.fleet, self.census.provider, kind)
+        return self._price_of(kind, market_of(unit.inputs))
+
+    def _price_of(self, kind: str, market: Market) -> Decimal | None:
+        for option in self.options:
+            if (option.type, option.market) == (kind, market):
+                return option.price
+        return price_of_type(self.fleet, self.census.provider, kind, market)
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""
+        price = self._price_of(inputs.type, market_of(inputs))
         self.actions.append(
             Create(
                 pool=self.name,
@@ -106,7 +122,7 @@ class Draft:
                 cause=why.cause,
                 because=why.because,
                 # What exists already is counted in what the pool costs now.
-                cost=Decimal(0) if why.exists else self.price or Decimal(0),
+                cost=Decimal(0) if why.exists else price or Decimal(0),
                 serves=why.serves,
                 turn=why.turn,
             )
@@ -155,11 +171,6 @@ class Why:
     """Its place in the order of service, over all pools; 0 goes before every request."""
     exists: bool = False
     """Its machine is there already; only the record of it is missing."""
-
-
-def machine_type(pool: Pool) -> str:
-    """Return the name of a pool's machine type; `own` where only its figures are stated."""
-    return pool.machine if isinstance(pool.machine, str) else pool.machine.type or "own"
 
 
 def _cause(reason: Reason) -> Cause:

@@ -1,16 +1,82 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
 from itertools import count
 
-from fleet.catalogue import find_type, price_per_hour
+from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
 from fleet.census import PoolCensus
-from fleet.facts import Listing, Unknown, WorkerInputs, World
+from fleet.facts import ImageVersion, Listing, Unknown, WorkerInputs, World
 from fleet.plan import digest
 from fleet.schema.model import ExistingImage, Fleet, HcloudProvider, Pool, SimProvider
+from fleet.schema.pools import Market
 from fleet.tagrules import newest_version, static_names
 
 SUPPORTED_PROVIDERS = (HcloudProvider, SimProvider)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to make a machine for a pool: of one type, on one market."""
+
+    pool: str
+    type: str
+    market: Market
+    image: str
+    """The provider's own id of what it boots; empty where nothing is published."""
+    price: Decimal | None
+    """Money per hour in the currency of the file; None where nobody knows it."""
+    closed: str = ""
+    """Why nothing is made this way in this run; empty when it may be."""
+
+    @property
+    def key(self) -> str:
+        """Return the name of the place where such machines are made."""
+        return f"{self.pool}/{self.type}/{self.market}"
+
+
+def options_of(fleet: Fleet, world: World, census: PoolCensus) -> tuple[Option, ...]:
+    """Return every way to make a pool's machines, in the order of fleet.yaml; none: it has none.
+
+    What closes the pool as a whole is `wont_make`'s to say.
+    """
+    pool = fleet.pools.get(census.pool)
+    if not isinstance(pool, Pool):
+        return ()
+    image = image_id(fleet, world.images, pool) or ""
+    options = []
+    for known in find_types(fleet, pool):
+        for market in markets_of(pool):
+            price = price_per_hour(fleet, known, market)
+            options.append(
+                Option(
+                    pool=census.pool,
+                    type=known.name,
+                    market=market,
+                    image=image,
+                    price=price,
+                    closed=_unsold(fleet, pool, known, market) if price is None else "",
+                )
+            )
+    return tuple(options)
+
+
+def why_closed(options: Iterable[Option]) -> str:
+    """Return why a pool's machines can be made in no way at all; empty while one is open."""
+    reasons = []
+    for option in options:
+        if not option.closed:
+            return ""
+        reasons.append(option.closed)
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str:
+    """Return why a type that has no price on a market is not bought there."""
+    if market == "spot" and known.spot is None:
+        return f"no spot price of {known.name} is known at provider {pool.provider}"
+    return f"its price is not known in {fleet.money.currency}"
 
 
 def wont_make(fleet: Fleet, world: World, census: PoolCensus) -> str:
@@ -30,15 +96,13 @@ def _obstacles(fleet: Fleet, world: World, census: PoolCensus) -> Iterator[str]:
     provider = fleet.providers[pool.provider]
     if not isinstance(provider, SUPPORTED_PROVIDERS):
         yield f"providers of kind {provider.kind} cannot make machines yet"
-    if find_type(fleet, pool) is None:
+    if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
-    if price_per_hour(fleet, pool) is None:
-        yield f"its price is not known in {fleet.money.currency}"
-    if image_id(fleet, world, pool) is None:
+    if image_id(fleet, world.images, pool) is None:
         yield f"image {pool.image} has no published version at provider {pool.provider}"
 
 
-def image_id(fleet: Fleet, world: World, pool: Pool) -> str | None:
+def image_id(fleet: Fleet, images: Iterable[ImageVersion], pool: Pool) -> str | None:
     """Return the provider's own id of the image a pool's next machine boots; None: there is none.
 
     The simulated provider boots any image by its name.
@@ -46,38 +110,50 @@ def image_id(fleet: Fleet, world: World, pool: Pool) -> str | None:
     image = fleet.images[pool.image]
     if isinstance(image, ExistingImage):
         return image.existing.get(pool.provider)
-    newest = newest_version(world.images, pool.image, pool.provider)
+    newest = newest_version(images, pool.image, pool.provider)
     if newest is not None:
         return newest.ids[pool.provider]
     return pool.image if isinstance(fleet.providers[pool.provider], SimProvider) else None
 
 
-def new_inputs(fleet: Fleet, world: World, pool_name: str, worker: str) -> WorkerInputs:
-    """Return what a pool's next machine is made from; only for a pool that may make one."""
-    pool = fleet.pools[pool_name]
+def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
+    """Return what a machine is made from that is made this way.
+
+    On demand is what goes without saying, so that buying elsewhere too outdates no machine.
+    """
+    pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
-        raise TypeError(pool_name)
-    known = find_type(fleet, pool)
+        raise TypeError(option.pool)
     provider = fleet.providers[pool.provider]
     settings = {"location": provider.location} if isinstance(provider, HcloudProvider) else {}
+    if option.market != "on-demand":
+        settings["market"] = option.market
+    architecture = fleet.images[pool.image].architecture
     made_from = {
-        "type": known.name if known else "",
-        "image": image_id(fleet, world, pool) or "",
-        "architecture": fleet.images[pool.image].architecture,
+        "type": option.type,
+        "image": option.image,
+        "architecture": architecture,
         "settings": settings,
     }
     return WorkerInputs(
         name=worker,
-        type=str(made_from["type"]),
-        image=str(made_from["image"]),
-        architecture=str(made_from["architecture"]),
+        type=option.type,
+        image=option.image,
+        architecture=architecture,
         labels={
             "fleet": fleet.fleet,
-            "pool": pool_name,
+            "pool": option.pool,
             "worker": worker,
             "digest": digest(made_from)[:16],
         },
         settings=settings,
+    )
+
+
+def market_of(inputs: WorkerInputs | None) -> Market:
+    """Return the market that a machine was bought on."""
+    return (
+        "spot" if inputs is not None and inputs.settings.get("market") == "spot" else "on-demand"
     )
 
 

@@ -13,7 +13,7 @@ from fleet.census import CAPACITY, State, Unit, take_census
 from fleet.demand import Signed, Supply, sign_demand
 from fleet.draft import Draft, Why
 from fleet.facts import MachineState, Worker, WorkerState, World
-from fleet.making import new_inputs, taken_names, wont_make, worker_names
+from fleet.making import new_inputs, options_of, taken_names, why_closed, wont_make, worker_names
 from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
@@ -37,10 +37,10 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     supplies = _supplies(fleet, world, drafts)
     demand = sign_demand(fleet, world, supplies)
     allocation = _serve(drafts, supplies, demand)
-    _create_for_requests(world, drafts, allocation)
+    _create_for_requests(drafts, allocation)
     last = len(allocation.by_pool) + 1
     for draft in drafts.values():
-        keep_warm(world, draft, turn=last)
+        keep_warm(draft, turn=last)
         release_surplus(world, draft)
     return assemble(fleet, world, drafts, demand, allocation)
 
@@ -56,13 +56,16 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
             closed=wont_make(fleet, world, census),
+            options=options_of(fleet, world, census),
         )
+        draft.closed = draft.closed or why_closed(draft.options)
         if draft.pool is not None:
             offer = offer_of_pool(fleet, name, world.images)
             draft.on_demand = bool(offer.on_demand)
             draft.offers = tuple(sorted(offer.provides))
         if not draft.closed:
-            draft.digest = new_inputs(fleet, world, name, name).labels["digest"]
+            made = (new_inputs(fleet, option, name) for option in draft.options)
+            draft.digests = frozenset(inputs.labels["digest"] for inputs in made)
         drafts[name] = draft
     return drafts
 
@@ -179,13 +182,13 @@ def _serve(
     return allocation
 
 
-def _create_for_requests(
-    world: World, drafts: Mapping[str, Draft], allocation: Allocation
-) -> None:
+def _create_for_requests(drafts: Mapping[str, Draft], allocation: Allocation) -> None:
     """Make the machines that requests were given room for, in the order of service."""
     for turn, (request, pool) in enumerate(allocation.by_pool.items(), start=1):
         draft = drafts[pool]
         because = f"request {request} waits and no free worker fits it"
-        inputs = new_inputs(draft.fleet, world, pool, next(draft.names))
+        if draft.option is None:
+            continue
+        inputs = new_inputs(draft.fleet, draft.option, next(draft.names))
         why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, (request,), turn)
         draft.create(inputs, why)

@@ -5,10 +5,11 @@ from decimal import Decimal
 
 from fleet.allocate import Allocation
 from fleet.bystanders import find_contradictions, gone_workers, static_pools, static_workers
+from fleet.catalogue import type_names
 from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
-from fleet.draft import Draft, machine_type
+from fleet.draft import Draft
 from fleet.facts import MachineState, World
 from fleet.plan import (
     Action,
@@ -114,7 +115,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
 def _is_outdated(draft: Draft, unit: Unit) -> bool:
     """Say whether a machine was made from something else than today's config."""
     digest = unit.machine.digest if unit.machine else None
-    return bool(digest and draft.digest and digest != draft.digest)
+    return bool(digest and draft.digests and digest not in draft.digests)
 
 
 _PLAIN: dict[State, tuple[Reason, str]] = {
@@ -184,13 +185,18 @@ def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
         cost_before=before,
         cost_after=before + added - saved,
         provider=census.provider or None,
-        type=machine_type(draft.pool) if draft.pool else None,
+        type=_types_of(draft.pool) if draft.pool else None,
         image=draft.pool.image if draft.pool else None,
         provides=draft.offers,
         stack=f"{draft.fleet.fleet}-{draft.name}",
         serial=census.stack.serial if census.stack else None,
         not_known=tuple(_not_known(draft)),
     )
+
+
+def _types_of(pool: Pool) -> str:
+    """Return a pool's machine types as text; `own` where only figures are stated."""
+    return ", ".join(type_names(pool)) or "own"
 
 
 def _not_known(draft: Draft) -> Iterator[NotKnown]:

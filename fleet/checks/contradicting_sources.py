@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.catalogue import find_type
+from fleet.catalogue import find_types
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.offers import find_doubts
@@ -32,11 +32,11 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
-    image, machine = fleet.images.get(pool.image), find_type(fleet, pool)
-    if image is None or machine is None:
-        return
-    native = native_architectures(machine)
-    if image.architecture not in native:
+    image = fleet.images.get(pool.image)
+    for machine in find_types(fleet, pool) if image is not None else ():
+        native = native_architectures((machine,))
+        if image is None or image.architecture in native:
+            continue
         yield Finding(
             RULE,
             f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.catalogue import find_type
+from fleet.catalogue import find_types
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet, Money, Pool, Section, SimProvider
 
@@ -26,9 +26,9 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     for path, money in _written(fleet):
         yield path, money.currency
     for name, pool in fleet.pools.items():
-        known = find_type(fleet, pool) if isinstance(pool, Pool) else None
-        if known is not None and known.price is not None:
-            yield ("pools", name, "machine"), known.currency
+        types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
+        for currency in dict.fromkeys(each.currency for each in types if each.price is not None):
+            yield ("pools", name, "machine"), currency
 
 
 def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
@@ -36,6 +36,8 @@ def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
         if isinstance(provider, SimProvider):
             for kind, sold in provider.types.items():
                 yield ("providers", name, "types", kind, "price"), sold.price
+                if sold.spot:
+                    yield ("providers", name, "types", kind, "spot"), sold.spot
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget:
             yield from _amounts(("pools", name, "budget"), pool.budget)

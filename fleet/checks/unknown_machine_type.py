@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.catalogue import find_type, known_types
+from fleet.catalogue import find_types, known_types, type_names
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.model import Fleet, HooksProvider, LocalProvider, Pool
 
@@ -17,26 +17,32 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         provider = fleet.providers.get(pool.provider)
         if provider is None or isinstance(provider, HooksProvider | LocalProvider):
             continue
-        if find_type(fleet, pool) is None:
-            yield _finding(fleet, pool, ("pools", name, "machine"))
+        known = {each.name for each in find_types(fleet, pool)}
+        path: Path = ("pools", name, "machine")
+        wanted = type_names(pool)
+        if not wanted and not known:
+            hint = f"add type: one of {', '.join(known_types(fleet, pool.provider))}"
+            said = "neither a machine type nor cores and memory are given"
+            yield Finding(RULE, said, path, hint=hint)
+        for number, each in enumerate(wanted):
+            if each not in known:
+                yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
 
 
-def _finding(fleet: Fleet, pool: Pool, path: Path) -> Finding:
+def _place(pool: Pool, number: int) -> Path:
+    """Return where in `machine` a type is written."""
+    if isinstance(pool.machine, str):
+        return ()
+    return ("type", number) if isinstance(pool.machine.type, list) else ("type",)
+
+
+def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     known = known_types(fleet, pool.provider)
-    is_text = isinstance(pool.machine, str)
-    wanted = pool.machine if isinstance(pool.machine, str) else pool.machine.type
-    if wanted is None:
-        return Finding(
-            RULE,
-            "neither a machine type nor cores and memory are given",
-            path,
-            hint=f"add type: one of {', '.join(known)}",
-        )
     close = nearest(wanted, known)
     return Finding(
         RULE,
         f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'",
-        path if is_text else (*path, "type"),
+        path,
         hint=f"did you mean '{close}'?"
         if close
         else f"known: {', '.join(known)}; or state cores, memory, disk and price",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from fleet.catalogue import MachineType, find_type
+from fleet.catalogue import MachineType, find_types
 from fleet.imports.changes import Notes
 from fleet.imports.writing import shown, size
 from fleet.schema.findings import Span, quoted
@@ -163,7 +163,7 @@ def _catalogued(provider: dict[str, object], machine: str) -> MachineType | None
         return None
     fleet = Fleet.model_validate({"fleet": "x", "providers": {"p": provider}})
     pool = {"provider": "p", "machine": machine, "image": "x", "workers": {"max": 1}}
-    return find_type(fleet, Pool.model_validate(pool))
+    return next(iter(find_types(fleet, Pool.model_validate(pool))), None)
 
 
 def _left(entries: dict[str, Node], *used: str) -> list[tuple[Span, str]]:

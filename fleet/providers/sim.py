@@ -33,15 +33,17 @@ class CreationRefused(FleetError):
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
     """Return what a provider of kind sim sells: its own types and the catalogue's."""
     # The plugin needs no configuration, and must start fast: fleet.yaml's model stays out.
-    from fleet.catalogue import find_type, known_types
+    from fleet.catalogue import find_types, known_types
     from fleet.schema.model import Pool, SimProvider
 
     declared = fleet.providers[provider]
     if not isinstance(declared, SimProvider):
         raise TypeError(f"provider {provider!r} is of kind {declared.kind}, not sim")
     pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
-    used = [find_type(fleet, pool) for pool in pools if pool.provider == provider]
-    names = {*known_types(fleet, provider), *(each.name for each in used if each)}
+    used = [
+        each for pool in pools for each in find_types(fleet, pool) if pool.provider == provider
+    ]
+    names = {*known_types(fleet, provider), *(each.name for each in used)}
     return Menu(
         boot=declared.boot,
         types={

@@ -78,17 +78,33 @@ Image = Annotated[
 ]
 
 
+def _type_form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "one-type"
+    return "several-types" if isinstance(value, list) else None
+
+
+Types = Annotated[
+    Annotated[Text, Tag("one-type")]
+    | Annotated[list[Text], Field(min_length=1), Tag("several-types")],
+    branch(_type_form, "a machine type like ccx33, or a list of types"),
+]
+
+
 class Machine(Section):
     """What a pool's machines are; figures override the catalogue's."""
 
-    type: Text | None = Field(None, description="The provider's own name of the type.")
+    type: Types | None = Field(
+        None,
+        description="The provider's own name of the type, or several of which any will do.",
+    )
     cores: Cores | None = Field(None, description="Processor cores.")
     memory: Mebibytes | None = Field(None, description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk.")
     swap: Mebibytes | None = Field(None, description="Swap, made on the machine's disk.")
-    price: PricePerHour | None = Field(None, description="Price of one machine.")
-    market: list[Market] = Field(
-        ["on-demand"], description="Markets to buy on, the first that has stock."
+    price: PricePerHour | None = Field(None, description="Price of one machine, on demand.")
+    market: Annotated[list[Market], Field(min_length=1)] = Field(
+        ["on-demand"], description="Markets to buy on, the cheapest that has stock."
     )
     slots: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Workers on one machine.")
 

@@ -43,6 +43,12 @@ class SimMachineType(Section):
     stock: Count | None = Field(
         None, description="How many can exist at once; left out: as many as wanted."
     )
+    spot: PricePerHour | None = Field(
+        None, description="Price on the spot market; left out: it is not sold there."
+    )
+    spot_stock: Count | None = Field(
+        None, description="How many spot machines can exist at once; left out: as many as wanted."
+    )
 
 
 class SimFaults(Section):

@@ -4,11 +4,11 @@ Sizes are nominal: a machine reaches a figure also where it falls short of it by
 because what a kernel reports of 64 GiB is a little less.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from fleet.catalogue import MachineType, find_type
+from fleet.catalogue import MachineType, find_types
 from fleet.schema.model import Fleet, Machine, Pool, Size
 
 TOLERANCE = Decimal("0.05")
@@ -35,21 +35,36 @@ _MIB_PER_GIB = 1024
 _PLACES = Decimal("0.000001")
 
 
-def native_architectures(machine: MachineType) -> tuple[str, ...]:
-    """Return the architectures that a machine runs without emulation, its own first."""
+def native_architectures(types: Iterable[MachineType]) -> tuple[str, ...]:
+    """Return the architectures that each of these types runs without emulation, in order."""
+    natives = [_native(each) for each in types]
+    return tuple(a for a in natives[0] if all(a in each for each in natives)) if natives else ()
+
+
+def _native(machine: MachineType) -> tuple[str, ...]:
     if machine.architecture == "arm64" and machine.name.startswith(_ARMHF_TOO):
         return ("arm64", "armhf")
     return _NATIVE.get(machine.architecture, (machine.architecture,))
 
 
+def names_of(types: Iterable[MachineType]) -> str:
+    """Return the names of a pool's machine types as text."""
+    return " or ".join(each.name for each in types)
+
+
 def figures_of(fleet: Fleet, pool: Pool) -> dict[str, Decimal]:
-    """Return a machine's figures by the names of numeric tags; those not stated are left out."""
-    known = find_type(fleet, pool)
-    if known is None:
+    """Return a machine's figures by the names of numeric tags; those not stated are left out.
+
+    Of several types any may be made, so the least figure of them counts.
+    """
+    types = find_types(fleet, pool)
+    if not types:
         return {}
     swap = pool.machine.swap if isinstance(pool.machine, Machine) else None
-    figures = {"cores": Decimal(known.cores)} if known.cores else {}
-    for name, mebibytes in (("memory", known.memory), ("disk", known.disk), ("swap", swap)):
+    cores = min(each.cores for each in types)
+    figures = {"cores": Decimal(cores)} if cores else {}
+    memory, disk = min(each.memory for each in types), min(each.disk for each in types)
+    for name, mebibytes in (("memory", memory), ("disk", disk), ("swap", swap)):
         if mebibytes:
             gib = (Decimal(mebibytes) / _MIB_PER_GIB).quantize(_PLACES).normalize()
             figures[f"{name}_gib"] = gib

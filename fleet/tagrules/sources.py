@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from fleet.catalogue import MachineType, find_type
+from fleet.catalogue import MachineType, find_types
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.rules import ProvidedBy
 from fleet.tagrules.images import newest_version
@@ -24,6 +24,7 @@ from fleet.tagrules.sizes import (
     classes_of,
     figures_of,
     is_about,
+    names_of,
     native_architectures,
 )
 from fleet.tagrules.vocabulary import Path, Vocabulary
@@ -91,16 +92,16 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
     """Return what counts of what was said about the workers of a pool."""
     vocabulary = Vocabulary(fleet)
     pool = fleet.pools[name]
-    machine = find_type(fleet, pool) if isinstance(pool, Pool) else None
+    types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
     classes = (
         frozenset(classes_of(fleet, figures_of(fleet, pool)))
-        if isinstance(pool, Pool) and machine
-        else None
+        if isinstance(pool, Pool) and types
+        else frozenset[str]()
     )
     counted: list[Provided] = []
     doubts: list[Doubt] = []
     for each in provided:
-        doubt = _not_permitted(vocabulary, each) or _contradiction(fleet, each, machine, classes)
+        doubt = _not_permitted(vocabulary, each) or _contradiction(fleet, each, types, classes)
         if doubt is None:
             counted.append(each)
         else:
@@ -127,9 +128,9 @@ def _of_machine(
 ) -> Iterator[Provided]:
     path = ("pools", name, "machine")
     yield Provided(EXTERNAL_WORKER, "machine", path)
-    known, image = find_type(fleet, pool), fleet.images.get(pool.image)
+    types, image = find_types(fleet, pool), fleet.images.get(pool.image)
     declared = (image.architecture,) if image else ()
-    native = native_architectures(known) if known else declared
+    native = native_architectures(types) if types else declared
     booted = {tag.removeprefix(BUILD_ARCH) for tag in manifest if tag.startswith(BUILD_ARCH)}
     for architecture in native:
         # What an image lacks is no contradiction: the machine could do more.
@@ -157,20 +158,20 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
 
 
 def _contradiction(
-    fleet: Fleet, each: Provided, machine: MachineType | None, classes: frozenset[str] | None
+    fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: frozenset[str]
 ) -> Doubt | None:
     """Say whether the machine contradicts what something else says of it."""
-    if machine is None or classes is None or each.source == "machine":
+    if not types or each.source == "machine":
         return None
-    because = ""
+    because, name = "", names_of(types)
     if each.tag.startswith(BUILD_ARCH):
-        native = native_architectures(machine)
+        native = native_architectures(types)
         if each.tag.removeprefix(BUILD_ARCH) not in native:
-            because = f"machine {machine.name} runs {' and '.join(native)} natively"
+            because = f"machine {name} runs {' and '.join(native) or 'nothing'} natively"
     elif each.tag.startswith(CLASS) and each.tag.removeprefix(CLASS) in fleet.sizes:
         if each.tag not in classes:
             reached = ", ".join(sorted(c.removeprefix(CLASS) for c in classes)) or "none"
-            because = f"machine {machine.name} reaches of the classes in sizes: {reached}"
+            because = f"machine {name} reaches of the classes in sizes: {reached}"
     elif each.tag == INTERNAL_WORKER:
         because = f"workers of pools are {EXTERNAL_WORKER}"
     if not because:
