@@ -1,21 +1,61 @@
 """This module knows machine types: cores, memory, disk and list price, each table dated.
 
 Prices are net list prices per hour in the provider's currency. They are data, not advice:
-a pool's `machine` may override every figure.
+a pool's `machine` may override every figure. What a machine costs is its type's price, its
+address, and the disk it needs above the type's own; a price that the pool states says it all.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from fleet.schema.model import Fleet, Machine, Money, Pool, SimProvider
+from fleet.schema.model import Fleet, Machine, Money, Pool, SimBilling, SimProvider
 from fleet.schema.pools import Market
 
 AS_OF = "2025-06-01"
 SOURCE = {
-    "hcloud": "https://www.hetzner.com/cloud/ (Germany, without IPv4 address)",
-    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (eu-central-1, Linux)",
+    "hcloud": "https://www.hetzner.com/cloud/ (Germany; primary IPv4 and volumes stated apart), "
+    "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
+    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (eu-central-1, Linux; seconds, at least "
+    "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
+    "(gp3)",
 }
+
+
+@dataclass(frozen=True)
+class Billing:
+    """How a provider counts time, and what it bills beside the machine."""
+
+    increment: int = 1
+    """Seconds that are billed as a whole, from the creation of the machine."""
+    minimum: int = 0
+    """Seconds that are billed at least."""
+    month: int | None = None
+    """Hours of a calendar month that are billed at most."""
+    address: Money | None = None
+    """The public IPv4 address of one machine, per hour."""
+    disk: Money | None = None
+    """One GiB of disk above what the machine type has, per hour."""
+
+
+def billing_of(fleet: Fleet, provider: str) -> Billing:
+    """Return how a provider of this fleet bills; what is not known bills by the second."""
+    declared = fleet.providers.get(provider)
+    if declared is None:
+        return Billing()
+    if isinstance(declared, SimProvider):
+        return _simulated(declared.billing)
+    return _BILLING.get(declared.kind, Billing())
+
+
+def _simulated(billing: SimBilling) -> Billing:
+    return Billing(
+        increment=billing.increment,
+        minimum=billing.minimum or 0,
+        month=billing.hours_per_month,
+        address=billing.address,
+        disk=billing.disk,
+    )
 
 
 @dataclass(frozen=True)
@@ -31,6 +71,10 @@ class MachineType:
     architecture: str = "amd64"
     spot: Money | None = None
     """Price per hour on the spot market; None: it is not sold there, or nobody knows for what."""
+    extras: tuple[Money, ...] = ()
+    """What one machine costs per hour beside its price: its address, disk above the type's own."""
+    all_in: bool = False
+    """The price on demand is the pool's own, extras included."""
 
 
 def type_names(pool: Pool) -> tuple[str, ...]:
@@ -82,20 +126,39 @@ def _overridden(
             # Nobody says what an own machine is but the image that it boots.
             architecture=known.architecture if known else image.architecture if image else "amd64",
             spot=known.spot if known else None,
+            extras=(*known.extras, *_more_disk(fleet, pool, machine, known)) if known else (),
+            all_in=machine.price is not None,
         )
 
 
+def _more_disk(fleet: Fleet, pool: Pool, machine: Machine, known: MachineType) -> Iterator[Money]:
+    """Yield the price per hour of the disk that a pool's machines need above the type's own."""
+    price = billing_of(fleet, pool.provider).disk
+    lacking = max(machine.disk or 0, machine.swap or 0) - known.disk
+    if price is not None and lacking > 0:
+        amount = price.amount * lacking / 1024
+        yield Money(amount=amount, currency=price.currency)
+
+
 def price_per_hour(fleet: Fleet, known: MachineType, market: Market) -> Decimal | None:
-    """Return a machine's price per hour in the currency of the file; None: it is not known."""
+    """Return what a machine costs per hour, all in, in the currency of the file; None: unknown."""
     if market == "spot":
-        return convert(fleet, known.spot.amount, known.spot.currency) if known.spot else None
-    return None if known.price is None else convert(fleet, known.price, known.currency)
+        parts = None if known.spot is None else (known.spot, *known.extras)
+    elif known.price is None:
+        parts = None
+    else:
+        price = Money(amount=known.price, currency=known.currency)
+        parts = (price, *(() if known.all_in else known.extras))
+    converted = [convert(fleet, each.amount, each.currency) for each in parts or ()]
+    if parts is None or None in converted:
+        return None
+    return sum((each for each in converted if each is not None), Decimal(0))
 
 
 def price_of_type(
     fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
 ) -> Decimal | None:
-    """Return what a provider's machine type costs per hour in the currency of the file."""
+    """Return what a provider's machine type costs per hour, its address included."""
     known = _sold_by(fleet, provider).get(name)
     return None if known is None else price_per_hour(fleet, known, market)
 
@@ -117,9 +180,18 @@ def _sold_by(fleet: Fleet, provider: str) -> dict[str, MachineType]:
     declared = fleet.providers.get(provider)
     if declared is None:
         return {}
-    if not isinstance(declared, SimProvider):
-        return _TYPES.get(declared.kind, {})
-    own = {
+    address = billing_of(fleet, provider).address
+    kind = "hcloud" if isinstance(declared, SimProvider) else declared.kind
+    types = _TYPES.get(kind, {})
+    if isinstance(declared, SimProvider):
+        types = types | _own_types(declared)
+    if address is None:
+        return types
+    return {name: replace(known, extras=(address,)) for name, known in types.items()}
+
+
+def _own_types(declared: SimProvider) -> dict[str, MachineType]:
+    return {
         name: MachineType(
             name=name,
             cores=sold.cores,
@@ -132,7 +204,6 @@ def _sold_by(fleet: Fleet, provider: str) -> dict[str, MachineType]:
         )
         for name, sold in declared.types.items()
     }
-    return _TYPES["hcloud"] | own
 
 
 def _table(rows: str, currency: str) -> dict[str, MachineType]:
@@ -152,6 +223,19 @@ def _table(rows: str, currency: str) -> dict[str, MachineType]:
     return types
 
 
+_BILLING = {
+    "hcloud": Billing(
+        increment=3600,
+        month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
+        address=Money(amount=Decimal("0.0008"), currency="EUR"),  # 0.50 a month
+        disk=Money(amount=Decimal("0.0000705"), currency="EUR"),  # 0.0440 a month
+    ),
+    "aws": Billing(
+        minimum=60,
+        address=Money(amount=Decimal("0.005"), currency="USD"),
+        disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 a month of 730 hours
+    ),
+}
 _TYPES: dict[str, dict[str, MachineType]] = {
     "hcloud": _table(
         """

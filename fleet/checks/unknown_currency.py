@@ -34,10 +34,7 @@ def _currencies(fleet: Fleet) -> Iterator[tuple[Path, str]]:
 def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
     for name, provider in fleet.providers.items():
         if isinstance(provider, SimProvider):
-            for kind, sold in provider.types.items():
-                yield ("providers", name, "types", kind, "price"), sold.price
-                if sold.spot:
-                    yield ("providers", name, "types", kind, "spot"), sold.spot
+            yield from _simulated(("providers", name), provider)
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget:
             yield from _amounts(("pools", name, "budget"), pool.budget)
@@ -45,6 +42,17 @@ def _written(fleet: Fleet) -> Iterator[tuple[Path, Money]]:
         yield from _amounts(("budgets", name), budget)
     if fleet.guards.refuse.cost_increase:
         yield ("guards", "refuse", "cost_increase"), fleet.guards.refuse.cost_increase
+
+
+def _simulated(path: Path, provider: SimProvider) -> Iterator[tuple[Path, Money]]:
+    for key in ("address", "disk"):
+        extra = getattr(provider.billing, key)
+        if extra is not None:
+            yield (*path, "billing", key), extra
+    for kind, sold in provider.types.items():
+        yield (*path, "types", kind, "price"), sold.price
+        if sold.spot:
+            yield (*path, "types", kind, "spot"), sold.spot
 
 
 def _amounts(path: Path, section: Section) -> Iterator[tuple[Path, Money]]:

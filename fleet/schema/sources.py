@@ -60,6 +60,28 @@ class SimFaults(Section):
     never_boots: list[Text] = Field([], description="Machines of these types never register.")
 
 
+class SimBilling(Section):
+    """How the simulated provider counts time, and what it bills beside a machine."""
+
+    increment: Seconds = Field(
+        1, description="Time is billed in whole steps of this, from a machine's creation."
+    )
+    minimum: Seconds | None = Field(
+        None, description="Billed at least; left out: one step of `increment`."
+    )
+    hours_per_month: Annotated[int, Field(ge=1, le=744)] | None = Field(
+        None,
+        description="Hours of a calendar month that are billed at most; left out: all of them.",
+    )
+    address: PricePerHour | None = Field(
+        None, description="Price of a machine's address; left out: nothing."
+    )
+    disk: PricePerHour | None = Field(
+        None,
+        description="Price of one GiB of disk above what the machine type has; left out: nothing.",
+    )
+
+
 class SimProvider(Section):
     """Simulated machines, for trials, demos and tests."""
 
@@ -70,6 +92,10 @@ class SimProvider(Section):
     boot: Seconds = Field(60, description="From creation to the worker registering itself.")
     types: dict[Text, SimMachineType] = Field(
         {}, description="Added to the machine types of the catalogue."
+    )
+    billing: SimBilling = Field(
+        default_factory=SimBilling.model_construct,
+        description="How time is billed; left out: by the second, and nothing but the machine.",
     )
     faults: SimFaults = Field(
         default_factory=SimFaults.model_construct, description="What goes wrong, on purpose."

@@ -1,0 +1,155 @@
+"""What a machine is billed, one sentence per test."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleet.billing import Life, Tariff, bill, paid_until, tariff_at, tariff_of
+from fleet.schema.model import Fleet, Pool
+from tests.builders import NOW, a_fleet, a_pool, a_sim_fleet
+
+HOURLY = Tariff(price=Decimal("0.36"), increment=3600)
+BY_SECOND = Tariff(price=Decimal("0.36"), minimum=60)
+
+
+def a_tariff(fleet: Fleet, kind: str = "ccx33") -> Tariff:
+    pool = fleet.pools["builders"]
+    assert isinstance(pool, Pool)
+    tariff = tariff_of(fleet, pool, kind, "on-demand")
+    assert tariff is not None
+    return tariff
+
+
+@pytest.mark.parametrize(
+    ("seconds", "money"), [(0, "0"), (1, "0.36"), (3600, "0.36"), (3601, "0.72")]
+)
+def test_a_machine_billed_by_the_hour_pays_each_hour_it_begins(seconds: int, money: str) -> None:
+    assert bill(HOURLY, seconds) == Decimal(money)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "money"), [(0, "0"), (1, "0.006"), (60, "0.006"), (61, "0.0061")]
+)
+def test_a_machine_billed_by_the_second_pays_its_minimum_once(seconds: int, money: str) -> None:
+    assert bill(BY_SECOND, seconds) == Decimal(money)
+
+
+def test_a_machine_pays_no_more_in_a_month_than_its_cap() -> None:
+    capped = Tariff(price=Decimal(1), increment=3600, cap=Decimal(624))
+
+    assert bill(capped, 31 * 86400) == 624
+
+
+def test_the_cap_begins_anew_with_each_month() -> None:
+    capped = Tariff(price=Decimal(1), increment=3600, cap=Decimal(10))
+    month = NOW + timedelta(hours=50)
+    life = Life(capped, created_at=NOW, month=month)
+
+    assert life.billed(month, month + timedelta(hours=4)) == 4
+    assert life.billed(month, month + timedelta(hours=40)) == 10
+
+
+def test_an_hour_is_paid_until_it_ends_and_not_longer() -> None:
+    assert paid_until(HOURLY, NOW, NOW) == NOW + timedelta(hours=1)
+    assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=59)) == NOW + timedelta(hours=1)
+    assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=60)) == NOW + timedelta(hours=1)
+    assert paid_until(HOURLY, NOW, NOW + timedelta(minutes=61)) == NOW + timedelta(hours=2)
+
+
+def test_by_the_second_only_the_minimum_is_paid_ahead() -> None:
+    assert paid_until(BY_SECOND, NOW, NOW + timedelta(seconds=5)) == NOW + timedelta(minutes=1)
+    assert paid_until(BY_SECOND, NOW, NOW + timedelta(hours=5)) == NOW + timedelta(hours=5)
+
+
+def test_an_hour_is_billed_when_it_begins_and_charged_as_it_passes() -> None:
+    life = Life(HOURLY, created_at=NOW, month=NOW - timedelta(days=1))
+    half, whole = NOW + timedelta(minutes=30), NOW + timedelta(hours=1)
+
+    assert (life.billed(NOW, half), life.billed(half, whole)) == (Decimal("0.36"), Decimal(0))
+    assert (life.accrued(NOW, half), life.accrued(half, whole)) == (Decimal("0.18"),) * 2
+
+
+def test_a_machine_at_hetzner_costs_its_type_and_its_address_by_the_hour_up_to_26_days() -> None:
+    assert a_tariff(a_fleet()) == Tariff(
+        price=Decimal("0.0785"), increment=3600, cap=Decimal("0.0785") * 624
+    )
+
+
+def test_disk_above_the_type_s_own_costs_and_disk_within_it_does_not() -> None:
+    def price(disk: str) -> Decimal:
+        pool = a_pool(machine={"type": "ccx33", "disk": disk})
+        return a_tariff(a_fleet(pools={"builders": pool})).price
+
+    assert price("240GiB") == Decimal("0.0785")
+    assert price("340GiB") == Decimal("0.0785") + 100 * Decimal("0.0000705")
+
+
+def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> None:
+    def price(swap: str) -> Decimal:
+        pool = a_pool(machine={"type": "ccx33", "swap": swap})
+        return a_tariff(a_fleet(pools={"builders": pool})).price
+
+    assert price("64GiB") == Decimal("0.0785")
+    assert price("250GiB") == Decimal("0.0785") + 10 * Decimal("0.0000705")
+
+
+def test_a_price_that_the_pool_states_says_it_all() -> None:
+    pool = a_pool(machine={"type": "ccx33", "disk": "1TiB", "price": "0.5 EUR/h"})
+
+    assert a_tariff(a_fleet(pools={"builders": pool})).price == Decimal("0.5")
+
+
+def test_at_aws_disk_and_address_count_in_dollars_with_a_minute_at_least() -> None:
+    fleet = a_fleet(
+        money={"exchange": {"USD": {"rate": 0.5, "as_of": "2026-11-01"}}},
+        providers={"amazon": {"kind": "aws", "region": "eu-central-1"}},
+        pools={
+            "builders": a_pool(
+                provider="amazon", machine={"type": "c7a.8xlarge", "disk": "100GiB"}
+            )
+        },
+    )
+
+    tariff = a_tariff(fleet, "c7a.8xlarge")
+
+    dollars = Decimal("1.872") + Decimal("0.005") + 100 * Decimal("0.0001304")
+    assert tariff == Tariff(price=dollars / 2, increment=1, minimum=60)
+
+
+def test_without_an_exchange_rate_there_is_no_tariff() -> None:
+    fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
+
+    assert tariff_at(fleet, "hetzner", "c7a.8xlarge", "on-demand") is None
+
+
+def test_a_simulated_provider_bills_as_fleet_yaml_says() -> None:
+    billing = {"increment": "1h", "hours_per_month": 100, "address": "0.001 EUR/h"}
+    provider = {"kind": "sim", "billing": billing}
+
+    tariff = a_tariff(a_sim_fleet(providers={"desk": provider}))
+
+    assert tariff == Tariff(price=Decimal("0.0787"), increment=3600, cap=Decimal("7.87"))
+
+
+def test_a_simulated_provider_bills_by_the_second_unless_told_otherwise() -> None:
+    assert a_tariff(a_sim_fleet()) == Tariff(price=Decimal("0.0777"))
+
+
+def test_the_address_of_a_spot_machine_costs_what_it_always_costs() -> None:
+    provider = {
+        "kind": "sim",
+        "billing": {"address": "0.001 EUR/h"},
+        "types": {
+            "big": {
+                "cores": 8, "memory": "16GiB", "disk": "80GiB",
+                "price": "0.4 EUR/h", "spot": "0.1 EUR/h",
+            }
+        },
+    }  # fmt: skip
+    pool = a_pool(provider="desk", machine={"type": "big", "market": ["spot"]})
+    fleet = a_sim_fleet(providers={"desk": provider}, pools={"builders": pool})
+
+    tariff = tariff_of(fleet, pool, "big", "spot")
+
+    assert tariff == Tariff(price=Decimal("0.101"))
