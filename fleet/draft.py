@@ -8,6 +8,7 @@ from fleet.allocate import Room
 from fleet.catalogue import price_of_type
 from fleet.census import CAPACITY, PoolCensus, State, Unit
 from fleet.facts import WorkerInputs
+from fleet.image_choice import ImageChoice
 from fleet.making import Option, market_of
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.registrations import is_busy
@@ -33,6 +34,8 @@ class Draft:
     """Every way to make a machine here, in the order of fleet.yaml."""
     digests: frozenset[str] = frozenset()
     """Digests of what its machines are made from today, one for each way."""
+    choice: ImageChoice = field(default_factory=ImageChoice)
+    """What its next machine boots."""
     offers: tuple[str, ...] = ()
     """Tags that its workers provide."""
     on_demand: bool = False

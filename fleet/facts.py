@@ -212,7 +212,9 @@ class Stack(Value):
     )
 
 
-AttemptResult = Literal["starting", "registered", "failed", "out-of-stock", "quota", "error"]
+AttemptResult = Literal[
+    "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"
+]
 
 
 class Attempt(Value):
@@ -225,8 +227,8 @@ class Attempt(Value):
     image: str = Field(description="The provider's own id of what it boots.")
     at: Moment
     result: AttemptResult = Field(
-        description="`failed`: made, but it never registered; `out-of-stock`, `quota`, `error`: "
-        "the provider made none."
+        description="`failed`: made, but it never registered; `gone`: nobody knows whether it "
+        "would have; `out-of-stock`, `quota`, `error`: the provider made none."
     )
     detail: str = Field("", description="What the provider said, without secrets.")
 

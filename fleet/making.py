@@ -1,17 +1,19 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import count
 
 from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
 from fleet.census import PoolCensus
-from fleet.facts import ImageVersion, Listing, Unknown, WorkerInputs, World
+from fleet.facts import Listing, Unknown, WorkerInputs, World
+from fleet.failures import Memory, why_failing
+from fleet.image_choice import ImageChoice
 from fleet.plan import digest
-from fleet.schema.model import ExistingImage, Fleet, HcloudProvider, Pool, SimProvider
+from fleet.schema.model import Fleet, HcloudProvider, Pool, SimProvider
 from fleet.schema.pools import Market
-from fleet.tagrules import newest_version, static_names
+from fleet.tagrules import static_names
 
 SUPPORTED_PROVIDERS = (HcloudProvider, SimProvider)
 
@@ -36,30 +38,39 @@ class Option:
         return f"{self.pool}/{self.type}/{self.market}"
 
 
-def options_of(fleet: Fleet, world: World, census: PoolCensus) -> tuple[Option, ...]:
+def options_of(fleet: Fleet, memory: Memory, name: str, choice: ImageChoice) -> tuple[Option, ...]:
     """Return every way to make a pool's machines, in the order of fleet.yaml; none: it has none.
 
     What closes the pool as a whole is `wont_make`'s to say.
     """
-    pool = fleet.pools.get(census.pool)
+    pool = fleet.pools.get(name)
     if not isinstance(pool, Pool):
         return ()
-    image = image_id(fleet, world.images, pool) or ""
     options = []
     for known in find_types(fleet, pool):
         for market in markets_of(pool):
             price = price_per_hour(fleet, known, market)
-            options.append(
-                Option(
-                    pool=census.pool,
-                    type=known.name,
-                    market=market,
-                    image=image,
-                    price=price,
-                    closed=_unsold(fleet, pool, known, market) if price is None else "",
-                )
+            unsold = _unsold(fleet, pool, known, market) if price is None else ""
+            closed = (
+                unsold
+                or choice.closed
+                or why_failing(memory, name, known.name, market, pool.provider)
             )
+            options.append(Option(name, known.name, market, choice.id, price, closed))
     return tuple(options)
+
+
+def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> frozenset[str]:
+    """Return the digests of what a pool's machines may be made from today.
+
+    Machines of a version that did not come up often enough, but did for them, are not outdated.
+    """
+    ways = [
+        replace(option, image=image)
+        for option in options
+        for image in (choice.id, *choice.stopped)
+    ]
+    return frozenset(new_inputs(fleet, way, way.pool).labels["digest"] for way in ways)
 
 
 def why_closed(options: Iterable[Option]) -> str:
@@ -79,12 +90,12 @@ def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str
     return f"its price is not known in {fleet.money.currency}"
 
 
-def wont_make(fleet: Fleet, world: World, census: PoolCensus) -> str:
+def wont_make(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> str:
     """Return why a pool makes no machine at all in this run; empty when it may."""
-    return next(_obstacles(fleet, world, census), "")
+    return next(_obstacles(fleet, census, choice), "")
 
 
-def _obstacles(fleet: Fleet, world: World, census: PoolCensus) -> Iterator[str]:
+def _obstacles(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> Iterator[str]:
     pool = fleet.pools.get(census.pool)
     if not isinstance(pool, Pool):
         yield "it is no longer in fleet.yaml"
@@ -98,22 +109,8 @@ def _obstacles(fleet: Fleet, world: World, census: PoolCensus) -> Iterator[str]:
         yield f"providers of kind {provider.kind} cannot make machines yet"
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
-    if image_id(fleet, world.images, pool) is None:
+    if not choice.id:
         yield f"image {pool.image} has no published version at provider {pool.provider}"
-
-
-def image_id(fleet: Fleet, images: Iterable[ImageVersion], pool: Pool) -> str | None:
-    """Return the provider's own id of the image a pool's next machine boots; None: there is none.
-
-    The simulated provider boots any image by its name.
-    """
-    image = fleet.images[pool.image]
-    if isinstance(image, ExistingImage):
-        return image.existing.get(pool.provider)
-    newest = newest_version(images, pool.image, pool.provider)
-    if newest is not None:
-        return newest.ids[pool.provider]
-    return pool.image if isinstance(fleet.providers[pool.provider], SimProvider) else None
 
 
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:

@@ -13,7 +13,17 @@ from fleet.census import CAPACITY, State, Unit, take_census
 from fleet.demand import Signed, Supply, sign_demand
 from fleet.draft import Draft, Why
 from fleet.facts import MachineState, Worker, WorkerState, World
-from fleet.making import new_inputs, options_of, taken_names, why_closed, wont_make, worker_names
+from fleet.failures import recall
+from fleet.image_choice import choose_image
+from fleet.making import (
+    digests_of,
+    new_inputs,
+    options_of,
+    taken_names,
+    why_closed,
+    wont_make,
+    worker_names,
+)
 from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
@@ -48,24 +58,27 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
 def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
     taken = taken_names(fleet, world)
     drafts = {}
-    for name, census in take_census(fleet, world).items():
+    censuses = take_census(fleet, world)
+    memory = recall(fleet, world, censuses)
+    for name, census in censuses.items():
+        choice = choose_image(fleet, world, memory, name)
         pool = fleet.pools.get(name)
         draft = Draft(
             fleet=fleet,
             census=census,
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
-            closed=wont_make(fleet, world, census),
-            options=options_of(fleet, world, census),
+            closed=wont_make(fleet, census, choice),
+            options=options_of(fleet, memory, name, choice),
+            choice=choice,
         )
-        draft.closed = draft.closed or why_closed(draft.options)
         if draft.pool is not None:
-            offer = offer_of_pool(fleet, name, world.images)
+            offer = offer_of_pool(fleet, name, choice.images)
             draft.on_demand = bool(offer.on_demand)
             draft.offers = tuple(sorted(offer.provides))
         if not draft.closed:
-            made = (new_inputs(fleet, option, name) for option in draft.options)
-            draft.digests = frozenset(inputs.labels["digest"] for inputs in made)
+            draft.digests = digests_of(fleet, draft.options, choice)
+            draft.closed = why_closed(draft.options)
         drafts[name] = draft
     return drafts
 
@@ -102,7 +115,8 @@ def _supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[s
         if isinstance(pool, HooksPool):
             continue  # not yet supported: it neither serves nor is touched
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
-        offer = offer_of_pool(fleet, name, world.images)
+        images = drafts[name].choice.images if name in drafts else world.images
+        offer = offer_of_pool(fleet, name, images)
         if isinstance(pool, StaticPool):
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:

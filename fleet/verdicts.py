@@ -249,6 +249,9 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")
     if draft.closed:
         parts.append(f"it makes no machine: {draft.closed}")
+    else:
+        parts += [draft.choice.said] if draft.choice.said else []
+        parts += [f"not made: {o.type}/{o.market}: {o.closed}" for o in draft.options if o.closed]
     return "; ".join(parts)
 
 
@@ -297,6 +300,8 @@ _ATTENTION = {
 
 def _attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
     for draft in drafts.values():
+        if draft.choice.said:
+            yield f"pool {draft.name}: {draft.choice.said}"
         for unit in draft.census.having(*_ATTENTION):
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
 
