@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from fleet.schema.model import Fleet, Machine, Money, Pool, SimBilling, SimProvider
+from fleet.schema.model import (
+    Fleet,
+    Machine,
+    Money,
+    Pool,
+    Provider,
+    SimBilling,
+    SimMachineType,
+    SimProvider,
+)
 from fleet.schema.pools import Market
 
 AS_OF = "2025-06-01"
@@ -98,18 +107,16 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     Types that are not known are left out; `price` is None where neither the catalogue nor the
     pool states one.
     """
-    sold = _sold_by(fleet, pool.provider)
     if isinstance(pool.machine, str):
-        return tuple(sold[name] for name in type_names(pool) if name in sold)
-    return tuple(_overridden(fleet, pool, pool.machine, sold))
+        known = _sold(fleet, pool.provider, pool.machine)
+        return (known,) if known else ()
+    return tuple(_overridden(fleet, pool, pool.machine))
 
 
-def _overridden(
-    fleet: Fleet, pool: Pool, machine: Machine, sold: dict[str, MachineType]
-) -> Iterator[MachineType]:
+def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineType]:
     image = fleet.images.get(pool.image)
     for name in type_names(pool) or ("own",):
-        known = sold.get(name) if machine.type else None
+        known = _sold(fleet, pool.provider, name) if machine.type else None
         if known is None and None in (machine.cores, machine.memory):
             continue
         yield MachineType(
@@ -159,7 +166,7 @@ def price_of_type(
     fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
 ) -> Decimal | None:
     """Return what a provider's machine type costs per hour, its address included."""
-    known = _sold_by(fleet, provider).get(name)
+    known = _sold(fleet, provider, name)
     return None if known is None else price_per_hour(fleet, known, market)
 
 
@@ -173,37 +180,41 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
 
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
-    return tuple(sorted(_sold_by(fleet, provider)))
-
-
-def _sold_by(fleet: Fleet, provider: str) -> dict[str, MachineType]:
     declared = fleet.providers.get(provider)
-    if declared is None:
-        return {}
+    own = declared.types if isinstance(declared, SimProvider) else {}
+    return tuple(sorted({*_listed(declared), *own}))
+
+
+def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+    """Return one machine type of a provider; None where it sells none of this name."""
+    declared = fleet.providers.get(provider)
+    if isinstance(declared, SimProvider) and name in declared.types:
+        known = _own_type(name, declared.types[name])
+    elif name in _listed(declared):
+        known = _listed(declared)[name]
+    else:
+        return None
     address = billing_of(fleet, provider).address
-    kind = "hcloud" if isinstance(declared, SimProvider) else declared.kind
-    types = _TYPES.get(kind, {})
-    if isinstance(declared, SimProvider):
-        types = types | _own_types(declared)
-    if address is None:
-        return types
-    return {name: replace(known, extras=(address,)) for name, known in types.items()}
+    return known if address is None else replace(known, extras=(address,))
 
 
-def _own_types(declared: SimProvider) -> dict[str, MachineType]:
-    return {
-        name: MachineType(
-            name=name,
-            cores=sold.cores,
-            memory=sold.memory,
-            disk=sold.disk,
-            price=sold.price.amount,
-            currency=sold.price.currency,
-            architecture=sold.architecture,
-            spot=sold.spot,
-        )
-        for name, sold in declared.types.items()
-    }
+def _listed(declared: Provider | None) -> dict[str, MachineType]:
+    """Return the table of a provider's kind; the simulated one sells what hcloud does."""
+    kind = "hcloud" if isinstance(declared, SimProvider) else declared.kind if declared else ""
+    return _TYPES.get(kind, {})
+
+
+def _own_type(name: str, sold: SimMachineType) -> MachineType:
+    return MachineType(
+        name=name,
+        cores=sold.cores,
+        memory=sold.memory,
+        disk=sold.disk,
+        price=sold.price.amount,
+        currency=sold.price.currency,
+        architecture=sold.architecture,
+        spot=sold.spot,
+    )
 
 
 def _table(rows: str, currency: str) -> dict[str, MachineType]:
