@@ -90,6 +90,10 @@ class Life:
         """Return what this time costs, as it passes: who works in it pays that."""
         return self._accrued(until) - self._accrued(since)
 
+    def seconds(self, since: datetime, until: datetime) -> int:
+        """Return how many seconds of this time the machine existed."""
+        return self._age(until) - self._age(since)
+
     def _billed(self, until: datetime) -> Decimal:
         before = billed_seconds(self.tariff, self._age(self.month))
         return _money(self.tariff, billed_seconds(self.tariff, self._age(until)) - before)

@@ -253,6 +253,19 @@ class Charge(Value):
     )
 
 
+class Entry(Value):
+    """Machine time and money of one pool and payer in one hour, to be added to the ledger."""
+
+    hour: Moment = Field(description="When the hour of `money.time_zone` began.")
+    pool: str
+    scope: str | None = Field(None, description="None: boot and idle time, which the pool pays.")
+    team: str | None = None
+    owner: str | None = None
+    tags: Tags = ()
+    seconds: int
+    money: Cents
+
+
 class Ledger(Value):
     """What was spent in the current calendar hour, day and month of `money.time_zone`."""
 

@@ -9,8 +9,13 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Literal, Protocol
 
+from pydantic import Field
+
 from fleet.facts import (
+    Entry,
+    Ledger,
     Listing,
+    Moment,
     QueueReading,
     Stack,
     Unknown,
@@ -104,6 +109,23 @@ class StackRecord(Value):
     serial: int
 
 
+class Charging(Value):
+    """What to add to the ledger for the time between two moments, in one currency."""
+
+    since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
+    until: Moment
+    currency: str
+    entries: tuple[Entry, ...] = ()
+
+
+class Since(Value):
+    """When the current hour, day and month began."""
+
+    hour: Moment
+    day: Moment
+    month: Moment
+
+
 class Store(Protocol):
     """What must outlive a run."""
 
@@ -124,6 +146,15 @@ class Store(Protocol):
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
+
+    def charge(self, charging: Charging) -> bool:
+        """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+
+    def ledger(self, since: Since, currency: str) -> Ledger:
+        """Return what was charged in the current hour, day and month, by payer.
+
+        Raises StoreFailed where the month was charged in another currency.
+        """
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.
@@ -172,6 +203,7 @@ class Console(Protocol):
 
 
 __all__ = [
+    "Charging",
     "Clock",
     "Console",
     "Engine",
@@ -182,6 +214,7 @@ __all__ = [
     "Queue",
     "Registry",
     "Secrets",
+    "Since",
     "StackRecord",
     "StackRef",
     "Step",

@@ -4,9 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.ports import StackRecord
+from fleet.facts import Charge, Entry, Ledger
+from fleet.ports import Charging, Since, StackRecord
+
+_PAYER = {"pool", "scope", "team", "owner", "tags"}
 
 
 @dataclass
@@ -16,6 +20,8 @@ class Shelf:
     fleet: str = ""
     stacks: dict[str, StackRecord] = field(default_factory=dict)
     runs: list[dict[str, str]] = field(default_factory=list)
+    charged_until: datetime | None = None
+    entries: list[tuple[str, Entry]] = field(default_factory=list)
     holder: tuple[str, datetime] | None = None
 
 
@@ -65,6 +71,40 @@ class FakeStore:
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
         return tuple(reversed(self._shelf.runs[-count:]))
+
+    def charge(self, charging: Charging) -> bool:
+        """Add to the ledger, once."""
+        shelf = self._shelf
+        if shelf.charged_until != charging.since:
+            return False
+        shelf.charged_until = charging.until
+        shelf.entries += [(charging.currency, entry) for entry in charging.entries]
+        return True
+
+    def ledger(self, since: Since, currency: str) -> Ledger:
+        """Return the sums by payer."""
+        shelf = self._shelf
+        starts = (since.hour, since.day, since.month)
+        payers: dict[str, list[Entry]] = {}
+        for recorded_in, entry in shelf.entries:
+            if entry.hour >= since.month:
+                if recorded_in != currency:
+                    raise StoreFailed(f"recorded in another currency than {currency}")
+                payers.setdefault(entry.model_dump_json(include=_PAYER), []).append(entry)
+        charges = [
+            Charge(
+                **entries[0].model_dump(include=_PAYER),
+                seconds=tuple(sum(e.seconds for e in entries if e.hour >= s) for s in starts),
+                money=tuple(
+                    sum((e.money for e in entries if e.hour >= s), Decimal(0)) for s in starts
+                ),
+            )
+            for entries in payers.values()
+        ]
+        return Ledger(
+            charged_until=shelf.charged_until,
+            charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
+        )
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

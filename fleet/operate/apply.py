@@ -7,11 +7,13 @@ workers; anything else is refused before it is done. A busy worker is never dele
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
+from fleet.ledger import charge, gap_of
 from fleet.operate.observe import Sources, stack_ref
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
-from fleet.ports import Engine, StackRecord, StackRef, Step
+from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
 from fleet.schema.model import Fleet
 
 Tell = Callable[[str], None]
@@ -19,6 +21,7 @@ Tell = Callable[[str], None]
 
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
+    charge_ledger(fleet, world, sources.store, tell)
     outcomes = []
     for verdict in plan.pools:
         if verdict.mode == "static":
@@ -36,6 +39,29 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
+
+
+def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
+    """Charge the time since the ledger was last charged, before anything is changed.
+
+    Where this run is killed before that, the next one charges the time of both.
+    """
+    ledger = world.ledger
+    if isinstance(ledger, Unknown):
+        return
+    if ledger.charged_until is not None and world.time <= ledger.charged_until:
+        return
+    charging = Charging(
+        since=ledger.charged_until,
+        until=world.time,
+        currency=fleet.money.currency,
+        entries=charge(fleet, world, take_census(fleet, world)),
+    )
+    late = gap_of(world)
+    if late:
+        tell(late)
+    if not store.charge(charging):
+        tell("another run has charged the ledger meanwhile; nothing was charged twice")
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.errors import FleetError, StoreFailed, StoreMissing
-from fleet.facts import Listing, Stack, Unknown, World
-from fleet.ports import Engine, Members, Provider, Queue, Registry, StackRecord, StackRef, Store
+from fleet.facts import Ledger, Listing, Stack, Unknown, World
+from fleet.ledger import periods
+from fleet.ports import (
+    Engine,
+    Members,
+    Provider,
+    Queue,
+    Registry,
+    Since,
+    StackRecord,
+    StackRef,
+    Store,
+)
 from fleet.schema.model import Fleet, Pool
 
 
@@ -36,6 +47,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
+        ledger=_ledger(fleet, sources.store, now),
         members=_members(sources),
     )
 
@@ -49,6 +61,14 @@ def stack_ref(fleet: Fleet, pool: str, provider: str) -> StackRef:
         provider=provider,
         pool=pool,
     )
+
+
+def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
+    hour, day, month = (period.start for period in periods(fleet, now))
+    try:
+        return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
 
 
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:

@@ -14,8 +14,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.ports import StackRecord
+from fleet.facts import Ledger
+from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
+from fleet.store.ledger import add_charges, read_ledger
 
 _FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
@@ -120,6 +122,18 @@ class DatabaseStore:
                 {str(key): str(value) for key, value in row.items()}
                 for row in connection.execute(query).mappings()
             )
+
+    def charge(self, charging: Charging) -> bool:
+        """Add to the ledger, all or nothing; False when its time was charged by someone else."""
+        self._about()
+        with self._transaction() as connection:
+            return add_charges(connection, charging)
+
+    def ledger(self, since: Since, currency: str) -> Ledger:
+        """Return what was charged in the current hour, day and month, by payer."""
+        self._about()
+        with self._transaction() as connection:
+            return read_ledger(connection, since, currency)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

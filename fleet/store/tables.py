@@ -1,4 +1,8 @@
-"""This module names the tables of the store; `ended` is empty in a run that has not ended."""
+"""This module names the tables of the store; `ended` is empty in a run that has not ended.
+
+A row of the ledger is one hour of one payer (JSON: currency, pool, scope, team, owner, tags);
+money is counted in billionths, so that the database adds it up exactly.
+"""
 
 import sqlalchemy as sa
 
@@ -27,6 +31,14 @@ RUNS = sa.Table(
     sa.Column("ended", sa.Text, nullable=False),
     sa.Column("plan", sa.Text, nullable=False),
     sa.Column("outcome", sa.Text, nullable=False),
+)
+LEDGER = sa.Table(
+    "fleet_ledger",
+    METADATA,
+    sa.Column("hour", sa.Text, primary_key=True),
+    sa.Column("payer", sa.Text, primary_key=True),
+    sa.Column("seconds", sa.BigInteger, nullable=False),
+    sa.Column("nanos", sa.BigInteger, nullable=False),
 )
 LOCK = sa.Table(
     "fleet_lock",

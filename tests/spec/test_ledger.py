@@ -1,0 +1,243 @@
+"""Who pays what for the time since the ledger was charged, one sentence per test."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from fleet.census import take_census
+from fleet.facts import Entry, Ledger, Machine, Unknown, Work, Worker, World
+from fleet.ledger import charge, gap_of, periods
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    ago,
+    some_inputs,
+)
+
+HOURLY = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+PRICE = Decimal("0.36")
+
+
+def a_priced_fleet(**overrides: object) -> Fleet:
+    """Return a fleet whose machines cost 0.36 EUR/h, so a cent is 100 seconds."""
+    pool = a_pool(provider="desk", machine={"type": "ccx33", "price": "0.36 EUR/h"})
+    return a_sim_fleet(**({"pools": {"builders": pool}} | overrides))
+
+
+def some_work(**overrides: object) -> Work:
+    """Return work of the scope debian that began ten minutes ago."""
+    return Work.model_validate({"scope": "debian", "started_at": ago(minutes=10)} | overrides)
+
+
+def a_charged_world(
+    *workers: Worker, machines: Sequence[Machine] = (), since: datetime | None, **overrides: object
+) -> World:
+    """Return a world whose ledger was charged then, with a machine for each worker."""
+    found = machines or [a_machine(name=w.name, id=w.name) for w in workers] or [a_machine()]
+    stack = a_stack(
+        provider="desk",
+        workers=tuple(some_inputs(name=m.name) for m in found),
+        ids={m.name: m.id for m in found},
+    )
+    defaults: dict[str, object] = {
+        "providers": {"desk": a_listing(*found, workers=workers)},
+        "stacks": {"builders": stack},
+        "ledger": Ledger(charged_until=since),
+    }
+    return a_world(**(defaults | overrides))
+
+
+def charged(fleet: Fleet, world: World) -> list[tuple[str | None, int, Decimal]]:
+    """Return who is charged how many seconds and how much, hours added up."""
+    entries = charge(fleet, world, take_census(fleet, world))
+    payers = dict.fromkeys(entry.scope for entry in entries)
+    return sorted(
+        ((payer, *_sum(entries, payer)) for payer in payers), key=lambda row: str(row[0])
+    )
+
+
+def _sum(entries: tuple[Entry, ...], payer: str | None) -> tuple[int, Decimal]:
+    theirs = [entry for entry in entries if entry.scope == payer]
+    return sum(e.seconds for e in theirs), sum((e.money for e in theirs), Decimal(0))
+
+
+def test_an_idle_machine_is_paid_by_its_pool() -> None:
+    world = a_charged_world(a_worker(), since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
+
+
+def test_busy_time_is_paid_by_the_scope_of_the_work() -> None:
+    worker = a_worker(busy=True, work=some_work())
+    world = a_charged_world(worker, since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
+
+
+def test_work_pays_from_its_beginning_and_the_pool_what_was_before() -> None:
+    worker = a_worker(busy=True, work=some_work(started_at=ago(minutes=4)))
+    world = a_charged_world(worker, since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [
+        (None, 360, Decimal("0.036")),
+        ("debian", 240, Decimal("0.024")),
+    ]
+
+
+def test_the_payer_carries_team_owner_and_what_the_work_required() -> None:
+    work = some_work(team="x", owner="ann", required=("big",))
+    world = a_charged_world(a_worker(busy=True, work=work), since=ago(minutes=10))
+    fleet = a_priced_fleet()
+
+    (entry, *_) = charge(fleet, world, take_census(fleet, world))
+
+    assert (entry.team, entry.owner, entry.tags) == ("x", "ann", ("big",))
+
+
+def test_a_busy_machine_whose_work_is_not_known_is_paid_by_its_pool() -> None:
+    world = a_charged_world(a_worker(busy=True), since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
+
+
+def test_work_whose_beginning_is_not_known_pays_since_the_ledger_was_charged() -> None:
+    worker = a_worker(busy=True, since=None, work=some_work(started_at=None))
+    world = a_charged_world(worker, since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [("debian", 600, Decimal("0.06"))]
+
+
+def test_nothing_is_charged_from_before_a_machine_was_made() -> None:
+    world = a_charged_world(machines=[a_machine(created_at=ago(minutes=1))], since=ago(hours=5))
+
+    assert charged(a_priced_fleet(), world) == [(None, 60, Decimal("0.006"))]
+
+
+def test_a_first_run_charges_from_the_creation_of_each_machine() -> None:
+    world = a_charged_world(a_worker(), since=None)
+
+    assert charged(a_priced_fleet(), world) == [(None, 3600, PRICE)]
+
+
+def test_a_first_run_looks_no_further_back_than_this_month() -> None:
+    world = a_charged_world(machines=[a_machine(created_at=ago(days=40))], since=None)
+
+    seconds = 20 * 86400 + 8 * 3600
+    assert charged(a_priced_fleet(), world) == [(None, seconds, PRICE * seconds / 3600)]
+
+
+def test_a_begun_hour_is_billed_to_the_pool_and_given_back_as_work_uses_it() -> None:
+    fleet = a_priced_fleet(providers=HOURLY)
+    machine = a_machine(created_at=ago(minutes=10))
+    begun = a_charged_world(machines=[machine], since=ago(minutes=20))
+    used = a_charged_world(
+        a_worker(busy=True, work=some_work()), machines=[machine], since=ago(minutes=9)
+    )
+
+    assert charged(fleet, begun) == [(None, 600, PRICE)]
+    assert charged(fleet, used) == [
+        (None, 0, Decimal("-0.054")),
+        ("debian", 540, Decimal("0.054")),
+    ]
+
+
+def test_a_gap_of_days_is_charged_hour_by_hour_and_said() -> None:
+    world = a_charged_world(
+        machines=[a_machine(created_at=ago(days=9))], since=ago(days=3, minutes=30)
+    )
+    fleet = a_priced_fleet()
+
+    entries = charge(fleet, world, take_census(fleet, world))
+
+    assert sum(entry.seconds for entry in entries) == 3 * 86400 + 1800
+    assert {entry.seconds for entry in entries} == {1800, 3600}
+    assert "last charged 3d 30m ago" in gap_of(world)
+
+
+def test_a_ledger_charged_at_the_last_run_says_nothing() -> None:
+    assert gap_of(a_charged_world(since=ago(minutes=10))) == ""
+
+
+def test_a_clock_that_went_back_charges_nothing() -> None:
+    world = a_charged_world(a_worker(), since=NOW + timedelta(hours=1))
+
+    assert charged(a_priced_fleet(), world) == []
+
+
+def test_an_unknown_ledger_is_not_charged() -> None:
+    world = a_charged_world(a_worker(), since=None, ledger=Unknown(unknown="no store"))
+
+    assert charged(a_priced_fleet(), world) == []
+
+
+def test_machines_of_a_silent_provider_are_charged_as_their_stack_records_them() -> None:
+    world = a_charged_world(a_worker(), since=ago(minutes=10))
+    blind = world.model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
+
+    assert charged(a_priced_fleet(), blind) == [(None, 600, Decimal("0.06"))]
+
+
+def test_machines_of_a_removed_pool_are_charged_too() -> None:
+    fleet = a_sim_fleet(pools={})
+    world = a_charged_world(a_worker(), since=ago(hours=1))
+
+    assert charged(fleet, world) == [(None, 3600, Decimal("0.0777"))]
+
+
+# periods
+
+
+def test_hour_day_and_month_are_those_of_the_time_zone() -> None:
+    fleet = a_sim_fleet(money={"time_zone": "Asia/Kolkata"})  # five hours and a half ahead
+
+    hour, day, month = periods(fleet, NOW)
+
+    assert hour[1:] == tuple(datetime(2026, 11, 21, at, 30, tzinfo=UTC) for at in (7, 8, 9))
+    assert day[1:] == tuple(datetime(2026, 11, d, 18, 30, tzinfo=UTC) for d in (20, 21, 22))
+    assert month[1:] == (
+        datetime(2026, 10, 31, 18, 30, tzinfo=UTC),
+        datetime(2026, 11, 30, 18, 30, tzinfo=UTC),
+        datetime(2026, 12, 31, 18, 30, tzinfo=UTC),
+    )
+
+
+@pytest.mark.parametrize(("noon", "hours"), [("2026-03-29T12:00Z", 23), ("2026-10-25T12:00Z", 25)])
+def test_a_day_on_which_clocks_change_has_23_or_25_hours(noon: str, hours: int) -> None:
+    fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
+
+    _, day, _ = periods(fleet, datetime.fromisoformat(noon))
+
+    assert day.end - day.start == timedelta(hours=hours)
+    assert day.next_end - day.end == timedelta(hours=24)
+
+
+def test_the_hour_that_clocks_repeat_is_two_hours() -> None:
+    fleet = a_sim_fleet(money={"time_zone": "Europe/Berlin"})
+    first, second = (datetime(2026, 10, 25, at, 20, tzinfo=UTC) for at in (0, 1))  # 02:20 twice
+
+    starts = [periods(fleet, moment)[0].start for moment in (first, second)]
+
+    assert starts == [datetime(2026, 10, 25, at, tzinfo=UTC) for at in (0, 1)]
+
+
+def test_a_machine_pays_for_the_25_hours_of_the_day_on_which_clocks_go_back() -> None:
+    fleet = a_priced_fleet(money={"time_zone": "Europe/Berlin"})
+    midnight = datetime(2026, 10, 25, 22, 0, tzinfo=UTC) + timedelta(hours=1)
+    begun = datetime(2026, 10, 24, 22, 0, tzinfo=UTC)
+    world = a_charged_world(
+        machines=[a_machine(created_at=begun - timedelta(days=1))], since=begun, time=midnight
+    )
+
+    entries = charge(fleet, world, take_census(fleet, world))
+
+    assert len(entries) == 25
+    assert {(entry.seconds, entry.money) for entry in entries} == {(3600, PRICE)}
