@@ -1,6 +1,6 @@
 """This module holds one pool's part of the plan while the steps of `reconcile` decide it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -16,7 +16,10 @@ from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
-_BY_CONFIG = frozenset({Reason.ABOVE_MAX, Reason.POOL_DRAINING, Reason.POOL_REMOVED})
+_BY_CONFIG = frozenset(
+    {Reason.ABOVE_MAX, Reason.OUTDATED, Reason.POOL_DRAINING, Reason.POOL_REMOVED}
+)
+Because = tuple[Reason, str]
 
 
 @dataclass
@@ -42,6 +45,10 @@ class Draft:
     room: Room = field(default_factory=lambda: Room(price=Decimal(0), max=0))
     used: dict[str, str] = field(default_factory=dict)
     """Unit name to the request it is counted for."""
+    due: dict[str, "Because"] = field(default_factory=dict)
+    """Unit name to why it is due to be replaced."""
+    kept: dict[str, "Because"] = field(default_factory=dict)
+    """Unit name to why it stays although something speaks for its going."""
     actions: list[Action] = field(default_factory=list)
 
     @property
@@ -70,7 +77,7 @@ class Draft:
     def staying(self) -> list[Unit]:
         """Return the units that are neither draining nor on their way out."""
         leaving = self.leaving
-        return [u for u in self.census.units if u.state not in _GOING and u.name not in leaving]
+        return [u for u in self.census.units if not is_going(u) and u.name not in leaving]
 
     @property
     def made(self) -> int:
@@ -91,10 +98,15 @@ class Draft:
         """Return the free units that no waiting request is counted for."""
         return [u for u in self.staying if u.state in CAPACITY and u.name not in self.used]
 
-    @staticmethod
-    def longest_idle(units: Iterable[Unit]) -> list[Unit]:
-        """Return units by how long they are in their state, the longest first."""
-        return sorted(units, key=lambda unit: (unit.since is None, unit.since, unit.name))
+    @property
+    def is_full(self) -> bool:
+        """Say whether workers.max leaves no room for another machine."""
+        return self.made >= self.room.max
+
+    def is_outdated(self, unit: Unit) -> bool:
+        """Say whether a machine was made from something else than today's config or image."""
+        digest = unit.machine.digest if unit.machine else None
+        return bool(digest and self.digests and digest not in self.digests)
 
     @property
     def may_remove(self) -> bool:
@@ -140,7 +152,7 @@ class Draft:
                     worker=unit.name,
                     registry=unit.registry,
                     reason=reason,
-                    cause=_cause(reason),
+                    cause=cause_of(reason),
                     because=because,
                 )
             )
@@ -154,7 +166,7 @@ class Draft:
                     worker=unit.name,
                     registry=unit.registry,
                     reason=reason,
-                    cause=_cause(reason),
+                    cause=cause_of(reason),
                     because=because,
                     # Without a machine it was not counted in what the pool costs now.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
@@ -176,5 +188,11 @@ class Why:
     """Its machine is there already; only the record of it is missing."""
 
 
-def _cause(reason: Reason) -> Cause:
+def is_going(unit: Unit) -> bool:
+    """Say whether a unit gets no new work any more; a busy one ends what it runs first."""
+    return unit.state in _GOING or (unit.worker is not None and unit.worker.draining)
+
+
+def cause_of(reason: Reason) -> Cause:
+    """Return what made it necessary that a worker goes."""
     return Cause.CONFIG if reason in _BY_CONFIG else Cause.DEMAND

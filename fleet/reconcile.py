@@ -28,9 +28,12 @@ from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.steps.interrupted import finish_interrupted
+from fleet.steps.outdated import mark_outdated
+from fleet.steps.replace import replace_due
 from fleet.steps.surplus import release_surplus
 from fleet.steps.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
 from fleet.steps.warm import keep_warm
+from fleet.steps.worn import mark_worn
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
 from fleet.verdicts import assemble
 
@@ -40,9 +43,11 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     drafts = _begin(fleet, world)
     for draft in drafts.values():
         finish_interrupted(draft)
+        mark_outdated(draft)
+        mark_worn(world, draft)
         delete_drained(draft)
         drain_unwanted_pool(draft)
-        drain_above_max(draft)
+        drain_above_max(world, draft)
         _find_room(draft)
     supplies = _supplies(fleet, world, drafts)
     demand = sign_demand(fleet, world, supplies)
@@ -51,6 +56,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     last = len(allocation.by_pool) + 1
     for draft in drafts.values():
         keep_warm(draft, turn=last)
+        replace_due(world, draft, turn=last)
         release_surplus(world, draft)
     return assemble(fleet, world, drafts, demand, allocation)
 

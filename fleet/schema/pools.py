@@ -131,9 +131,14 @@ class Retire(Section):
     """When a worker is let go although nothing is wrong with it."""
 
     idle_after: Seconds = Field(900, description="Idle for this long.")
-    max_age: Seconds | None = Field(None, description="Older than this; left out: never.")
+    max_age: Seconds | None = Field(
+        None,
+        description="Its machine is older than this: replaced as `replace` says; left out: never.",
+    )
     max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="After this many requests; left out: never."
+        None,
+        description="It has finished this many requests: replaced as `replace` says; left out: "
+        "never.",
     )
 
 
@@ -146,12 +151,18 @@ class PoolBudget(Section):
 
 
 class Replace(Section):
-    """How outdated workers are replaced."""
+    """How workers are replaced that are outdated or worn out, never before their work ends."""
 
-    at_a_time: Percent | None = Field(None, description="At most this share of the pool at once.")
+    at_a_time: Percent = Field(
+        10,
+        description="At most this share of the pool at once, rounded up to a whole worker; `0%`: "
+        "none at all.",
+    )
     windows: list[Window] = Field(
         [],
-        description='Only in these windows, as in "mon-fri 07:00-17:00 Europe/Berlin".',
+        description='Only in these windows, as in "mon-fri 07:00-17:00 Europe/Berlin"; without a '
+        "zone in `money.time_zone`, over midnight where the end is not after the start; left out: "
+        "at any time.",
     )
 
 
@@ -195,7 +206,10 @@ class Pool(Section):
         None, description="How long work may wait; left out: one machine per waiting request."
     )
     budget: PoolBudget | None = Field(None, description="Money as a hard limit of this pool.")
-    replace: Replace | None = Field(None, description="How outdated workers are replaced.")
+    replace: Replace = Field(
+        default_factory=Replace.model_construct,
+        description="How workers are replaced that are outdated or worn out.",
+    )
     mode: Mode = Field(
         "apply",
         description="`observe`: plan only; `drain`: let go of every worker; `pause`: leave alone.",

@@ -1,31 +1,50 @@
-"""This step releases what is idle beyond need."""
+"""This step lets go of what is beyond need: idle for long, and not paid for until later anyway.
 
-from fleet.census import CAPACITY, State
+Only registered workers count as ready: while a machine boots, the worker that it may stand in for
+stays. What was least regretted goes first.
+"""
+
+from fleet.census import State, Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.schema.units import write_duration
+from fleet.steps.regret import least_regretted, paid_for
+
+_RUNS_TO_GO = 2
+"""A worker is drained by one run, and deleted by the next that sees it drained and idle."""
 
 
 def release_surplus(world: World, draft: Draft) -> None:
-    """Drain what is idle for long, beyond min and spare; longest idle first."""
-    if draft.pool is None:
+    """Drain what is idle for long, beyond min and spare, in the order of least regret."""
+    if draft.pool is None or not draft.may_remove:
         return
-    workers, on_demand = draft.pool.workers, draft.on_demand
-    patience = 0 if on_demand else draft.pool.retire.idle_after
-    unused = draft.unused
-    surplus = len(unused)
-    if not on_demand:
-        sure = [u for u in draft.staying if u.state in CAPACITY or u.state is State.BUSY]
-        surplus = min(surplus - workers.spare, len(sure) - workers.min)
-    idle = [unit for unit in draft.longest_idle(unused) if unit.state is State.IDLE]
-    for unit in idle[: max(0, surplus)]:
-        seconds = int((world.time - unit.since).total_seconds()) if unit.since else -1
-        if seconds >= patience:
-            because = (
-                "it is idle and nothing asks for this on-demand pool"
-                if on_demand
-                else f"idle for {write_duration(seconds)}, "
-                f"retire.idle_after is {write_duration(patience)}"
-            )
+    idle = [unit for unit in draft.unused if unit.state is State.IDLE]
+    patience = draft.pool.retire.idle_after
+    surplus = len(idle)
+    if not draft.on_demand:
+        ready = sum(unit.state in (State.IDLE, State.BUSY) for unit in draft.staying)
+        workers = draft.pool.workers
+        surplus = min(surplus - workers.spare, ready - workers.min)
+    for unit in least_regretted(world, draft, idle):
+        because = _idle_because(world, unit, None if draft.on_demand else patience)
+        if surplus <= 0 or not because:
+            continue
+        surplus -= 1
+        paid = "" if draft.on_demand else paid_for(world, draft, unit, runs=_RUNS_TO_GO)
+        if paid:
+            draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
+        else:
             draft.drain(unit, Reason.IDLE_TOO_LONG, because)
+
+
+def _idle_because(world: World, unit: Unit, patience: int | None) -> str:
+    """Return why an idle worker is idle for too long; empty when it is not; None: at once."""
+    if unit.since is None:
+        return ""
+    if patience is None:
+        return "it is idle and nothing asks for this on-demand pool"
+    seconds = int((world.time - unit.since).total_seconds())
+    if seconds < patience:
+        return ""
+    return f"idle for {write_duration(seconds)}, retire.idle_after is {write_duration(patience)}"

@@ -1,21 +1,25 @@
 """This step lets go of what was drained, what config no longer wants, and what is above max."""
 
 from fleet.census import State
-from fleet.draft import Draft
+from fleet.draft import Draft, is_going
+from fleet.facts import World
 from fleet.plan import Reason
+from fleet.steps.regret import least_regretted
 
 
 def delete_drained(draft: Draft) -> None:
     """Delete what was observed drained and idle; a busy one stays until it is done."""
-    reason = unwanted_because(draft) or Reason.IDLE_TOO_LONG
+    unwanted = unwanted_because(draft)
     for unit in draft.census.having(State.DRAINING):
+        due = draft.due.get(unit.name)
+        reason = unwanted or (due[0] if due else Reason.IDLE_TOO_LONG)
         draft.delete(unit, reason, "it was drained and is idle")
     for unit in draft.census.having(State.DISABLED):
         draft.delete(unit, Reason.DISABLED, "its worker is disabled, so it can serve nothing")
 
 
 def drain_unwanted_pool(draft: Draft) -> None:
-    """Empty a pool that was removed from fleet.yaml or is told to drain."""
+    """Empty a pool that was removed from fleet.yaml or is told to drain; what runs is finished."""
     reason = unwanted_because(draft)
     if reason is None:
         return
@@ -24,19 +28,23 @@ def drain_unwanted_pool(draft: Draft) -> None:
         if reason is Reason.POOL_REMOVED
         else "its pool has mode: drain"
     )
-    for unit in draft.census.having(State.IDLE):
-        draft.drain(unit, reason, because)
+    for unit in draft.census.having(State.IDLE, State.BUSY):
+        if not is_going(unit):
+            draft.drain(unit, reason, because)
 
 
-def drain_above_max(draft: Draft) -> None:
-    """Bring a pool down to its max as work ends; what is busy stays."""
+def drain_above_max(world: World, draft: Draft) -> None:
+    """Bring a pool down to its max: idle workers first; a busy one ends what it runs."""
     if draft.pool is None:
         return
     # What only one witness saw may be an error: nothing is scaled down because of it.
     seen = [u for u in draft.staying if u.state not in (State.MISSING, State.UNRECORDED)]
     held, limit = len(seen), draft.pool.workers.max
-    idle = [u for u in draft.longest_idle(draft.staying) if u.state is State.IDLE]
-    for unit in idle[: max(0, held - limit)]:
+    if held <= limit:
+        return
+    order = least_regretted(world, draft, seen)
+    going = [u for state in (State.IDLE, State.BUSY) for u in order if u.state is state]
+    for unit in going[: held - limit]:
         draft.drain(unit, Reason.ABOVE_MAX, f"the pool holds {held}, workers.max is {limit}")
 
 

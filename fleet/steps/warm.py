@@ -1,4 +1,8 @@
-"""This step holds `min` workers and `spare` idle ones ready; an on-demand pool holds none."""
+"""This step holds `min` workers and `spare` idle ones ready; an on-demand pool holds none.
+
+Machines that boot count, so that nothing is made twice. `min` counts every worker that stays;
+`spare` those that are free after everything that waits was given a worker.
+"""
 
 from fleet.draft import Draft, Why
 from fleet.making import new_inputs
@@ -7,17 +11,29 @@ from fleet.plan import Cause, Reason
 
 def keep_warm(draft: Draft, *, turn: int) -> None:
     """Hold min workers and spare idle ones; an on-demand pool holds none."""
-    if draft.pool is None or draft.on_demand or draft.closed or draft.option is None:
+    if draft.pool is None or draft.on_demand:
         return
     workers = draft.pool.workers
     lacking = workers.min - len(draft.staying) - draft.made
     because = f"workers.min is {workers.min}"
-    for _ in range(min(lacking, draft.room_left)):
-        inputs = new_inputs(draft.fleet, draft.option, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn))
-    made_for_min = sum(action.reason is Reason.BELOW_MIN for action in draft.actions)
+    why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
+    made_for_min = _make(draft, lacking, why)
     lacking = workers.spare - len(draft.unused) - made_for_min
     because = f"workers.spare is {workers.spare}"
-    for _ in range(min(lacking, draft.room_left)):
-        inputs = new_inputs(draft.fleet, draft.option, next(draft.names))
-        draft.create(inputs, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
+    _make(draft, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
+
+
+def make_one(draft: Draft, why: Why) -> bool:
+    """Make one machine more in the cheapest way that is open; False where a limit forbids it."""
+    if draft.closed or draft.option is None or not draft.room_left:
+        return False
+    draft.create(new_inputs(draft.fleet, draft.option, next(draft.names)), why)
+    return True
+
+
+def _make(draft: Draft, number: int, why: Why) -> int:
+    """Make so many machines, or as many as there is room for; return how many."""
+    made = 0
+    while made < number and make_one(draft, why):
+        made += 1
+    return made

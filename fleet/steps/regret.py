@@ -1,0 +1,70 @@
+"""This module orders workers by how little is lost with them: the least regretted first.
+
+What is due to be replaced goes first; then what is paid for no longer than the others; then what
+the queue would use last. Debusine gives work to the worker that is connected for longest, so the
+youngest machine is used last there; of other queues only what they did is known: what is idle
+for longest was used least. Then by name, so that equal inputs give equal plans.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from fleet.billing import paid_until, tariff_of
+from fleet.census import Unit
+from fleet.draft import Draft
+from fleet.facts import World
+from fleet.making import market_of
+from fleet.schema.model import DebusineQueue
+from fleet.schema.units import write_duration
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def least_regretted(world: World, draft: Draft, units: Iterable[Unit]) -> list[Unit]:
+    """Return units in the order in which to let go of them."""
+
+    def regret(unit: Unit) -> tuple[bool, int, timedelta, str]:
+        paid = _paid_seconds(world, draft, unit)
+        return (
+            unit.name not in draft.due,
+            # What is paid for less than until the next run is at its last chance, like the others.
+            paid if paid >= draft.fleet.cadence else 0,
+            _used_last(world, draft, unit),
+            unit.name,
+        )
+
+    return sorted(units, key=regret)
+
+
+def paid_for(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
+    """Return why to keep a machine that is paid for anyway; empty when now is the last time.
+
+    Letting go takes so many runs from the one that decides it (a worker is drained by one and
+    deleted by the next), and must be over before the next step of time is billed.
+    """
+    left = _paid_seconds(world, draft, unit)
+    if left < runs * draft.fleet.cadence:
+        return ""
+    return (
+        f"it is paid for {write_duration(left)} more, and a later run can still let it go before "
+        f"that (cadence is {write_duration(draft.fleet.cadence)})"
+    )
+
+
+def _paid_seconds(world: World, draft: Draft, unit: Unit) -> int:
+    """Return for how long a unit's machine is paid for; 0 where nobody knows."""
+    machine = unit.machine
+    if machine is None or draft.pool is None or machine.created_at > world.time:
+        return 0
+    tariff = tariff_of(draft.fleet, draft.pool, machine.type, market_of(unit.inputs))
+    if tariff is None:
+        return 0
+    return int((paid_until(tariff, machine.created_at, world.time) - world.time).total_seconds())
+
+
+def _used_last(world: World, draft: Draft, unit: Unit) -> timedelta:
+    """Return what is smaller the later a unit's queue would use it."""
+    queue = draft.fleet.queues.get(unit.registry or "")
+    if isinstance(queue, DebusineQueue) and unit.machine is not None:
+        return world.time - unit.machine.created_at
+    return (unit.since or _NEVER) - world.time

@@ -1,0 +1,133 @@
+"""This step replaces what is due, a share of the pool at a time, in the pool's windows.
+
+The replacement comes first: while min or spare needs a worker that is due, another machine is
+made, and the run that sees that one registered drains the old one. Where workers.max leaves no
+room for that, the old one goes first. What nothing needs, and what is busy beyond min, is drained
+at once; a busy worker ends its work. Nobody remembers which machine was made for which: the step
+counts what is ready and what is coming, and so goes on where an earlier run stopped.
+"""
+
+from dataclasses import dataclass
+
+from fleet.census import CAPACITY, State, Unit
+from fleet.draft import Draft, Why, cause_of, is_going
+from fleet.facts import World
+from fleet.plan import Create, Delete, Reason
+from fleet.schema.model import Pool, Workers
+from fleet.steps.warm import make_one
+from fleet.windows import parse_window, why_closed
+
+_READY = (State.IDLE, State.BUSY)
+
+
+def replace_due(world: World, draft: Draft, *, turn: int) -> None:
+    """Make replacements and drain what is due, as far as share, windows and limits allow."""
+    if draft.pool is None or not draft.may_remove:
+        return
+    due = [unit for unit in _in_turn(draft) if unit.name not in draft.used]
+    if not due:
+        return
+    zone, windows = draft.fleet.money.time_zone, draft.pool.replace.windows
+    closed = why_closed((parse_window(text, zone) for text in windows), world.time)
+    turns = 0 if closed else _turns(draft, draft.pool)
+    share = draft.pool.replace.at_a_time
+    wait = closed or f"others have their turn first (replace.at_a_time is {share}%)"
+    stock = _take_stock(draft, draft.pool.workers)
+    for number, unit in enumerate(due):
+        stays = _replace(draft, stock, unit, turn=turn) if number < turns else wait
+        if stays:
+            because = f"{draft.due[unit.name][1]}; {stays}"
+            draft.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
+
+
+def _in_turn(draft: Draft) -> list[Unit]:
+    """Return the registered workers that are due: idle before busy, the oldest machine first."""
+    due = [u for u in draft.staying if u.name in draft.due and u.state in _READY and u.registry]
+    return sorted(
+        due,
+        key=lambda u: (
+            u.state is State.BUSY,
+            u.machine.created_at.timestamp() if u.machine else 0,
+            u.name,
+        ),
+    )
+
+
+def _turns(draft: Draft, pool: Pool) -> int:
+    """Return how many more may be in replacement, those that go already counted."""
+    going = sum(is_going(unit) for unit in draft.census.units if unit.name in draft.due)
+    held = sum(unit.state in (*_READY, State.DRAINING) for unit in draft.census.units)
+    at_once = -(-held * pool.replace.at_a_time // 100)
+    return max(0, at_once - going)
+
+
+@dataclass
+class _Stock:
+    """What stays and what comes, less what was found to go."""
+
+    min: int
+    spare: int
+    ready: int = 0
+    ready_free: int = 0
+    coming: int = 0
+    coming_free: int = 0
+    started: bool = False
+    """Whether anything was booting before this step made anything."""
+
+    def take(self, unit: Unit) -> None:
+        """Count a worker as gone."""
+        self.ready -= 1
+        self.ready_free -= unit.state is State.IDLE
+
+    def is_enough(self, unit: Unit, *, with_coming: bool = False) -> bool:
+        """Say whether what is left without a worker is all that the pool needs of its kind."""
+        left = self.ready + (self.coming if with_coming else 0)
+        free = self.ready_free + (self.coming_free if with_coming else 0)
+        # Nothing spare is lost with a busy worker.
+        return left >= self.min and (unit.state is State.BUSY or free >= self.spare)
+
+
+def _take_stock(draft: Draft, workers: Workers) -> _Stock:
+    """Count what is ready and what comes, before anything that is due goes."""
+    staying = draft.staying
+    made = [
+        a for a in draft.actions if isinstance(a, Create) and a.reason is not Reason.INTERRUPTED
+    ]
+    coming = [unit for unit in staying if unit.state in CAPACITY and unit.state is not State.IDLE]
+    idle = [unit for unit in staying if unit.state is State.IDLE]
+    return _Stock(
+        min=0 if draft.on_demand else workers.min,
+        spare=0 if draft.on_demand else workers.spare,
+        ready=sum(unit.state in _READY for unit in staying),
+        ready_free=sum(unit.name not in draft.used for unit in idle),
+        coming=len(coming) + len(made),
+        coming_free=sum(unit.name not in draft.used for unit in coming)
+        + sum(not action.serves for action in made),
+        started=bool(coming or made),
+    )
+
+
+def _replace(draft: Draft, stock: _Stock, unit: Unit, *, turn: int) -> str:
+    """Take the next step with a worker that has its turn; return why it stays, if it does."""
+    reason, because = draft.due[unit.name]
+    stock.take(unit)
+    if stock.is_enough(unit):
+        draft.drain(unit, reason, because)
+        return ""
+    if stock.is_enough(unit, with_coming=True):
+        return "the machine that takes its place boots"
+    why = Why(
+        Reason.REPLACEMENT,
+        cause_of(reason),
+        f"it takes the place of {unit.name}: {because}",
+        turn=turn,
+    )
+    if make_one(draft, why):
+        stock.coming += 1
+        stock.coming_free += 1
+        return "the machine that takes its place is made first"
+    makes_room = any(isinstance(action, Delete) for action in draft.actions)
+    if draft.is_full and not stock.started and not makes_room:
+        draft.drain(unit, reason, f"{because}; workers.max leaves no room to replace it first")
+        return ""
+    return "there is no room yet for the machine that takes its place"
