@@ -9,7 +9,7 @@ from fleet.catalogue import type_names
 from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
-from fleet.draft import Draft
+from fleet.draft import Draft, is_going
 from fleet.facts import MachineState, World
 from fleet.plan import (
     Action,
@@ -94,7 +94,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             type=unit.machine.type if unit.machine else None,
             cost=draft.cost_of(unit) or Decimal(0),
             cost_known=draft.cost_of(unit) is not None,
-            outdated=_is_outdated(draft, unit),
+            outdated=draft.is_outdated(unit),
             inactive=unit.state is State.DISABLED,
         )
     for action in actions.values():
@@ -110,12 +110,6 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
                 type=action.inputs.type,
                 cost=action.cost,
             )
-
-
-def _is_outdated(draft: Draft, unit: Unit) -> bool:
-    """Say whether a machine was made from something else than today's config."""
-    digest = unit.machine.digest if unit.machine else None
-    return bool(digest and draft.digests and digest not in draft.digests)
 
 
 _PLAIN: dict[State, tuple[Reason, str]] = {
@@ -134,10 +128,11 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
 def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
-        return Reason.BUSY, f"it runs {running or 'something'}"
+        last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
+        return Reason.BUSY, f"it runs {running or 'something'}{last}"
     if unit.name in draft.used:
         return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    return _PLAIN.get(unit.state) or _why_idle(draft, staying)
+    return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
 
 
 def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
