@@ -1,5 +1,6 @@
 """This module asks a plan about the pool `builders` at the simulated provider."""
 
+from fleet.facts import Listing, World
 from fleet.plan import Plan, Reason
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet
@@ -20,3 +21,20 @@ def actions_of(plan: Plan) -> list[tuple[str, str]]:
 def reason_of(plan: Plan, worker: str) -> Reason:
     """Return why a plan says what it says of a worker."""
     return next(verdict.reason for verdict in plan.workers if verdict.worker == worker)
+
+
+def with_machines(world: World, *names: str, **said: object) -> World:
+    """Return a world whose provider says this of these machines; of all where none is named."""
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    machines = tuple(
+        machine.model_copy(update=said) if machine.name in names or not names else machine
+        for machine in listing.machines
+    )
+    changed = listing.model_copy(update={"machines": machines})
+    return world.model_copy(update={"providers": {"desk": changed}})
+
+
+def sentence_of(plan: Plan, worker: str) -> str:
+    """Return the sentence that a plan says of a worker."""
+    return next(verdict.because for verdict in plan.workers if verdict.worker == worker)

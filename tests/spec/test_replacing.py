@@ -1,0 +1,391 @@
+"""How what is outdated or worn out is replaced, one sentence per test."""
+
+import pytest
+
+from fleet.facts import Unknown, Worker, World
+from fleet.plan import Cause, Create, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+from tests.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    reason_of,
+    sentence_of,
+    with_machines,
+)
+
+THIRD = "debian-ci-builders-3"
+MON_TO_FRI, AT_NIGHT = "mon-fri 07:00-17:00 Europe/Berlin", "mon-sun 22:00-06:00"
+"""NOW is a Saturday, 8:00 UTC."""
+
+
+def idle(*names: str, **said: object) -> tuple[Worker, ...]:
+    """Return idle workers of these names."""
+    return tuple(a_worker(name=name, **said) for name in names)
+
+
+def outdated(world: World, *names: str) -> World:
+    """Return a world in which these machines, or all, boot an image of yesterday."""
+    return with_machines(world, *names, digest="yesterday", image="trixie-0")
+
+
+def of_three(**pool: object) -> Plan:
+    """Return the plan for three idle outdated workers."""
+    world = outdated(a_sim_world(*idle(FIRST, SECOND, THIRD)))
+    return reconcile(fleet_with(**pool), world)
+
+
+def drained(plan: Plan) -> list[str]:
+    return [action.worker for action in plan.actions if action.action == "drain"]
+
+
+# what is outdated
+
+
+def test_an_outdated_idle_worker_that_nothing_needs_is_drained_at_once() -> None:
+    plan = reconcile(fleet_with(), outdated(a_sim_world(*idle(FIRST))))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert reason_of(plan, FIRST) is Reason.OUTDATED
+    assert sentence_of(plan, FIRST) == "it boots image trixie-0, today's is trixie"
+
+
+def test_what_replaces_the_outdated_is_caused_by_config() -> None:
+    plan = reconcile(fleet_with(min=1), outdated(a_sim_world(*idle(FIRST))))
+
+    assert [(a.reason, a.cause) for a in plan.actions] == [(Reason.REPLACEMENT, Cause.CONFIG)]
+
+
+def test_another_machine_type_outdates_a_machine() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST)), digest="yesterday", image="trixie")
+
+    plan = reconcile(fleet_with(machine="ccx13"), world)
+
+    assert sentence_of(plan, FIRST) == "its machine type is ccx33, today's is ccx13"
+
+
+def test_a_machine_without_a_digest_is_not_outdated() -> None:
+    assert reconcile(fleet_with(), a_sim_world(*idle(FIRST))).is_quiet
+
+
+def test_without_a_published_image_nothing_is_outdated() -> None:
+    fleet = a_sim_fleet(
+        images={"trixie": {"existing": {"elsewhere": "i-1"}}},
+    )
+
+    assert reconcile(fleet, outdated(a_sim_world(*idle(FIRST)))).is_quiet
+
+
+@pytest.mark.parametrize(
+    "steering",
+    [
+        {"max": 9, "min": 1, "spare": 1, "max_starting": 2},
+        {"budget": {"per_hour": "1 EUR"}},
+        {"boot": {"expected": "30s", "deadline": "15m"}},
+        {"retire": {"idle_after": "1m", "max_age": "99d", "max_uses": 7}},
+        {"replace": {"at_a_time": "50%", "windows": [MON_TO_FRI]}},
+        {"target_wait": "15m"},
+        {"mode": "observe"},
+        {"serves": ["debian"]},
+    ],
+)
+def test_an_edit_that_only_steers_behaviour_outdates_nothing(steering: dict[str, object]) -> None:
+    made = reconcile(fleet_with(), a_sim_world(requests=(a_request(),))).actions[0]
+    assert isinstance(made, Create)
+    world = with_machines(a_sim_world(*idle(FIRST)), digest=made.inputs.labels["digest"])
+
+    plan = reconcile(fleet_with(**steering), world)
+
+    assert not next(verdict for verdict in plan.workers if verdict.worker == FIRST).outdated
+
+
+def test_guards_and_cadence_outdate_nothing() -> None:
+    made = reconcile(a_sim_fleet(), a_sim_world(requests=(a_request(),))).actions[0]
+    assert isinstance(made, Create)
+    world = with_machines(a_sim_world(*idle(FIRST)), digest=made.inputs.labels["digest"])
+
+    plan = reconcile(a_sim_fleet(cadence="1m", guards={"demand_max_age": "9m"}), world)
+
+    assert plan.is_quiet
+
+
+# a share at a time
+
+
+@pytest.mark.parametrize(
+    ("share", "at_once"), [(1, 1), (10, 1), (33, 1), (40, 2), (67, 3), (100, 3), (0, 0)]
+)
+def test_a_share_of_three_is_rounded_up_to_whole_workers(share: int, at_once: int) -> None:
+    assert len(drained(of_three(replace={"at_a_time": f"{share}%"}))) == at_once
+
+
+def test_left_out_a_tenth_goes_at_a_time_rounded_up() -> None:
+    names = [f"debian-ci-builders-{number}" for number in range(1, 12)]
+
+    plan = reconcile(fleet_with(max=20), outdated(a_sim_world(*idle(*names))))
+
+    assert len(drained(plan)) == 2
+
+
+def test_the_others_wait_for_their_turn() -> None:
+    plan = of_three()
+
+    assert drained(plan) == [FIRST]
+    assert reason_of(plan, SECOND) is Reason.WAITS_FOR_WINDOW
+    assert sentence_of(plan, SECOND) == (
+        "it boots image trixie-0, today's is trixie; "
+        "others have their turn first (replace.at_a_time is 10%)"
+    )
+
+
+def test_the_oldest_machine_has_the_first_turn() -> None:
+    world = outdated(a_sim_world(*idle(FIRST, SECOND)))
+    world = with_machines(world, SECOND, created_at=ago(days=3))
+
+    assert drained(reconcile(fleet_with(), world)) == [SECOND]
+
+
+def test_one_that_drains_still_has_its_turn() -> None:
+    workers = (a_worker(busy=True, draining=True), *idle(SECOND, THIRD))
+
+    plan = reconcile(fleet_with(), outdated(a_sim_world(*workers)))
+
+    assert plan.is_quiet
+
+
+# in windows
+
+
+def test_inside_a_window_what_is_outdated_is_replaced() -> None:
+    plan = of_three(replace={"windows": ["sat 09:00-10:00 Europe/Berlin"]})
+
+    assert drained(plan) == [FIRST]
+
+
+def test_outside_its_windows_nothing_is_replaced() -> None:
+    plan = of_three(replace={"windows": [MON_TO_FRI, AT_NIGHT]})
+
+    assert plan.is_quiet
+    assert sentence_of(plan, FIRST) == (
+        "it boots image trixie-0, today's is trixie; "
+        "the next of replace.windows opens 2026-11-21 22:00 UTC"
+    )
+
+
+def test_a_window_without_a_zone_is_in_the_zone_of_the_money() -> None:
+    fleet = a_sim_fleet(
+        money={"time_zone": "Asia/Tokyo"},
+        pools={"builders": a_pool(provider="desk", replace={"windows": ["sat 17:00-18:00"]})},
+    )
+
+    assert drained(reconcile(fleet, outdated(a_sim_world(*idle(FIRST))))) == [FIRST]
+
+
+# the replacement first
+
+
+def test_a_worker_that_min_needs_is_replaced_before_it_is_drained() -> None:
+    plan = reconcile(fleet_with(min=1), outdated(a_sim_world(*idle(FIRST))))
+
+    assert actions_of(plan) == [("create", SECOND)]
+    assert reason_of(plan, SECOND) is Reason.REPLACEMENT
+    assert reason_of(plan, FIRST) is Reason.WAITS_FOR_WINDOW
+
+
+def test_while_its_replacement_boots_the_old_worker_stays() -> None:
+    world = outdated(a_sim_world(*idle(FIRST, since=ago(hours=9)), starting=(SECOND,)), FIRST)
+
+    plan = reconcile(fleet_with(min=1), world)
+
+    assert plan.is_quiet
+    assert "the machine that takes its place boots" in sentence_of(plan, FIRST)
+
+
+def test_once_its_replacement_has_registered_the_old_worker_is_drained() -> None:
+    world = outdated(a_sim_world(*idle(FIRST, SECOND)), FIRST)
+
+    assert actions_of(reconcile(fleet_with(min=1), world)) == [("drain", FIRST)]
+
+
+def test_a_spare_worker_is_replaced_before_it_is_drained() -> None:
+    plan = reconcile(fleet_with(spare=1), outdated(a_sim_world(*idle(FIRST))))
+
+    assert actions_of(plan) == [("create", SECOND)]
+
+
+def test_where_max_leaves_no_room_the_old_worker_goes_first() -> None:
+    plan = reconcile(fleet_with(min=2, max=2), outdated(a_sim_world(*idle(FIRST, SECOND))))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert "workers.max leaves no room" in sentence_of(plan, FIRST)
+
+
+def test_at_max_nothing_more_goes_while_a_machine_boots() -> None:
+    world = outdated(a_sim_world(*idle(FIRST), starting=(SECOND,)), FIRST)
+
+    assert reconcile(fleet_with(min=2, max=2), world).is_quiet
+
+
+def test_max_starting_delays_a_replacement_and_drains_nothing() -> None:
+    pool = {"min": 1, "max": 9, "max_starting": 0}
+
+    plan = reconcile(fleet_with(**pool), outdated(a_sim_world(*idle(FIRST))))
+
+    assert plan.is_quiet
+    assert "there is no room yet" in sentence_of(plan, FIRST)
+
+
+def test_a_share_of_several_makes_several_replacements() -> None:
+    plan = of_three(min=3, max=9, replace={"at_a_time": "40%"})
+
+    assert [action.action for action in plan.actions] == ["create", "create"]
+
+
+def test_requests_have_the_room_before_replacements() -> None:
+    world = outdated(a_sim_world(a_worker(busy=True), requests=(a_request(),)))
+
+    plan = reconcile(fleet_with(min=1, max=2), world)
+
+    assert [a.reason for a in plan.actions] == [Reason.REQUESTS_WAIT]
+
+
+# what works is let finish
+
+
+def test_a_busy_outdated_worker_gets_nothing_new_and_ends_its_work() -> None:
+    plan = reconcile(fleet_with(), outdated(a_sim_world(a_worker(busy=True))))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_busy_worker_that_drains_is_left_to_end_its_work() -> None:
+    world = outdated(a_sim_world(a_worker(busy=True, draining=True)))
+
+    plan = reconcile(fleet_with(), world)
+
+    assert plan.is_quiet
+    assert sentence_of(plan, FIRST) == (
+        "it runs 90, and gets nothing new: it goes when that has ended"
+    )
+
+
+def test_an_outdated_worker_that_waiting_work_is_about_to_get_stays() -> None:
+    world = outdated(a_sim_world(*idle(FIRST), requests=(a_request(),)))
+
+    plan = reconcile(fleet_with(), world)
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
+
+
+def test_an_idle_worker_is_replaced_before_a_busy_one() -> None:
+    world = outdated(a_sim_world(a_worker(busy=True), *idle(SECOND)))
+
+    assert drained(reconcile(fleet_with(), world)) == [SECOND]
+
+
+def test_a_drained_outdated_worker_is_deleted_as_outdated_in_a_window_or_not() -> None:
+    world = outdated(a_sim_world(a_worker(draining=True)))
+
+    plan = reconcile(fleet_with(replace={"windows": [MON_TO_FRI]}), world)
+
+    assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.OUTDATED)]
+
+
+# unknown is not zero
+
+
+def test_without_a_registry_nothing_is_replaced() -> None:
+    machine = a_machine(id="sim-1", digest="yesterday")
+    world = a_sim_world(
+        queues={"debian": a_reading(workers=None)},
+        providers={"desk": a_listing(machine)},
+        stacks={
+            "builders": a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+        },
+    )
+
+    assert reconcile(fleet_with(min=1), world).is_quiet
+
+
+def test_where_demand_is_unknown_nothing_is_replaced() -> None:
+    dark = {"debian": a_reading(demand=Unknown(unknown="no answer"), workers=None)}
+    world = outdated(a_sim_world(*idle(FIRST), queues=dark))
+
+    assert reconcile(fleet_with(min=1), world).is_quiet
+
+
+def test_a_paused_pool_replaces_nothing() -> None:
+    world = outdated(a_sim_world(*idle(FIRST)))
+
+    assert reconcile(fleet_with(min=1, mode="pause"), world).is_quiet
+
+
+# worn out
+
+
+def retiring(**retire: object) -> Fleet:
+    return fleet_with(retire=retire)
+
+
+def test_a_machine_older_than_max_age_is_drained_when_idle() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=7))
+
+    plan = reconcile(retiring(max_age="7d"), world)
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert [a.cause for a in plan.actions] == [Cause.DEMAND]
+    assert sentence_of(plan, FIRST) == "its machine is 7d old, retire.max_age is 7d"
+
+
+def test_a_machine_younger_than_max_age_stays() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=6, hours=23))
+
+    assert reconcile(retiring(max_age="7d"), world).is_quiet
+
+
+def test_machines_that_are_too_old_together_go_one_at_a_time() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST, SECOND, THIRD)), created_at=ago(days=8))
+
+    assert drained(reconcile(retiring(max_age="7d"), world)) == [FIRST]
+
+
+def test_a_machine_that_is_too_old_waits_for_its_window() -> None:
+    fleet = fleet_with(retire={"max_age": "1m"}, replace={"windows": [MON_TO_FRI]})
+
+    assert reconcile(fleet, a_sim_world(*idle(FIRST))).is_quiet
+
+
+@pytest.mark.parametrize(("uses", "action"), [(49, []), (50, [("drain", FIRST)]), (None, [])])
+def test_a_worker_goes_after_max_uses(uses: int | None, action: list[tuple[str, str]]) -> None:
+    plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=uses)))
+
+    assert actions_of(plan) == action
+
+
+def test_a_worker_that_was_used_up_says_so() -> None:
+    plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=51)))
+
+    assert reason_of(plan, FIRST) is Reason.MAX_USES
+    assert sentence_of(plan, FIRST) == "it has finished 51 requests, retire.max_uses is 50"
+
+
+def test_what_is_outdated_and_too_old_is_outdated() -> None:
+    plan = reconcile(retiring(max_age="1m"), outdated(a_sim_world(*idle(FIRST))))
+
+    assert reason_of(plan, FIRST) is Reason.OUTDATED
