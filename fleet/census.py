@@ -78,6 +78,8 @@ class PoolCensus:
     stack: Stack | None = None
     listed: bool = True
     """False where its provider's machines could not be read: that is not the same as none."""
+    tokens: str | None = None
+    """Where the token of a worker that never registered can be revoked; None: nowhere."""
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
@@ -140,6 +142,7 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
         blind=tuple(blind),
         frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
         stack=stack if isinstance(stack, Stack) else None,
+        tokens=provider if listing.workers is not None else None,
     )
 
 

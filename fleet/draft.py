@@ -164,7 +164,7 @@ class Draft:
                 Delete(
                     pool=self.name,
                     worker=unit.name,
-                    registry=unit.registry,
+                    registry=self.census.tokens if reason is Reason.BOOT_FAILED else unit.registry,
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,

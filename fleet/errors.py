@@ -1,5 +1,8 @@
 """This module holds the exceptions: one per decision that a caller can take."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 
 class FleetError(Exception):
     """Something a person must know; its text is for them, it never shows a traceback."""
@@ -56,9 +59,17 @@ class PlanRefused(FleetError):
 class StackFailed(FleetError):
     """Some of a stack's operations failed; what succeeded is recorded."""
 
-    def __init__(self, message: str, *, done: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        done: tuple[str, ...] = (),
+        failed: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(message)
         self.done = done
+        self.failed = failed
+        """Worker to what its provider said, where it was asked for it and refused."""
 
 
 class WorkerBusy(FleetError):

@@ -106,7 +106,7 @@ class Delete(Value):
     action: Literal["delete"] = "delete"
     pool: str
     worker: str
-    registry: str | None = Field(description="Where to disable it; None: it never registered.")
+    registry: str | None = Field(description="Where it is disabled, or its token revoked.")
     reason: Reason
     cause: Cause
     because: str

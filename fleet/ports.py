@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from fleet.facts import (
+    Attempt,
     Entry,
     Ledger,
     Listing,
@@ -46,6 +47,12 @@ class Registry(Protocol):
 
     def disable(self, worker: str) -> None:
         """Switch the worker off for good; refused with WorkerBusy while it runs something."""
+
+    def revoke(self, worker: str) -> None:
+        """Take back the token of a worker that never registered, and read back that none did.
+
+        Refused with WorkerBusy when it has registered in the meantime; once revoked it cannot.
+        """
 
 
 class Provider(Protocol):
@@ -155,6 +162,12 @@ class Store(Protocol):
 
         Raises StoreFailed where the month was charged in another currency.
         """
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Remember tries to make machines; a try is known by its worker and its time."""
+
+    def attempts(self, latest: int) -> tuple[Attempt, ...]:
+        """Return the latest tries of each pool, machine type and market, the oldest first."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.

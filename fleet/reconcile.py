@@ -27,6 +27,7 @@ from fleet.making import (
 from fleet.plan import Cause, Plan, Reason
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
+from fleet.steps.failed import delete_failed
 from fleet.steps.interrupted import finish_interrupted
 from fleet.steps.outdated import mark_outdated
 from fleet.steps.replace import replace_due
@@ -45,6 +46,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
         finish_interrupted(draft)
         mark_outdated(draft)
         mark_worn(world, draft)
+        delete_failed(draft)
         delete_drained(draft)
         drain_unwanted_pool(draft)
         drain_above_max(world, draft)

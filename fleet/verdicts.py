@@ -297,7 +297,10 @@ def _attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
     for draft in drafts.values():
         if draft.choice.said:
             yield f"pool {draft.name}: {draft.choice.said}"
+        leaving = draft.leaving
         for unit in draft.census.having(*_ATTENTION):
+            if unit.name in leaving:
+                continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
 
 

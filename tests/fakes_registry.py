@@ -10,6 +10,7 @@ class FakeRegistry:
         self.busy = set(busy)
         self.drained: list[str] = []
         self.disabled: list[str] = []
+        self.revoked: list[str] = []
 
     def drain(self, worker: str) -> None:
         """Have the queue give this worker nothing new."""
@@ -20,3 +21,9 @@ class FakeRegistry:
         if worker in self.busy:
             raise WorkerBusy(f"{worker} runs request 90")
         self.disabled.append(worker)
+
+    def revoke(self, worker: str) -> None:
+        """Take back a worker's token."""
+        if worker in self.busy:
+            raise WorkerBusy(f"{worker} has registered after all")
+        self.revoked.append(worker)

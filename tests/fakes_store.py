@@ -1,13 +1,13 @@
 """This module holds a written store: everything in dictionaries that several stores may share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.facts import Charge, Entry, Ledger
+from fleet.facts import Attempt, Charge, Entry, Ledger
 from fleet.ports import Charging, Since, StackRecord
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
@@ -22,6 +22,7 @@ class Shelf:
     runs: list[dict[str, str]] = field(default_factory=list)
     charged_until: datetime | None = None
     entries: list[tuple[str, Entry]] = field(default_factory=list)
+    attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
 
@@ -105,6 +106,20 @@ class FakeStore:
             charged_until=shelf.charged_until,
             charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
         )
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Remember tries."""
+        self._shelf.attempts |= {(each.at, each.worker): each for each in attempts}
+
+    def attempts(self, latest: int) -> tuple[Attempt, ...]:
+        """Return the latest tries of each way to make machines, the oldest first."""
+        tries = [each for _, each in sorted(self._shelf.attempts.items())]
+        ways = {(each.pool, each.type, each.market) for each in tries}
+        kept = [
+            [each for each in tries if (each.pool, each.type, each.market) == way][-latest:]
+            for way in ways
+        ]
+        return tuple(each for each in tries if any(each in way for way in kept))
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

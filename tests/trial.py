@@ -6,6 +6,7 @@ it runs as a process of its own, with `run_fleet`.
 
 import io
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from typing import Any
 from fleet.cli import main
 from fleet.facts import Listing
 from fleet.providers.sim import SimCloud
+from fleet.store.database import DatabaseStore
 from tests.fakes_engine import FixedClock
 
 BUILDERS = (
@@ -112,7 +114,10 @@ class Trial:
         return sorted(name for stack in stacks.values() for name in stack["ids"])
 
     def age(self, **duration: float) -> None:
-        """Have everything in the cloud have happened that much earlier."""
+        """Have everything in the cloud, and every try, have happened that much earlier."""
+        self._age_attempts(timedelta(**duration))
+        if not self.cloud.path.exists():
+            return
         contents = json.loads(self.cloud.path.read_text())
         for machine in contents["machines"].values():
             for key in ("created_at", "boots_at", "since", "drained_at"):
@@ -120,6 +125,23 @@ class Trial:
                     moment = datetime.fromisoformat(machine[key]) - timedelta(**duration)
                     machine[key] = moment.isoformat()
         self.cloud.path.write_text(json.dumps(contents))
+
+    def attempts(self) -> list[tuple[str, str]]:
+        """Return the tries that the store remembers, the oldest first: worker and result."""
+        tries = self._store().attempts(100)
+        return [(each.worker, each.result) for each in tries]
+
+    def _age_attempts(self, by: timedelta) -> None:
+        tries = self._store().attempts(100)
+        with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
+            connection.execute("delete from fleet_attempts")
+        connection.close()
+        self._store().record_attempts(
+            [each.model_copy(update={"at": each.at - by}) for each in tries]
+        )
+
+    def _store(self) -> DatabaseStore:
+        return DatabaseStore(f"sqlite:///{self.folder}/.fleet/store.db", "trial")
 
     def files(self) -> dict[str, bytes]:
         """Return every file in the folder with what it holds."""

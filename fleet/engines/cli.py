@@ -221,4 +221,5 @@ def _run(
         raise StackFailed(
             f"stack {ref.name}: {said or shorten(str(error), secrets)}",
             done=tuple(step.worker for step in events.done) if events else (),
+            failed=events.failed if events else {},
         ) from error

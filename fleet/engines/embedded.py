@@ -111,23 +111,24 @@ class EmbeddedEngine:
             elif recorded.provider != ref.provider:
                 self._records.move(ref)
             done: list[Step] = []
-            failed: list[str] = []
+            failed: dict[str, str] = {}
             # As the real engine does: what is new first, what goes last.
             for move in sorted(moves, key=lambda each: each.kind == "delete"):
                 try:
                     self._do(ref, move)
                 except FleetError as error:
-                    failed.append(str(error))
+                    failed[move.name] = str(error)
                     continue
                 if step := _step(move):
                     progress(step)
                     done.append(step)
         if failed:
             others = f"{len(done)} other step{' is' if len(done) == 1 else 's are'} done"
-            told = [*failed, *([f"{others} and recorded"] if done else [])]
+            told = [*failed.values(), *([f"{others} and recorded"] if done else [])]
             raise StackFailed(
                 f"stack {ref.name}: {'; '.join(told)}; the next apply tries again",
                 done=tuple(step.worker for step in done),
+                failed=failed,
             )
         return tuple(sorted(done, key=lambda step: step.worker))
 

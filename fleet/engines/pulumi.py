@@ -204,7 +204,9 @@ class PulumiEngine:
         except StackFailed as error:
             recorded = "what succeeded is recorded, " if error.done else ""
             raise StackFailed(
-                f"{error}; {recorded}the next apply tries again", done=error.done
+                f"{error}; {recorded}the next apply tries again",
+                done=error.done,
+                failed=error.failed,
             ) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:

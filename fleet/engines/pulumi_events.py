@@ -36,6 +36,7 @@ class Events:
         self._planned: dict[str, Step] = {}
         self._done: dict[str, Step] = {}
         self._errors: dict[str, None] = {}
+        self._failed: dict[str, str] = {}
 
     def __call__(self, event: "EngineEvent") -> None:
         """Take one event; called from the SDK's own thread."""
@@ -48,7 +49,10 @@ class Events:
                 self._progress(step)
         told = event.diagnostic_event
         if told and told.severity == "error":
-            self._errors[shorten(told.message, self._secrets)] = None
+            line = shorten(told.message, self._secrets)
+            self._errors[line] = None
+            if told.urn and line not in _CLOSING:
+                self._failed.setdefault(told.urn.rpartition("::")[2], line)
 
     @property
     def planned(self) -> tuple[Step, ...]:
@@ -59,6 +63,11 @@ class Events:
     def done(self) -> tuple[Step, ...]:
         """Return what was ended, sorted by name."""
         return tuple(self._done[name] for name in sorted(self._done))
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Return what was said of each resource that failed, the first line of it."""
+        return {name: said for name, said in self._failed.items() if name not in self._done}
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.ledger import charge, gap_of
+from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
 from fleet.operate.observe import Sources, stack_ref
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
 from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
@@ -22,6 +23,7 @@ Tell = Callable[[str], None]
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
+    settle_attempts(fleet, world, sources.store)
     outcomes = []
     for verdict in plan.pools:
         if verdict.mode == "static":
@@ -134,7 +136,7 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
         error = "; ".join(kept)
         if creates or going:
             workers = _preview(work, creates, going) if kept else _desired(work, creates, going)
-            done = tuple(step.worker for step in _change_stack(work, workers))
+            done = tuple(step.worker for step in _change_stack(work, workers, creates))
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
@@ -166,12 +168,14 @@ def _check_registries(work: _Work, actions: Sequence[Action]) -> None:
 
 
 def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list[str]]:
-    """Switch off the workers that go; one that took work in the meantime stays."""
+    """Switch off the workers that go; one that took work or registered meanwhile stays."""
     going, kept = [], []
     for action in deletes:
         try:
             if action.registry is not None:
-                work.sources.registries[action.registry].disable(action.worker)
+                registry = work.sources.registries[action.registry]
+                failed = action.reason is Reason.BOOT_FAILED
+                (registry.revoke if failed else registry.disable)(action.worker)
         except WorkerBusy as busy:
             kept.append(f"{action.worker} stays: {busy}")
         else:
@@ -208,11 +212,17 @@ def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
     return interrupted - listed
 
 
-def _change_stack(work: _Work, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+def _change_stack(
+    work: _Work, workers: Sequence[WorkerInputs], creates: Sequence[Create]
+) -> tuple[Step, ...]:
     engine = work.sources.engine_of(work.ref.provider)
     _record(work, engine, serial=work.stack.serial if work.stack else 0)
+    attempts = begin_attempts(work.world, creates, work.sources.store)
     try:
         return engine.up(work.ref, workers, lambda step: work.tell(_said(work.ref, step)))
+    except StackFailed as failure:
+        end_attempts(attempts, failure, work.sources.store)
+        raise
     finally:
         after = engine.read(work.ref)
         if isinstance(after, Stack):

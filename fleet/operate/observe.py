@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.errors import FleetError, StoreFailed, StoreMissing
-from fleet.facts import Ledger, Listing, Stack, Unknown, World
+from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
 from fleet.ports import (
     Engine,
@@ -19,6 +19,9 @@ from fleet.ports import (
     Store,
 )
 from fleet.schema.model import Fleet, Pool
+
+REMEMBERED = 50
+"""How many tries of each pool, machine type and market a decision rests on, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
         ledger=_ledger(fleet, sources.store, now),
+        attempts=_attempts(sources.store),
         members=_members(sources),
     )
 
@@ -69,6 +73,14 @@ def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
         return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
+
+
+def _attempts(store: Store) -> tuple[Attempt, ...]:
+    """Return the tries that are remembered; without a store nothing is made anyway."""
+    try:
+        return store.attempts(REMEMBERED)
+    except (StoreMissing, StoreFailed):
+        return ()
 
 
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:

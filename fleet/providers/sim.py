@@ -44,12 +44,14 @@ def menu_of(fleet: "Fleet", provider: str) -> Menu:
         each for pool in pools for each in find_types(fleet, pool) if pool.provider == provider
     ]
     names = {*known_types(fleet, provider), *(each.name for each in used)}
+    stocks = {
+        name: declared.types[name].stock if name in declared.types else None
+        for name in sorted(names)
+    }
+    spot = {f"{name}/spot": each.spot_stock for name, each in declared.types.items() if each.spot}
     return Menu(
         boot=declared.boot,
-        types={
-            name: declared.types[name].stock if name in declared.types else None
-            for name in sorted(names)
-        },
+        types=stocks | dict(sorted(spot.items())),
         create=declared.faults.create,
         never_boots=tuple(declared.faults.never_boots),
     )
@@ -145,6 +147,17 @@ class SimCloud:
             unless_busy=True,
         )
 
+    def revoke(self, worker: str) -> None:
+        """Take back the token of a worker that never registered; it cannot any more."""
+        now = self._clock.now()
+
+        def take_back(machine: SimMachine) -> Mapping[str, object]:
+            if _is_booted(machine, now):
+                raise WorkerBusy(f"worker {worker} has registered after all; it was not revoked")
+            return {"revoked": True}
+
+        self._set(worker, take_back)
+
     def _set(
         self,
         name: str,
@@ -167,7 +180,8 @@ class SimCloud:
     def _refuse(self, contents: Contents, inputs: WorkerInputs) -> None:
         menu = contents.menu
         same = [each for each in contents.machines.values() if each.inputs.name == inputs.name]
-        made = sum(each.inputs.type == inputs.type for each in contents.machines.values())
+        kind = _kind(inputs)
+        made = sum(_kind(each.inputs) == kind for each in contents.machines.values())
         if menu is None:
             problem = f"{self.path} has no menu; run `fleet apply`, which writes it"
         elif same:
@@ -177,18 +191,25 @@ class SimCloud:
         elif menu.create == "quota":
             problem = "resource_limit_exceeded: quota reached (faults.create is quota)"
         elif menu.create == "out-of-stock":
-            problem = f"resource_unavailable: {inputs.type} (faults.create is out-of-stock)"
-        elif inputs.type not in menu.types:
-            problem = f"invalid_input: type {inputs.type!r} is not sold; " + ", ".join(menu.types)
-        elif (stock := menu.types[inputs.type]) is not None and made >= stock:
-            problem = f"resource_unavailable: {inputs.type}: {made} of {stock} exist"
+            problem = f"resource_unavailable: {kind} (faults.create is out-of-stock)"
+        elif kind not in menu.types:
+            problem = f"invalid_input: type {kind!r} is not sold; " + ", ".join(menu.types)
+        elif (stock := menu.types[kind]) is not None and made >= stock:
+            problem = f"resource_unavailable: {kind}: {made} of {stock} exist"
         else:
             return
         raise CreationRefused(f"{inputs.name}: {problem}")
 
 
+def _kind(inputs: WorkerInputs) -> str:
+    """Return what is sold: a type, or a type on the spot market, which has a stock of its own."""
+    market = inputs.settings.get("market", "on-demand")
+    return inputs.type if market == "on-demand" else f"{inputs.type}/{market}"
+
+
 def _is_booted(machine: SimMachine, now: datetime) -> bool:
-    return machine.boots_at is not None and machine.boots_at <= now
+    boots_at = None if machine.revoked else machine.boots_at
+    return boots_at is not None and boots_at <= now
 
 
 def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:

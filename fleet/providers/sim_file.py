@@ -23,7 +23,8 @@ class Menu(Value):
 
     boot: int = Field(60, description="Seconds from creation to the worker registering.")
     types: dict[str, int | None] = Field(
-        default_factory=dict, description="Machine type to its stock; None: no end."
+        default_factory=dict,
+        description="Machine type to its stock, `TYPE/spot` on the spot market; None: no end.",
     )
     create: Literal["out-of-stock", "quota", "error"] | None = None
     never_boots: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class SimMachine(Value):
     draining: bool = False
     drained_at: Moment | None = Field(None, description="Since when it gets nothing new.")
     disabled: bool = False
+    revoked: bool = Field(False, description="Its token was taken back: it never registers.")
 
 
 class Contents(Value):

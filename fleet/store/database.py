@@ -6,7 +6,7 @@ where one is expected is StoreMissing, and only `init` makes one.
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +14,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.facts import Ledger
+from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
+from fleet.store.attempts import read_attempts, write_attempts
 from fleet.store.ledger import add_charges, read_ledger
 
 _FORMAT = "fleet-store-1"
@@ -134,6 +135,19 @@ class DatabaseStore:
         self._about()
         with self._transaction() as connection:
             return read_ledger(connection, since, currency)
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Remember tries to make machines; one that is known already gets its new result."""
+        self._about()
+        if attempts:
+            with self._transaction() as connection:
+                write_attempts(connection, attempts)
+
+    def attempts(self, latest: int) -> tuple[Attempt, ...]:
+        """Return the latest tries of each pool, machine type and market, the oldest first."""
+        self._about()
+        with self._transaction() as connection:
+            return read_attempts(connection, latest)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

@@ -40,6 +40,18 @@ LEDGER = sa.Table(
     sa.Column("seconds", sa.BigInteger, nullable=False),
     sa.Column("nanos", sa.BigInteger, nullable=False),
 )
+ATTEMPTS = sa.Table(
+    "fleet_attempts",
+    METADATA,
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("at", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("market", sa.Text, nullable=False),
+    sa.Column("image", sa.Text, nullable=False),
+    sa.Column("result", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+)
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,

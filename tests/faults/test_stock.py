@@ -1,7 +1,7 @@
 """A provider that has no machines: what it could not give is said, and nobody else is held up."""
 
 from tests.process import RunFleet
-from tests.trial import BIG, Trial, fleet_yaml
+from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 SOLD_OUT = "boot: 1s, faults: {create: out-of-stock}"
 ONE_LEFT = (
@@ -51,10 +51,11 @@ def test_a_pool_of_which_a_part_could_be_made_is_partly_applied(trial: Trial) ->
 
 
 def test_when_there_is_stock_again_the_next_apply_finishes(trial: Trial) -> None:
-    trial.write(fleet_yaml(desk=SOLD_OUT))
+    trial.write(fleet_yaml(desk=SOLD_OUT, pools={"builders": BUILDERS}))
     trial.wait_for("1", "2")
     trial.do("apply")
-    trial.write(fleet_yaml())
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+    trial.age(minutes=3)
 
     trial.apply()
     again = trial.apply()

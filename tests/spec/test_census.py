@@ -147,8 +147,8 @@ def test_a_machine_that_never_registered_is_no_capacity() -> None:
 
     plan = reconcile(a_sim_fleet(), world)
 
-    assert actions_of(plan) == [("create", SECOND)]
-    assert reason_of(plan, FIRST) is Reason.NEVER_REGISTERED
+    assert actions_of(plan) == [("create", SECOND), ("delete", FIRST)]
+    assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
 
 
 def test_a_static_worker_is_capacity_and_never_touched() -> None:
@@ -301,7 +301,7 @@ def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
         return reason_of(reconcile(a_sim_fleet(), world), FIRST)
 
     assert reason_at(seconds=600) is Reason.STARTING
-    assert reason_at(seconds=601) is Reason.NEVER_REGISTERED
+    assert reason_at(seconds=601) is Reason.BOOT_FAILED
 
 
 def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
