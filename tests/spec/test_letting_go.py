@@ -1,0 +1,232 @@
+"""What is let go of, in which order, and what stays because it is paid for, in sentences."""
+
+import pytest
+
+from fleet.facts import Worker
+from fleet.plan import Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+from tests.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    reason_of,
+    sentence_of,
+    with_machines,
+)
+
+THIRD = "debian-ci-builders-3"
+
+
+def hourly(**overrides: object) -> Fleet:
+    """Return a fleet whose machines are billed by the hour."""
+    billing = {"increment": "1h"}
+    defaults: dict[str, object] = {"providers": {"desk": {"kind": "sim", "billing": billing}}}
+    return a_sim_fleet(**(defaults | overrides))
+
+
+def idle(name: str = FIRST, minutes: float = 20) -> Worker:
+    return a_worker(name=name, since=ago(minutes=minutes))
+
+
+def drained(plan: Plan) -> list[str]:
+    return [action.worker for action in plan.actions if action.action == "drain"]
+
+
+# paid time
+
+
+@pytest.mark.parametrize(
+    ("minutes", "goes"), [(20, False), (39, False), (40, False), (41, True), (59, True)]
+)
+def test_an_idle_machine_on_hourly_billing_stays_until_the_last_run_before_its_hour_ends(
+    minutes: float, *, goes: bool
+) -> None:
+    # With a run every 10 minutes one drains it, the next deletes it: both before the hour ends.
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
+
+    plan = reconcile(hourly(cadence="10m"), world)
+
+    assert drained(plan) == ([FIRST] if goes else [])
+
+
+def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
+
+    plan = reconcile(hourly(), world)
+
+    assert reason_of(plan, FIRST) is Reason.PAID_FOR
+    assert sentence_of(plan, FIRST) == (
+        "idle for 20m, retire.idle_after is 15m; it is paid for 35m more, and a later run can "
+        "still let it go before that (cadence is 10m)"
+    )
+
+
+def test_where_runs_are_too_rare_to_wait_for_a_better_one_an_idle_machine_goes() -> None:
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
+
+    assert drained(reconcile(hourly(cadence="1h"), world)) == [FIRST]
+
+
+def test_a_second_hour_is_paid_for_like_the_first() -> None:
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=70))
+
+    assert reconcile(hourly(), world).is_quiet
+
+
+def test_billed_by_the_second_an_idle_machine_goes_when_its_time_is_over() -> None:
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
+
+    assert drained(reconcile(a_sim_fleet(), world)) == [FIRST]
+
+
+def test_what_is_not_idle_for_long_is_not_said_to_be_paid_for() -> None:
+    world = with_machines(a_sim_world(idle(minutes=3)), created_at=ago(minutes=25))
+
+    assert reason_of(reconcile(hourly(), world), FIRST) is Reason.IDLE_RECENTLY
+
+
+def test_an_on_demand_machine_that_nothing_asks_for_goes_although_it_is_paid_for() -> None:
+    fleet = hourly(
+        tags={"powerful": {"on_demand": True}},
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+    )
+    world = with_machines(a_sim_world(idle(minutes=0)), created_at=ago(minutes=25))
+
+    assert drained(reconcile(fleet, world)) == [FIRST]
+
+
+# least regret first
+
+
+def one_too_many(fleet: Fleet, *workers: Worker, **machine: object) -> list[str]:
+    """Return who goes when one of several idle workers may; FIRST's machine is as said."""
+    world = with_machines(a_sim_world(*workers), FIRST, **machine)
+    return drained(reconcile(fleet, world))
+
+
+def test_what_is_outdated_goes_first() -> None:
+    fleet = fleet_with(spare=1, replace={"at_a_time": "0%"})
+
+    gone = one_too_many(fleet, idle(FIRST, 20), idle(SECOND, 50), digest="yesterday")
+
+    assert gone == [FIRST]
+
+
+def test_what_is_paid_for_the_shortest_time_goes_first() -> None:
+    pools = {"builders": a_pool(provider="desk", spare=1)}
+    fleet = hourly(cadence="5m", pools=pools)
+    world = with_machines(a_sim_world(idle(FIRST, 50), idle(SECOND)), created_at=ago(minutes=55))
+    world = with_machines(world, FIRST, created_at=ago(minutes=70))
+
+    assert drained(reconcile(fleet, world)) == [SECOND]
+
+
+def test_where_the_queue_does_not_say_whom_it_uses_last_the_longest_idle_goes() -> None:
+    assert one_too_many(fleet_with(spare=1), idle(FIRST, 20), idle(SECOND, 50)) == [SECOND]
+
+
+def test_debusine_uses_the_youngest_last_so_that_it_goes_first() -> None:
+    names = {FIRST: ago(hours=5), SECOND: ago(hours=2)}
+    world = a_sim_world(
+        queues={"debian": a_reading(workers=(idle(FIRST, 50), idle(SECOND, 20)))},
+        providers={
+            "desk": a_listing(
+                *(a_machine(name=n, id=f"sim-{n}", created_at=at) for n, at in names.items())
+            )
+        },
+        stacks={
+            "builders": a_stack(
+                provider="desk",
+                workers=tuple(some_inputs(name=name) for name in names),
+                ids={name: f"sim-{name}" for name in names},
+            )
+        },
+    )
+
+    assert drained(reconcile(fleet_with(spare=1), world)) == [SECOND]
+
+
+def test_of_equals_the_first_by_name_goes() -> None:
+    assert one_too_many(fleet_with(spare=1), idle(SECOND), idle(FIRST)) == [FIRST]
+
+
+# min and spare
+
+
+def test_min_holds_idle_workers_however_long_they_are_idle() -> None:
+    plan = reconcile(fleet_with(min=2), a_sim_world(idle(FIRST, 900), idle(SECOND, 900)))
+
+    assert plan.is_quiet
+
+
+def test_only_what_is_above_min_is_released() -> None:
+    workers = (idle(FIRST, 30), idle(SECOND, 20), idle(THIRD, 40))
+
+    assert drained(reconcile(fleet_with(min=2), a_sim_world(*workers))) == [THIRD]
+
+
+def test_a_worker_that_boots_stands_in_for_none_that_is_ready() -> None:
+    world = a_sim_world(idle(FIRST, 900), starting=(SECOND,))
+
+    assert FIRST not in drained(reconcile(fleet_with(min=1), world))
+
+
+def test_a_worker_that_drains_is_no_longer_one_of_min() -> None:
+    world = a_sim_world(a_worker(busy=True, draining=True))
+
+    assert actions_of(reconcile(fleet_with(min=1), world)) == [("create", SECOND)]
+
+
+def test_what_drains_does_not_keep_the_pool_from_growing() -> None:
+    world = a_sim_world(a_worker(draining=True), a_worker(name=SECOND, busy=True))
+
+    plan = reconcile(fleet_with(max=3, spare=1), world)
+
+    assert actions_of(plan) == [("create", THIRD), ("delete", FIRST)]
+
+
+# modes and removed pools
+
+
+def test_a_busy_worker_of_a_pool_that_drains_gets_nothing_new() -> None:
+    plan = reconcile(fleet_with(mode="drain"), a_sim_world(a_worker(busy=True)))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_busy_worker_of_a_removed_pool_gets_nothing_new() -> None:
+    fleet = a_sim_fleet(pools={"other": a_pool(provider="desk")})
+
+    assert actions_of(reconcile(fleet, a_sim_world(a_worker(busy=True)))) == [("drain", FIRST)]
+
+
+def test_a_busy_worker_that_was_told_so_is_told_once() -> None:
+    world = a_sim_world(a_worker(busy=True, draining=True))
+
+    assert reconcile(fleet_with(mode="drain"), world).is_quiet
+
+
+def test_above_max_idle_workers_go_before_busy_ones_are_told_to_end() -> None:
+    world = a_sim_world(a_worker(busy=True), idle(SECOND), a_worker(name=THIRD, busy=True))
+
+    assert drained(reconcile(fleet_with(max=1), world)) == [SECOND, FIRST]
+
+
+def test_what_drains_already_is_not_above_max_once_more() -> None:
+    world = a_sim_world(a_worker(busy=True, draining=True), a_worker(name=SECOND, busy=True))
+
+    assert reconcile(fleet_with(max=1), world).is_quiet
