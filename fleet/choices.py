@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fleet.demand import Payer
+from fleet.demand import Ordered, Payer
+from fleet.facts import Market
 
 Path = tuple[str | int, ...]
 Rank = tuple[int, ...]
@@ -24,8 +25,8 @@ class Fit:
     """Of one machine, between 0 and 1: 1 where a machine serves one request."""
     money: Decimal = Decimal(0)
     """What serving it costs beyond `Place.setup`; 0 where the machine is paid for anyway."""
-    seconds: int = 0
-    """How long it is expected to run there."""
+    seconds: int | None = 0
+    """How long it is expected to run there; None: nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Place:
     room: float = 0.0
     """Machines that are free, in parts; without meaning where machines are made."""
     type: str = ""
-    market: str = "on-demand"
+    market: Market = "on-demand"
     setup: Decimal = Decimal(0)
     """Money that one more machine costs beside the work: boot, and idle until it can be let go."""
     setup_seconds: int = 0
@@ -75,3 +76,5 @@ class Row:
     """Place to what each machine made there takes."""
     requests: Mapping[tuple[str, str], Decimal] = field(default_factory=dict)
     """Group and place to what each request served there takes."""
+    kept: Mapping[str, Decimal] = field(default_factory=dict)
+    """Place to what each machine takes that is made there to stay, for min or spare."""

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.billing import Life, Tariff, tariff_at, tariff_of
-from fleet.census import PoolCensus, Unit
+from fleet.census import PoolCensus, State, Unit
 from fleet.facts import Entry, Stack, Unknown, Work, WorkerInputs, World
 from fleet.making import market_of
 from fleet.registrations import is_busy
@@ -88,6 +88,7 @@ def holdings(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tu
     """Return the machines of every pool; those of a silent provider as their stack records them.
 
     What only a stack tells of is taken to exist since the ledger was charged: unknown is not zero.
+    What an apply that was killed had begun to make, this one makes.
     """
     known = None if isinstance(world.ledger, Unknown) else world.ledger.charged_until
     found = []
@@ -96,6 +97,9 @@ def holdings(fleet: Fleet, world: World, census: Mapping[str, PoolCensus]) -> tu
             if unit.machine is not None:
                 tariff = _tariff(fleet, pool, unit.machine.type, unit.inputs)
                 found.append(Holding(name, tariff, unit.machine.created_at, unit))
+            elif unit.state is State.UNFINISHED and unit.inputs is not None:
+                tariff = _tariff(fleet, pool, unit.inputs.type, unit.inputs)
+                found.append(Holding(name, tariff, world.time, unit))
         for inputs in () if pool.listed else _recorded(world, name):
             tariff = _tariff(fleet, pool, inputs.type, inputs)
             by_second = Tariff(tariff.price) if tariff else None

@@ -248,6 +248,10 @@ class BudgetVerdict(Value):
     reserved: Rate = Field(description="What existing machines and work are expected to add.")
     planned: Rate = Field(description="What this plan adds.")
     exceeded: bool = Field(False, description="Spent and reserved alone pass the limit already.")
+    coming: bool = Field(False, description="It is about the next hour, day or month.")
+    known: bool = Field(
+        True, description="False: what was spent could not be read, and nothing more is bought."
+    )
 
 
 class Optimum(Value):

@@ -1,0 +1,239 @@
+"""Laws of money: they hold however time is cut and whatever Hypothesis buys."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.billing import Life, Tariff
+from fleet.budgets import Account, open_accounts
+from fleet.census import take_census
+from fleet.choices import Fit, Group, Place
+from fleet.facts import Charge, Entry, Ledger, Work, Worker, World
+from fleet.ledger import charge, periods
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    a_world,
+    some_inputs,
+)
+
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"])
+STEPS = st.sampled_from(["1s", "1m", "1h"])
+CADENCE = timedelta(minutes=10)
+NEW = Place(key="builders/ccx33/on-demand", pool="builders", makes=True, type="ccx33")
+
+
+@st.composite
+def billings(draw: st.DrawFn) -> dict[str, object]:
+    """Return how the simulated provider bills."""
+    billing: dict[str, object] = {"increment": draw(STEPS)}
+    if draw(st.booleans()):
+        billing["minimum"] = "2m"
+    if draw(st.booleans()):
+        billing["hours_per_month"] = draw(st.sampled_from([1, 20, 624]))
+    return billing
+
+
+def a_fleet_of(billing: dict[str, object], zone: str, **overrides: object) -> Fleet:
+    return a_sim_fleet(
+        providers={"desk": {"kind": "sim", "billing": billing}},
+        money={"time_zone": zone},
+        **overrides,
+    )
+
+
+MOMENTS = st.integers(0, 15 * 86400).map(
+    lambda second: datetime(2026, 10, 20, tzinfo=UTC) + timedelta(seconds=second)
+)
+"""Around the end of a month and the days on which clocks change."""
+
+
+@st.composite
+def machine_lives(draw: st.DrawFn) -> tuple[datetime, datetime, Work | None]:
+    """Return when a machine was made, when its work began, and the work."""
+    made = draw(MOMENTS)
+    begun = made + draw(st.timedeltas(timedelta(0), timedelta(days=3)))
+    scope = draw(st.sampled_from([None, "debian", "kali"]))
+    return made, begun, Work(scope=scope, started_at=begun) if scope else None
+
+
+def seen_at(
+    moment: datetime,
+    lives: list[tuple[datetime, datetime, Work | None]],
+    since: datetime | None,
+) -> World:
+    """Return the world as it was then: machines that were made, work that had begun."""
+    machines, workers = [], []
+    for number, (made, begun, work) in enumerate(lives):
+        name = f"m{number}"
+        if made <= moment:
+            machines.append(a_machine(name=name, id=name, created_at=made))
+            busy = work is not None and begun <= moment
+            workers.append(a_worker(name=name, busy=busy, work=work if busy else None))
+    names = [machine.name for machine in machines]
+    stack = a_stack(
+        provider="desk",
+        workers=tuple(some_inputs(name=name) for name in names),
+        ids={name: name for name in names},
+    )
+    return a_world(
+        time=moment,
+        providers={"desk": a_listing(*machines, workers=tuple(workers), read_at=moment)},
+        stacks={"builders": stack},
+        ledger=Ledger(charged_until=since),
+    )
+
+
+def charged(fleet: Fleet, world: World) -> tuple[Entry, ...]:
+    return charge(fleet, world, take_census(fleet, world))
+
+
+def sums(entries: list[Entry]) -> dict[tuple[datetime, str | None], tuple[int, Decimal]]:
+    """Return seconds and money by hour and payer, without what came to nothing."""
+    seconds: Counter[tuple[datetime, str | None]] = Counter()
+    money: dict[tuple[datetime, str | None], Decimal] = {}
+    for entry in entries:
+        key = (entry.hour, entry.scope)
+        seconds[key] += entry.seconds
+        money[key] = money.get(key, Decimal(0)) + entry.money
+    return {key: (seconds[key], money[key]) for key in money if seconds[key] or money[key]}
+
+
+@given(
+    billings(),
+    ZONES,
+    st.lists(machine_lives(), min_size=1, max_size=3),
+    st.lists(MOMENTS, min_size=2, max_size=6),
+)
+def test_charging_often_and_charging_once_add_up_to_the_same(
+    billing: dict[str, object],
+    zone: str,
+    lives: list[tuple[datetime, datetime, Work | None]],
+    moments: list[datetime],
+) -> None:
+    fleet = a_fleet_of(billing, zone)
+    runs = sorted(set(moments))
+
+    often = [
+        entry
+        for before, now in pairwise(runs)
+        for entry in charged(fleet, seen_at(now, lives, since=before))
+    ]
+    once = charged(fleet, seen_at(runs[-1], lives, since=runs[0]))
+
+    assert sums(often) == sums(list(once))
+
+
+@given(billings(), ZONES, st.lists(machine_lives(), min_size=1, max_size=3), MOMENTS, MOMENTS)
+def test_what_all_payers_pay_is_what_their_machines_are_billed(
+    billing: dict[str, object],
+    zone: str,
+    lives: list[tuple[datetime, datetime, Work | None]],
+    one: datetime,
+    other: datetime,
+) -> None:
+    fleet = a_fleet_of(billing, zone)
+    month = periods(fleet, max(one, other))[2].start
+    since, until = max(min(one, other), month), max(one, other)
+    price, hours = Decimal("0.0777"), billing.get("hours_per_month")
+    tariff = Tariff(
+        price=price,
+        increment={"1s": 1, "1m": 60, "1h": 3600}[str(billing["increment"])],
+        minimum=120 if "minimum" in billing else 0,
+        cap=price * int(str(hours)) if hours else None,
+    )
+
+    entries = charged(fleet, seen_at(until, lives, since=since))
+
+    assert sum(entry.money for entry in entries) == sum(
+        Life(tariff, made, month).billed(since, until) for made, _, _ in lives if made < until
+    )
+    assert sum(entry.seconds for entry in entries) == sum(
+        Life(tariff, made, month).seconds(since, until) for made, _, _ in lives if made < until
+    )
+
+
+def most_that_fits(accounts: tuple[Account, ...], most: int = 30) -> int:
+    """Return how many machines with one request each no row stops."""
+    left = [most]
+    for account in accounts:
+        each = account.row.machines.get(NEW.key, 0) + account.row.requests.get(("g", NEW.key), 0)
+        if each:
+            left.append(int(account.row.room // Decimal(each)))
+    return min(left)
+
+
+def steps_begun(created: datetime, gone: datetime, window: tuple[datetime, datetime]) -> int:
+    """Count, one by one, the hours of a machine that begin in a window."""
+    count, step = 0, created
+    while step < gone:
+        count += window[0] <= step < window[1]
+        step += timedelta(hours=1)
+    return count
+
+
+@given(
+    minute=st.integers(0, 23 * 60 + 59),
+    amount=st.integers(1, 40),
+    hours=st.integers(0, 40),
+    spent=st.integers(0, 12),
+    busy=st.booleans(),
+)
+def test_what_the_rows_allow_never_passes_the_limit_in_this_period_nor_in_the_next(
+    *, minute: int, amount: int, hours: int, spent: int, busy: bool
+) -> None:
+    """Machines are billed by the hour; the bill is counted hour by hour, as an invoice does."""
+    now = NOW.replace(hour=0) + timedelta(minutes=minute)
+    budget = {"per_hour": f"{amount} EUR", "per_day": f"{amount + 60} EUR"}
+    pool = a_pool(
+        provider="desk", machine={"type": "ccx33", "price": "1 EUR/h"}, budget=budget, max=99
+    )
+    fleet = a_fleet_of({"increment": "1h"}, "UTC", pools={"builders": pool})
+    work = Work(started_at=now, expected_seconds=hours * 3600)
+    worker: Worker = a_worker(busy=busy, work=work if busy else None, since=now)
+    spending = Charge(pool="builders", seconds=(0, 0, 0), money=(spent, spent, spent))
+    created = now - timedelta(minutes=25)
+    world = a_sim_world(
+        worker,
+        time=now,
+        ledger=Ledger(charged_until=now, charges=(spending,)),
+        providers={
+            "desk": a_listing(
+                a_machine(id=f"sim-{worker.name}", created_at=created), workers=(worker,)
+            )
+        },
+    )
+    group = Group(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(seconds=hours * 3600)})
+    accounts = open_accounts(fleet, world, take_census(fleet, world), [group], [NEW])
+    made = most_that_fits(accounts)
+
+    for period in periods(fleet, now)[:2]:
+        allowed = amount if period.name == "hour" else amount + 60
+        for window, before in (
+            ((now, period.end), spent),
+            ((period.end, period.next_end), 0),
+        ):
+            held = steps_begun(created, released(created, now, hours if busy else 0), window)
+            new = steps_begun(now, released(now, now + timedelta(seconds=90), hours), window)
+            assert before + held + made * new <= max(allowed, before + held)
+
+
+def released(created: datetime, begins: datetime, hours: int) -> datetime:
+    """Return when a machine is gone: drained and deleted in two runs, within its paid hour."""
+    idle_over = begins + timedelta(hours=hours, minutes=15)
+    run = begins
+    while run < idle_over:
+        run += CADENCE
+    seconds = int((run + CADENCE - created).total_seconds())
+    return created + timedelta(hours=-(-seconds // 3600))
