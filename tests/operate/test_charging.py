@@ -1,0 +1,160 @@
+"""When an apply charges the ledger, and what observing reads of it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Ledger, Unknown, World
+from fleet.ledger import periods
+from fleet.operate.apply import apply_plan
+from fleet.operate.observe import Sources, observe
+from fleet.ports import Engine, Since
+from fleet.store.database import DatabaseStore
+from tests.builders import (
+    NOW,
+    a_plan,
+    a_pool_verdict,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+)
+from tests.fakes_engine import FakeEngine
+from tests.fakes_queue import FakeProvider
+
+FLEET = a_sim_fleet()
+
+
+def killed(provider: str) -> Engine:
+    """Be killed as the first pool's engine is wanted."""
+    raise KeyboardInterrupt(provider)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DatabaseStore:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    return store
+
+
+def sources(store: DatabaseStore, engine_of: Callable[[str], Engine]) -> Sources:
+    return Sources(
+        queues={},
+        providers={"desk": FakeProvider(NOW)},
+        registries={},
+        engine_of=engine_of,
+        store=store,
+    )
+
+
+def world_at(minutes: int, store: DatabaseStore) -> World:
+    """Return the world so many minutes from NOW: one machine, made an hour before NOW."""
+    moment = NOW + timedelta(minutes=minutes)
+    return a_sim_world(a_worker(), time=moment, ledger=ledger_at(minutes, store))
+
+
+def ledger_at(minutes: int, store: DatabaseStore) -> Ledger:
+    hour, day, month = (p.start for p in periods(FLEET, NOW + timedelta(minutes=minutes)))
+    return store.ledger(Since(hour=hour, day=day, month=month), "EUR")
+
+
+def alive(_: str) -> Engine:
+    return FakeEngine()
+
+
+def apply(
+    world: World, store: DatabaseStore, engine_of: Callable[[str], Engine] = alive
+) -> list[str]:
+    said: list[str] = []
+    plan = a_plan(pools=(a_pool_verdict(provider="desk"),))
+    apply_plan(FLEET, world, plan, sources(store, engine_of), said.append)
+    return said
+
+
+def seconds_today(store: DatabaseStore) -> int:
+    return sum(charge.seconds[1] for charge in ledger_at(0, store).charges)
+
+
+def test_an_apply_charges_the_time_since_the_last_one(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+    apply(world_at(10, store), store)
+
+    ledger = ledger_at(10, store)
+    assert ledger.charged_until == NOW + timedelta(minutes=10)
+    assert seconds_today(store) == 3600 + 600
+    assert ledger.charges[0].money[1] == Decimal("0.0777") * 4200 / 3600
+
+
+def test_an_apply_that_is_repeated_with_what_it_saw_charges_once(store: DatabaseStore) -> None:
+    world = world_at(0, store)
+
+    apply(world, store)
+    said = apply(world, store)
+
+    assert seconds_today(store) == 3600
+    assert said == ["another run has charged the ledger meanwhile; nothing was charged twice"]
+
+
+def test_an_apply_that_is_killed_has_charged_its_time_once(store: DatabaseStore) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        apply(world_at(0, store), store, killed)
+    apply(world_at(10, store), store)
+
+    assert seconds_today(store) == 3600 + 600
+
+
+def test_what_an_apply_that_died_before_did_not_charge_the_next_one_does(
+    store: DatabaseStore,
+) -> None:
+    apply(world_at(0, store), store)
+    world_at(10, store)  # observed, and never applied
+    apply(world_at(20, store), store)
+
+    assert seconds_today(store) == 3600 + 1200
+
+
+def test_a_long_gap_is_charged_and_said(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+
+    said = apply(world_at(2 * 24 * 60, store), store)
+
+    (sentence,) = said
+    assert sentence.startswith("the ledger was last charged 2d ago; that time is charged now")
+    assert sum(c.seconds[2] for c in ledger_at(0, store).charges) == 3600 + 2 * 86400
+
+
+def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: DatabaseStore) -> None:
+    apply(world_at(10, store), store)
+    before = ledger_at(0, store)
+
+    apply(world_at(0, store), store)
+
+    assert ledger_at(0, store) == before
+
+
+def test_observing_reads_what_was_charged(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+
+    world = observe(FLEET, sources(store, alive), NOW)
+
+    assert world.ledger == ledger_at(0, store)
+
+
+def test_a_ledger_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/none.db", "debian-ci")
+
+    world = observe(FLEET, sources(store, alive), NOW)
+
+    assert isinstance(world.ledger, Unknown)
+    assert "there is no store" in world.ledger.unknown
+
+
+def test_a_ledger_of_another_currency_is_unknown(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+
+    world = observe(a_sim_fleet(money={"currency": "USD"}), sources(store, alive), NOW)
+
+    assert isinstance(world.ledger, Unknown)
+    assert "another currency than USD" in world.ledger.unknown
