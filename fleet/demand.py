@@ -97,7 +97,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
             group = groups[queue, shape, request.priority, payer_of(request)]
-            group.extend(_ordered(queue, request, expected_seconds(fleet, request)))
+            group.extend(ordered(queue, request, expected_seconds(fleet, request)))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
         for queue in world.queues
@@ -151,7 +151,8 @@ def _payers(fleet: Fleet) -> Callable[[Request], Payer]:
     )
 
 
-def _ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
+def ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
+    """Return a request, each of a group by itself, with its place in the queue's order."""
     since = request.pending_since.isoformat() if request.pending_since else "~"
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0

@@ -1,0 +1,118 @@
+"""Laws of explain: what it suggests for a waiting request does get that request served."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.counterfactual import Replans, edited, is_served
+from fleet.edits import Edit
+from fleet.facts import Demand, World
+from fleet.forecast import forecast
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet, Guards, PowerfulRule
+from fleet.unblock import Remedy, find_remedies
+from fleet.waiting import awaited
+from tests.builders import NOW
+from tests.laws.strategies import fleets, worlds
+
+EXAMPLES = 1000 if settings().max_examples > 100 else 10
+"""Each waiting request of a world takes some thirty plans to explain."""
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+@st.composite
+def tight_fleets(draw: st.DrawFn) -> Fleet:
+    """Return a fleet that throttles, forbids and has rules that expired."""
+    fleet = draw(fleets())
+    create = {"count": draw(st.integers(0, 3)), "free_below": draw(st.integers(0, 3))}
+    guards = {"throttle": {"create": create}} if draw(st.booleans()) else {}
+    asked_by = draw(st.none() | st.sampled_from([["rules"], ["user"], []]))
+    tag = fleet.tags["powerful"].model_copy(update={"asked_by": asked_by})
+    if asked_by is None:
+        tag = fleet.tags["powerful"]
+    expires = NOW.date() + timedelta(days=draw(st.integers(-30, 30)))
+    rule = PowerfulRule(match="debian/.*/.*/chromium", ask=["powerful"], expires=expires)
+    return fleet.model_copy(
+        update={
+            "guards": Guards.model_validate(guards),
+            "tags": {"powerful": tag},
+            "powerful": [rule] if draw(st.booleans()) else [],
+        }
+    )
+
+
+@st.composite
+def asking_worlds(draw: st.DrawFn) -> World:
+    """Return a world whose requests have names, askers and expected durations."""
+    world = draw(worlds())
+    reading = world.queues["debian"]
+    if not isinstance(reading.demand, Demand):
+        return world
+    requests = tuple(
+        request.model_copy(
+            update={
+                "expected_seconds": draw(st.none() | st.integers(1, 7200)),
+                "requester": draw(st.sampled_from([None, "ada"])),
+                "asked": dict.fromkeys(request.required, "user") if draw(st.booleans()) else {},
+                "workspace": "System",
+                "package": draw(st.sampled_from(["chromium", "hello"])),
+                "task_data": {"host_architecture": "amd64"},
+            }
+        )
+        for request in reading.demand.requests
+    )
+    demand = reading.demand.model_copy(
+        update={"requests": requests, "stored": draw(st.booleans())}
+    )
+    queue = reading.model_copy(update={"demand": demand})
+    return world.model_copy(update={"queues": {"debian": queue}})
+
+
+def works(fleet: Fleet, world: World, plan: Plan, key: str, remedy: Remedy) -> bool:
+    """Say whether a request is served once somebody has done what a remedy says."""
+    wait = remedy.suggestion.wait
+    if wait is not None:
+        after = awaited(fleet, world, wait, plan, Replans(world))
+        return after is not None and is_served(planned(fleet, after), key)
+    return is_served(planned(*edited(fleet, world, key, remedy.edits)), key)
+
+
+def one_step_less(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
+    """Yield the same edits with one of their figures a step lower."""
+    for number, edit in enumerate(edits):
+        if edit.steps > 1:
+            yield (*edits[:number], edit.turned(edit.steps - 1), *edits[number + 1 :])
+
+
+@settings(max_examples=EXAMPLES)
+@given(tight_fleets(), asking_worlds())
+def test_what_is_suggested_for_a_waiting_request_gets_it_served_and_one_step_less_does_not(
+    fleet: Fleet, world: World
+) -> None:
+    plan = planned(fleet, world)
+
+    for key in (unserved.requests[-1] for unserved in plan.unserved):
+        for remedy in find_remedies(fleet, world, plan, key, Replans(world)):
+            assert works(fleet, world, plan, key, remedy), remedy.suggestion.sentence
+            for less in one_step_less(remedy.edits):
+                assert not is_served(planned(*edited(fleet, world, key, less)), key)
+
+
+@given(tight_fleets(), asking_worlds())
+def test_every_waiting_request_is_expected_to_start_from_now_on_or_is_told_why_nobody_knows(
+    fleet: Fleet, world: World
+) -> None:
+    plan = planned(fleet, world)
+    expected = forecast(fleet, world, plan)
+
+    for key in (key for signature in plan.signatures for key in signature.requests):
+        start = expected.start_of(key)
+        assert bool(expected.not_known.get(key)) == (start is None)
+        assert start is None or start >= world.time
