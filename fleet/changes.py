@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from fleet.facts import Unknown, Value, World
-from fleet.plan import Action, Create, Delete, GuardResult, Plan, PoolVerdict, Rate, Reason
+from fleet.guard_results import GuardResult
+from fleet.plan import Action, Create, Delete, Plan, PoolVerdict, Rate, Reason
 from fleet.schema.model import Fleet
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")

@@ -305,7 +305,7 @@ class World(Value):
     attempts: tuple[Attempt, ...] = Field(
         (), description="The latest tries to make machines, of each pool and machine type."
     )
-    approved: dict[str, int] = Field(
+    approved: dict[str, int] | Unknown = Field(
         default_factory=dict,
         description="Digest of an approval to how many machines it has let pass.",
     )

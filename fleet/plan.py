@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.facts import Moment, Value, WorkerInputs
+from fleet.guard_results import ApprovalVerdict, GuardResult
 
 
 def _money(amount: Decimal) -> Decimal:
@@ -228,8 +229,10 @@ class PoolVerdict(Value):
     serial: int | None = None
     unwanted: int = Field(
         0,
-        description="Machines that config, image or lost knowledge no longer want, busy ones too.",
+        description="Machines that config no longer wants and that go as their work ends, busy "
+        "and draining ones too; outdated ones are wanted until they are replaced.",
     )
+    draining: int = Field(0, description="Machines whose workers get nothing new, busy ones too.")
     not_known: tuple[NotKnown, ...] = Field(
         (),
         description="Which of these figures nobody knows; what was not read counts as 0 here.",
@@ -268,17 +271,6 @@ class Optimum(Value):
     because: str = Field("", description="Where the gap is not 0: what ended the search.")
 
 
-class GuardResult(Value):
-    """What one guard said, with its figures and its line of fleet.yaml."""
-
-    guard: str
-    pool: str | None = Field(None, description="None where it counts the whole fleet.")
-    result: Literal["passed", "throttled", "refused"]
-    because: str
-    way_out: str = ""
-    path: tuple[str | int, ...] = ()
-
-
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
     """Something the reader should know that changes nothing by itself."""
 
@@ -311,6 +303,7 @@ class Plan(Value):
     signatures: tuple[Signature, ...] = ()
     unserved: tuple[Unserved, ...] = ()
     guards: tuple[GuardResult, ...] = ()
+    approvals: tuple[ApprovalVerdict, ...] = ()
     budgets: tuple[BudgetVerdict, ...] = ()
     optimum: Optimum | None = Field(
         None, description="None where no machine is made for requests."

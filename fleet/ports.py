@@ -4,7 +4,7 @@ Each edge implements one; each has a written fake and a contract suite in tests/
 Errors an edge may raise are the ones of fleet.errors.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Literal, Protocol
@@ -168,6 +168,15 @@ class Store(Protocol):
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest tries of each pool, machine type and market, the oldest first."""
+
+    def spent(self) -> Mapping[str, int]:
+        """Return the digest of each approval that was used, to how many machines it let pass."""
+
+    def spend(self, approval: str, machines: Collection[str]) -> None:
+        """Use an approval for these machines; one that it was used for already counts once."""
+
+    def refund(self, approval: str, machines: Collection[str]) -> None:
+        """Take back what an approval was used for where it was not done after all."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from fleet.allocate import Allocation
+from fleet.approvals import judge_approvals, warn_of_approvals
 from fleet.bystanders import find_contradictions, gone_workers, static_pools, static_workers
 from fleet.catalogue import type_names
 from fleet.census import State, Unit, demand_trouble
@@ -43,6 +44,7 @@ def assemble(
         *(_judge_pool(draft, allocation) for draft in drafts.values()),
         *static_pools(fleet, world),
     )
+    approvals = judge_approvals(fleet, world, {pool.pool for pool in pools})
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
@@ -55,9 +57,10 @@ def assemble(
         ),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
         signatures=_signatures(demand, allocation, drafts),
+        approvals=approvals,
         unserved=tuple(find_unserved(fleet, world, demand, allocation)),
         unknown=tuple(_unknown(fleet, world, drafts)),
-        warnings=tuple(find_contradictions(fleet, world)),
+        warnings=(*find_contradictions(fleet, world), *warn_of_approvals(approvals)),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         attention=tuple(_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
@@ -185,6 +188,8 @@ def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
         provides=draft.offers,
         stack=f"{draft.fleet.fleet}-{draft.name}",
         serial=census.stack.serial if census.stack else None,
+        unwanted=_unwanted(draft),
+        draining=sum(is_going(unit) for unit in census.units),
         not_known=tuple(_not_known(draft)),
     )
 
@@ -192,6 +197,18 @@ def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
 def _types_of(pool: Pool) -> str:
     """Return a pool's machine types as text; `own` where only figures are stated."""
     return ", ".join(type_names(pool)) or "own"
+
+
+def _unwanted(draft: Draft) -> int:
+    """Count what goes because of config as soon as its work ends, not only in this run."""
+    units = draft.census.units
+    if not draft.may_remove:
+        return 0
+    if draft.pool is None or draft.pool.mode == "drain":
+        return len(units)
+    # What only one witness saw may be an error: nothing is scaled down because of it.
+    seen = [unit for unit in units if unit.state not in (State.MISSING, State.UNRECORDED)]
+    return max(0, len(seen) - draft.pool.workers.max)
 
 
 def _not_known(draft: Draft) -> Iterator[NotKnown]:

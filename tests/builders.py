@@ -17,13 +17,13 @@ from fleet.facts import (
     WorkerState,
     World,
 )
+from fleet.guard_results import GuardResult
 from fleet.plan import (
     Cause,
     Create,
     Delete,
     Digests,
     Drain,
-    GuardResult,
     Outcome,
     Plan,
     PoolVerdict,

@@ -1,6 +1,6 @@
 """This module holds a written store: everything in dictionaries that several stores may share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +23,7 @@ class Shelf:
     charged_until: datetime | None = None
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
+    spent: dict[str, set[str]] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
 
@@ -120,6 +121,20 @@ class FakeStore:
             for way in ways
         ]
         return tuple(each for each in tries if any(each in way for way in kept))
+
+    def spent(self) -> Mapping[str, int]:
+        """Return each approval that was used, and how often."""
+        return {
+            digest: len(machines) for digest, machines in self._shelf.spent.items() if machines
+        }
+
+    def spend(self, approval: str, machines: Collection[str]) -> None:
+        """Use an approval for these machines, each once."""
+        self._shelf.spent.setdefault(approval, set()).update(machines)
+
+    def refund(self, approval: str, machines: Collection[str]) -> None:
+        """Take back what was not done."""
+        self._shelf.spent.get(approval, set()).difference_update(machines)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

@@ -9,30 +9,39 @@ from fleet.schema.model import Fleet
 RULE = "expired"
 _SOON = 30
 _VERY_SOON = 7
+_UNTIL_THEN = "`fleet plan` says how far it is used up"
 
 
 def check(fleet: Fleet, today: date) -> Iterator[Finding]:
     """Warn 30 and 7 days before a rule or an approval stops working, and afterwards."""
-    for path, what, whom, day in _dated(fleet):
+    for path, what, hints, day in _dated(fleet):
         left = (day - today).days
         if left < 0:
             message = f"{what} expired on {day}: it does nothing any more"
-            yield _warning(path, message, "remove it, or give it a later date")
+            yield _warning(path, message, hints[0])
         elif left <= _VERY_SOON:
             message = f"{what} expires {_when(day, left)}: from then on it does nothing"
-            yield _warning(path, message, f"ask {whom} now, then move the date or remove it")
+            yield _warning(path, message, hints[1])
         elif left <= _SOON:
             message = f"{what} expires {_when(day, left)}"
-            yield _warning(path, message, f"ask {whom} whether it is still needed")
+            yield _warning(path, message, hints[2])
 
 
-def _dated(fleet: Fleet) -> Iterator[tuple[Path, str, str, date]]:
+def _dated(fleet: Fleet) -> Iterator[tuple[Path, str, tuple[str, str, str], date]]:
+    """Yield what has a last day, with what to do afterwards, in the last week and before."""
     for number, rule in enumerate(fleet.powerful):
         if rule.expires is not None:
             whom = rule.contact or "its contact"
-            yield ("powerful", number, "expires"), "this rule", whom, rule.expires
+            hints = (
+                "remove it, or give it a later date",
+                f"ask {whom} now, then move the date or remove it",
+                f"ask {whom} whether it is still needed",
+            )
+            yield ("powerful", number, "expires"), "this rule", hints, rule.expires
     for number, approval in enumerate(fleet.approvals):
-        yield ("approvals", number, "expires"), "this approval", "its contact", approval.expires
+        left = "write a new one for the machines that are still to go"
+        hints = (f"remove it, or {left}", f"if it will not be used up, {left}", _UNTIL_THEN)
+        yield ("approvals", number, "expires"), "this approval", hints, approval.expires
 
 
 def _warning(path: Path, message: str, hint: str) -> Finding:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
+from fleet.guard_results import ApprovalVerdict
 from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
 from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.spending import refund, spend, undone
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
 from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
 from fleet.schema.model import Fleet
@@ -29,12 +31,13 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         if verdict.mode == "static":
             continue
         ref = stack_ref(fleet, verdict.pool, verdict.provider or "")
-        work = _Work(fleet, world, ref, sources, tell)
+        approvals = tuple(each for each in plan.approvals if each.pool == ref.pool and each.passes)
+        work = _Work(fleet, world, ref, sources, tell, approvals)
         actions = [action for action in plan.actions if action.pool == verdict.pool]
         if work.blind:
             outcomes.append(StackOutcome(pool=ref.pool, result="refused", error=work.blind))
         elif actions:
-            outcomes.append(_apply_pool(work, actions))
+            outcomes.append(_apply_approved(work, actions))
         else:
             _remember(work)
             outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
@@ -75,6 +78,8 @@ class _Work:
     ref: StackRef
     sources: Sources
     tell: Tell
+    approvals: tuple[ApprovalVerdict, ...] = ()
+    """The approvals that let some of the pool's actions pass."""
 
     @property
     def stack(self) -> Stack | None:
@@ -114,6 +119,27 @@ def _forget_emptied(
 def _is_empty(stack: Stack | Unknown | None) -> bool:
     """Say whether a stack surely holds nothing, not even something half deleted."""
     return isinstance(stack, Stack) and not (stack.workers or stack.ids or stack.interrupted)
+
+
+def _apply_approved(work: _Work, actions: Sequence[Action]) -> StackOutcome:
+    """Carry out a pool's actions; approvals are spent first, and taken back where nothing was."""
+    store = work.sources.store
+    try:
+        spent = spend(store, work.approvals, actions, work.stack)
+    except FleetError as failure:
+        return StackOutcome(pool=work.ref.pool, result="failed", error=str(failure))
+    outcome = _apply_pool(work, actions)
+    done = {*outcome.created, *outcome.drained, *outcome.deleted}
+    if any(name not in done for machines in spent.values() for name in machines):
+        refund(store, spent, undone(actions, outcome, _stack_now(work)))
+    return outcome
+
+
+def _stack_now(work: _Work) -> Stack | Unknown | None:
+    try:
+        return work.sources.engine_of(work.ref.provider).read(work.ref)
+    except FleetError as failure:
+        return Unknown(unknown=str(failure))
 
 
 def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:

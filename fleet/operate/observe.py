@@ -52,6 +52,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         stacks=_stacks(fleet, sources, listings),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
+        approved=_approved(sources.store),
         members=_members(sources),
     )
 
@@ -71,6 +72,14 @@ def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
     hour, day, month = (period.start for period in periods(fleet, now))
     try:
         return store.ledger(Since(hour=hour, day=day, month=month), fleet.money.currency)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _approved(store: Store) -> dict[str, int] | Unknown:
+    """Return how far approvals were used; where that cannot be read, none may be used."""
+    try:
+        return dict(store.spent())
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
 

@@ -9,11 +9,12 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.facts import Moment, Value
+from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan import NotKnown, Plan, PoolVerdict, Rate, WorkerVerdict
 
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
-    "machines": ("machines", "other"),
-    "workers": ("busy", "idle", "starting"),
+    "machines": ("machines", "other", "unwanted"),
+    "workers": ("busy", "idle", "starting", "draining"),
     "cost": ("cost_before", "cost_after"),
     "price": ("price",),
 }
@@ -57,6 +58,8 @@ class PoolStatus(Value):
     provides: tuple[str, ...]
     stack: str | None
     serial: int | None
+    unwanted: int | None = Field(description="How many of them config no longer wants.")
+    draining: int | None = Field(description="How many of them get no new work.")
     not_known: tuple[NotKnown, ...]
 
 
@@ -78,6 +81,8 @@ class Status(Value):
     unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
     unknown: tuple[str, ...]
     attention: tuple[str, ...]
+    guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
+    approvals: tuple[ApprovalVerdict, ...]
 
 
 def status_of(plan: Plan) -> Status:
@@ -101,6 +106,8 @@ def status_of(plan: Plan) -> Status:
         unread=plan.unread,
         unknown=plan.unknown,
         attention=plan.attention,
+        guards=plan.guards,
+        approvals=plan.approvals,
     )
 
 

@@ -139,3 +139,9 @@ def _unknown(status: Status) -> Iterator[Line]:
         yield line(Span("not known: ", Style.YELLOW), reading)
     for sentence in status.attention:
         yield line(Span("needs a person: ", Style.YELLOW), sentence)
+    for guard in status.guards:
+        if guard.result == "refused":
+            yield line(Span("refused: ", Style.RED), guard.because)
+    for each in status.approvals:
+        what = f"{each.guard}, pool {each.pool}, {words.used(each)}, until {each.expires}"
+        yield line(Span("approval: ", Style.DIM), what, f" ({each.inert})" if each.inert else "")

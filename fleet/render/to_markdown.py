@@ -29,6 +29,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_unserved(plan),
         *_tags(plan),
         *_guards(plan),
+        *_approvals(plan),
         *_notes(plan),
         _digests(plan),
     ]
@@ -141,10 +142,25 @@ def _guards(plan: Plan) -> Iterator[str]:
             sentence(guard.way_out),
         )
         for guard in plan.guards
-        if guard.result != "passed"
+        if guard.is_worth_saying
     ]
     headings = ("Result", "Guard", "Where", "Why", "In fleet.yaml", "Way out")
     yield from _section("Guards", headings, rows)
+
+
+def _approvals(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(each.guard),
+            code(each.pool),
+            words.used(each)
+            + (f"; lets nothing pass: {sentence(each.inert)}" if each.inert else ""),
+            str(each.expires),
+            sentence(each.reason),
+        )
+        for each in plan.approvals
+    ]
+    yield from _section("Approvals", ("Guard", "Pool", "Used", "Until", "Reason"), rows)
 
 
 def _unsure(plan: Plan) -> Iterator[str]:

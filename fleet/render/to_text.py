@@ -6,7 +6,8 @@ Long lists are shortened with their count; the JSON form holds everything.
 from collections.abc import Iterable, Iterator
 
 from fleet.changes import Comparison
-from fleet.plan import GuardResult, Plan, PoolVerdict, Unserved
+from fleet.guard_results import GuardResult
+from fleet.plan import Plan, PoolVerdict, Unserved
 from fleet.render import words
 from fleet.render.changes_text import changes_section
 from fleet.render.comparison import comparison_section
@@ -30,6 +31,7 @@ def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) 
         _unserved(plan),
         tags_section(plan),
         _guards(plan),
+        _approvals(plan),
         _warnings(plan),
         _digests(plan),
     )
@@ -131,15 +133,18 @@ def _requests(unserved: Unserved) -> str:
 
 
 def _guards(plan: Plan) -> Iterator[Line]:
-    speaking = [guard for guard in plan.guards if guard.result != "passed"]
+    speaking = [guard for guard in plan.guards if guard.is_worth_saying]
     if speaking:
         yield title("Guards")
     for guard in speaking:
         yield from _guard(guard)
 
 
+_RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
+
+
 def _guard(guard: GuardResult) -> Iterator[Line]:
-    style = Style.RED if guard.result == "refused" else Style.YELLOW
+    style = _RESULTS[guard.result]
     where = f"pool {guard.pool}" if guard.pool else "whole fleet"
     name = Span(f"[{guard.guard}]", Style.CYAN)
     yield line("  ", Span(guard.result, style), f", {where}: {guard.because} ", name)
@@ -147,6 +152,16 @@ def _guard(guard: GuardResult) -> Iterator[Line]:
         yield line(Span(f"      limit: {words.place(guard.path)} in fleet.yaml", Style.DIM))
     if guard.way_out:
         yield line("      way out: ", guard.way_out)
+
+
+def _approvals(plan: Plan) -> Iterator[Line]:
+    if plan.approvals:
+        yield title("Approvals")
+    for each in plan.approvals:
+        yield line(f"  {each.guard}, pool {each.pool}: {words.used(each)}, until {each.expires}")
+        if each.inert:
+            yield line("      ", Span(f"lets nothing pass: {each.inert}", Style.YELLOW))
+        yield line(Span(f"      because: {each.reason}", Style.DIM))
 
 
 def _unknown(plan: Plan) -> Iterator[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet.guard_results import ApprovalVerdict
 from fleet.plan import Action, Plan, WorkerVerdict
 
 NOT_KNOWN = "not known"
@@ -102,6 +103,12 @@ def changes(plan: Plan) -> str:
 def withheld(plan: Plan) -> str:
     """Return what guards keep back, empty where they keep back nothing."""
     return _counts(plan.withheld, always=False)
+
+
+def used(approval: ApprovalVerdict) -> str:
+    """Return how far an approval is used up: used 12 of 18, 3 more in this plan."""
+    now = f", {len(approval.passes)} more in this plan" if approval.passes else ""
+    return f"used {approval.used} of {approval.count}{now}"
 
 
 def place(path: Sequence[str | int]) -> str:

@@ -104,6 +104,6 @@ class Approval(Section):
 
     guard: Literal["delete", "cost_increase"] = Field(description="Which guard lets it pass.")
     pool: Name = Field(description="For which pool.")
-    count: Count = Field(description="How many machines.")
+    count: Count = Field(description="How many machines it lets pass in all, over several runs.")
     reason: Text = Field(description="Why, for whoever reviews it.")
     expires: Day = Field(description="The last day it works.")

@@ -6,7 +6,7 @@ where one is expected is StoreMissing, and only `init` makes one.
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, write_attempts
 from fleet.store.ledger import add_charges, read_ledger
+from fleet.store.spending import read_spent, take_back, write_spent
 
 _FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
@@ -148,6 +149,22 @@ class DatabaseStore:
         self._about()
         with self._transaction() as connection:
             return read_attempts(connection, latest)
+
+    def spent(self) -> Mapping[str, int]:
+        """Return the digest of each approval that was used, to how many machines it let pass."""
+        self._about()
+        with self._transaction() as connection:
+            return read_spent(connection)
+
+    def spend(self, approval: str, machines: Collection[str]) -> None:
+        """Use an approval for these machines; one that it was used for already counts once."""
+        with self._transaction() as connection:
+            write_spent(connection, approval, machines)
+
+    def refund(self, approval: str, machines: Collection[str]) -> None:
+        """Take back what an approval was used for where it was not done after all."""
+        with self._transaction() as connection:
+            take_back(connection, approval, machines)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

@@ -52,6 +52,12 @@ ATTEMPTS = sa.Table(
     sa.Column("result", sa.Text, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
 )
+SPENT = sa.Table(
+    "fleet_spent",
+    METADATA,
+    sa.Column("approval", sa.Text, primary_key=True),
+    sa.Column("machine", sa.Text, primary_key=True),
+)
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,

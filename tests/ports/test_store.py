@@ -395,3 +395,45 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreFailed, match="is not a store of this version: 9"):
         store.stacks()
+
+
+# approvals
+
+
+def test_a_new_store_has_spent_no_approval(store: Store) -> None:
+    assert store.spent() == {}
+
+
+def test_an_approval_is_spent_for_each_machine_once(store: Store) -> None:
+    store.spend("a", ("one:1", "two:2"))
+    store.spend("a", ("two:2", "three:3"))
+    store.spend("b", ("one:1",))
+
+    assert store.spent() == {"a": 3, "b": 1}
+
+
+def test_what_was_not_done_is_taken_back_from_that_approval_only(store: Store) -> None:
+    store.spend("a", ("one:1", "two:2"))
+    store.spend("b", ("one:1",))
+
+    store.refund("a", ("one:1", "never:spent"))
+    store.refund("b", ("one:1",))
+
+    assert store.spent() == {"a": 1}
+
+
+def test_what_is_spent_cannot_be_read_from_a_store_that_is_missing(opener: Opener) -> None:
+    with pytest.raises(StoreMissing):
+        opener("debian").spent()
+
+
+def test_a_store_from_before_there_were_approvals_has_spent_none_and_can(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    with sa.create_engine(store.url).begin() as connection:
+        connection.execute(sa.text("drop table fleet_spent"))
+
+    before = store.spent()
+    store.spend("a", ("one:1",))
+
+    assert (before, store.spent()) == ({}, {"a": 1})

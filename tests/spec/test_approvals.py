@@ -1,0 +1,218 @@
+"""What approvals let pass, one sentence per test."""
+
+from datetime import timedelta
+
+from fleet.approvals import approval_digest
+from fleet.facts import Unknown, World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
+
+TODAY = NOW.date()
+
+
+def an_approval(**overrides: object) -> dict[str, object]:
+    defaults = {"guard": "delete", "pool": "old", "count": 18, "reason": "move to ccx63"}
+    return defaults | {"expires": TODAY.isoformat()} | overrides
+
+
+def a_fleet_without_old(*approvals: dict[str, object], **overrides: object) -> Fleet:
+    pools = {"builders": a_pool(provider="desk")}
+    return a_sim_fleet(**({"pools": pools, "approvals": list(approvals)} | overrides))
+
+
+def old_pool(idle: int, busy: int = 0, draining: int = 0, **overrides: object) -> World:
+    workers = [
+        a_worker(
+            name=f"debian-ci-old-{n}",
+            pool="old",
+            busy=n < busy,
+            draining=busy <= n < busy + draining,
+        )
+        for n in range(idle + busy + draining)
+    ]
+    return a_sim_world(*workers).model_copy(update=overrides)
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def used(fleet: Fleet, *counts: int) -> dict[str, int]:
+    digests = [approval_digest(each) for each in fleet.approvals]
+    return dict(zip(digests, counts, strict=True))
+
+
+def test_an_approval_lets_a_removed_pool_go() -> None:
+    fleet = a_fleet_without_old(an_approval(count=12))
+
+    plan = planned(fleet, old_pool(idle=12))
+
+    assert len(plan.actions) == 12
+    assert not plan.is_refused
+    assert plan.guards[0].result == "passed"
+    assert plan.guards[0].because.endswith("; approved: used 0 of 12, 12 more now")
+
+
+def test_an_approval_that_is_partly_used_lets_the_rest_pass() -> None:
+    fleet = a_fleet_without_old(an_approval())
+
+    plan = planned(fleet, old_pool(idle=6, approved=used(fleet, 12)))
+
+    assert len(plan.actions) == 6
+    assert plan.guards[0].because.endswith("; approved: used 12 of 18, 6 more now")
+
+
+def test_no_more_than_the_count_of_an_approval_pass() -> None:
+    fleet = a_fleet_without_old(an_approval(count=3))
+
+    plan = planned(fleet, old_pool(idle=5))
+
+    assert (len(plan.actions), len(plan.withheld), plan.is_refused) == (3, 2, True)
+    assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions)
+
+
+def test_what_is_draining_already_needs_no_approval_again() -> None:
+    fleet = a_fleet_without_old(an_approval(count=5))
+
+    plan = planned(fleet, old_pool(idle=0, busy=2, draining=3, approved=used(fleet, 3)))
+
+    assert [action.action for action in plan.actions] == ["drain"] * 2 + ["delete"] * 3
+    assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions[:2])
+    assert not plan.is_refused
+
+
+def test_two_approvals_of_one_pool_add_up_and_the_first_to_expire_is_used_first() -> None:
+    later = (TODAY + timedelta(days=9)).isoformat()
+    fleet = a_fleet_without_old(an_approval(count=2, expires=later), an_approval(count=2))
+
+    plan = planned(fleet, old_pool(idle=3))
+
+    assert not plan.is_refused
+    assert [len(each.passes) for each in plan.approvals] == [1, 2]
+
+
+def test_an_approval_written_twice_counts_once() -> None:
+    fleet = a_fleet_without_old(an_approval(count=2), an_approval(count=2))
+
+    assert len(planned(fleet, old_pool(idle=4)).actions) == 2
+
+
+def test_an_approval_is_of_one_pool_only() -> None:
+    fleet = a_fleet_without_old(an_approval(pool="other"))
+
+    assert planned(fleet, old_pool(idle=4)).actions == ()
+
+
+def test_an_approval_is_of_one_guard_only() -> None:
+    fleet = a_fleet_without_old(an_approval(guard="cost_increase"))
+
+    assert planned(fleet, old_pool(idle=4)).actions == ()
+
+
+def test_an_approval_works_on_its_last_day() -> None:
+    fleet = a_fleet_without_old(an_approval(expires=TODAY.isoformat()))
+
+    assert not planned(fleet, old_pool(idle=4)).is_refused
+
+
+def test_an_expired_approval_lets_nothing_pass_and_says_so() -> None:
+    yesterday = TODAY - timedelta(days=1)
+    fleet = a_fleet_without_old(an_approval(expires=yesterday.isoformat()))
+
+    plan = planned(fleet, old_pool(idle=4))
+
+    assert plan.actions == ()
+    assert f"(it expired on {yesterday})" in plan.guards[0].because
+
+
+def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
+    fleet = a_fleet_without_old(an_approval())
+
+    plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 18)))
+
+    assert plan.actions == ()
+    assert [warning.rule for warning in plan.warnings] == ["inert-approval"]
+    assert "it is used up" in plan.warnings[0].message
+
+
+def test_an_approval_for_a_pool_that_exists_nowhere_is_named() -> None:
+    plan = planned(a_fleet_without_old(an_approval(pool="odl")), old_pool(idle=0))
+
+    assert "there is no pool odl" in plan.warnings[0].message
+
+
+def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
+    fleet = a_fleet_without_old(an_approval())
+
+    plan = planned(fleet, old_pool(idle=4, approved=Unknown(unknown="no answer")))
+
+    assert plan.actions == ()
+    assert "how much of it is used is not known: no answer" in plan.guards[0].because
+
+
+def test_an_edited_approval_is_another_one() -> None:
+    fleet = a_fleet_without_old(an_approval(count=4))
+    edited = a_fleet_without_old(an_approval(count=5))
+
+    plan = planned(edited, old_pool(idle=4, approved=used(fleet, 4)))
+
+    assert not plan.is_refused
+
+
+def test_an_approval_does_not_touch_the_other_pools_share() -> None:
+    gone = {"old": 3, "other": 3}
+    workers = [
+        a_worker(name=f"debian-ci-{pool}-{n}", pool=pool)
+        for pool, count in gone.items()
+        for n in range(count)
+    ]
+    fleet = a_fleet_without_old(an_approval(count=3))
+
+    plan = planned(fleet, a_sim_world(*workers))
+
+    assert {action.pool for action in plan.actions} == {"old"}
+    assert {action.pool for action in plan.withheld} == {"other"}
+
+
+def test_approved_removals_do_not_count_for_the_whole_fleet() -> None:
+    pools = {name: a_pool(provider="desk", max=27) for name in ("a", "b", "c", "d")}
+    workers = [
+        a_worker(name=f"debian-ci-{pool}-{n}", pool=pool, busy=n > 3)
+        for pool in pools
+        for n in range(1, 31)
+    ]
+    refused = a_sim_fleet(pools=pools)
+    approved = a_sim_fleet(pools=pools, approvals=[an_approval(pool="a", count=3)])
+    world = a_sim_world(*workers)
+
+    assert planned(refused, world).actions == ()
+    assert len(planned(approved, world).actions) == 12
+
+
+def test_an_approval_past_the_cost_guard_is_counted_in_machines() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", min=5, max=5)},
+        guards={"refuse": {"cost_increase": "0.1 EUR/h"}},
+        approvals=[an_approval(guard="cost_increase", pool="builders", count=3)],
+    )
+
+    plan = planned(fleet, a_sim_world())
+
+    assert (len(plan.actions), len(plan.withheld), plan.is_refused) == (3, 2, True)
+    assert len(plan.approvals[0].passes) == 3
+
+
+def test_what_another_guard_withholds_uses_up_no_approval() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", min=5, max=5)},
+        guards={"refuse": {"cost_increase": "0.1 EUR/h"}, "throttle": {"create": {"count": 2}}},
+        approvals=[an_approval(guard="cost_increase", pool="builders", count=5)],
+    )
+
+    plan = planned(fleet, a_sim_world())
+
+    assert len(plan.actions) == 2
+    assert plan.approvals[0].passes == tuple(action.worker for action in plan.actions)
