@@ -1,15 +1,33 @@
-"""This module digests what a plan rests on; the order of writing does not count."""
+"""This module digests what a plan rests on; the order of writing does not count.
 
-from fleet.facts import World
-from fleet.plan import Plan, canonical_json, digest
+What comes in great numbers is written by record, straight to bytes: a record's fields have an
+order of their own, and sorted lines need no value of the whole.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from pydantic_core import to_json
+
+from fleet.facts import Demand, Listing, QueueReading, Request, Value, World
+from fleet.plan import Plan, Signature, Unserved, canonical_json, digest
 from fleet.schema.model import Fleet
 
 
 def seal(plan: Plan) -> Plan:
     """Return the plan with the digest of all it says, warnings aside."""
     blank = plan.digests.model_copy(update={"plan": ""})
-    said = plan.model_copy(update={"digests": blank, "warnings": ()})
-    sealed = plan.digests.model_copy(update={"plan": digest(said.model_dump(mode="json"))})
+    apart = {"signatures": (), "unserved": (), "workers": (), "warnings": (), "digests": blank}
+    said = hashlib.sha256(
+        canonical_json(plan.model_copy(update=apart).model_dump(mode="json")).encode()
+    )
+    for line in (
+        *map(_signature, plan.signatures),
+        *_unserved(plan.unserved),
+        *map(_json, plan.workers),
+    ):
+        said.update(b"\n" + line)
+    sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
     return plan.model_copy(update={"digests": sealed})
 
 
@@ -20,11 +38,78 @@ def config_digest(fleet: Fleet) -> str:
 
 def world_digest(world: World) -> str:
     """Return the digest of a world; the order in which it was observed does not count."""
-    return digest(_canonical(world.model_dump(mode="json")))
+    bare = {
+        "queues": {name: _without_records(reading) for name, reading in world.queues.items()},
+        "providers": {
+            name: listing
+            if not isinstance(listing, Listing)
+            else listing.model_copy(
+                update={"machines": (), "workers": () if listing.workers else listing.workers}
+            )
+            for name, listing in world.providers.items()
+        },
+    }
+    said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare)))
+    for header, records in _records(world):
+        said.update(b"\n" + to_json(header))
+        for line in sorted(map(_record, records)):
+            said.update(b"\n" + line)
+    return said.hexdigest()
+
+
+def _signature(signature: Signature) -> bytes:
+    served = [sorted(by.items()) for by in (signature.by_worker, signature.by_create)]
+    return _json(signature, exclude={"by_worker", "by_create"}) + to_json(served)
+
+
+def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:
+    """Yield what is said of those that get no machine; many share their reasons."""
+    known: dict[tuple[int, int], bytes] = {}
+    for each in causes:
+        key = (id(each.because), id(each.blocked))  # the plan keeps both: no id comes twice
+        if key not in known:
+            reasons = to_json([each.because, each.blocked])
+            known[key] = hashlib.sha256(reasons).digest()
+        yield _json(each, exclude={"because", "blocked"}) + known[key]
+
+
+def _without_records(reading: QueueReading) -> QueueReading:
+    demand, workers = reading.demand, reading.workers
+    if isinstance(demand, Demand):
+        demand = demand.model_copy(update={"requests": ()})
+    if isinstance(workers, tuple):
+        workers = ()
+    return reading.model_copy(update={"demand": demand, "workers": workers})
+
+
+def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]]:
+    """Yield what comes in great numbers, with what tells where it is from."""
+    for name, reading in sorted(world.queues.items()):
+        if isinstance(reading.demand, Demand):
+            yield ("requests", name), reading.demand.requests
+        if isinstance(reading.workers, tuple):
+            yield ("workers", name), reading.workers
+    for name, listing in sorted(world.providers.items()):
+        if isinstance(listing, Listing):
+            yield ("machines", name), listing.machines
+            yield ("registered", name), listing.workers or ()
+
+
+def _record(record: Value) -> bytes:
+    loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
+    return _canonical_bytes(record) if loose else _json(record)
+
+
+def _json(value: Value, *, exclude: set[str] | None = None) -> bytes:
+    return value.__pydantic_serializer__.to_json(value, exclude=exclude)
+
+
+def _canonical_bytes(value: Value) -> bytes:
+    return canonical_json(_canonical(value.model_dump(mode="json"))).encode()
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
-_RECORDS = frozenset({"requests", "workers", "machines", "images", "attempts"})
+_RECORDS = frozenset({"requests", "workers", "machines", "images"})
 
 
 def _canonical(value: object, key: str = "") -> object:
