@@ -13,19 +13,14 @@ from fleet.catalogue import convert
 from fleet.census import PoolCensus
 from fleet.choices import Group, Path, Place, Row
 from fleet.facts import Charge, Entry, Ledger, Unknown, Work, World
-from fleet.ledger import Period, PeriodName, charge, holdings, periods, work_of
+from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
-from fleet.plan import BudgetVerdict
+from fleet.plan import BudgetVerdict, PeriodName, say_when
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool
 
 HOURS = "machine hours"
 _PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
-_NOW_AND_NEXT = {
-    "hour": ("this hour", "in the next hour"),
-    "day": ("today", "tomorrow"),
-    "month": ("this month", "next month"),
-}
 
 
 @dataclass(frozen=True)
@@ -203,7 +198,7 @@ class _Books:
         amount = limit.amount or Decimal(0)
         silent = self._silent(limit)
         left = Decimal(0) if silent else max(Decimal(0), amount - spent - reserved)
-        when = _NOW_AND_NEXT[limit.period][coming]
+        when = say_when(limit.period, coming=coming)
         name = f"the budget of pool {limit.budget}" if limit.pool else f"budget {limit.budget}"
         because = (
             f"what {name} has left {when} is not known: {silent}"

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from fleet.billing import Life, Tariff, tariff_at, tariff_of
 from fleet.census import PoolCensus, State, Unit
 from fleet.facts import Entry, Stack, Unknown, Work, WorkerInputs, World
 from fleet.making import market_of
+from fleet.plan import PeriodName
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
-PeriodName = Literal["hour", "day", "month"]
 _FREE = Tariff(price=Decimal(0))
 _LONG = timedelta(days=1)
 

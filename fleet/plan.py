@@ -239,12 +239,25 @@ class PoolVerdict(Value):
     )
 
 
+PeriodName = Literal["hour", "day", "month"]
+_WHEN: dict[PeriodName, tuple[str, str]] = {
+    "hour": ("this hour", "in the next hour"),
+    "day": ("today", "tomorrow"),
+    "month": ("this month", "next month"),
+}
+
+
+def say_when(period: PeriodName, *, coming: bool) -> str:
+    """Return how people say the current or the next hour, day or month."""
+    return _WHEN[period][coming]
+
+
 class BudgetVerdict(Value):
     """How far one budget is used up in one of its periods, this plan counted."""
 
     budget: str = Field(description="Name under `budgets`, or of the pool whose budget it is.")
     path: tuple[str | int, ...] = Field(description="The key of fleet.yaml that sets the limit.")
-    period: Literal["hour", "day", "month"]
+    period: PeriodName
     unit: str = Field(description="A currency, or `machine hours`.")
     limit: Rate
     spent: Rate = Field(description="So far in this period.")
@@ -255,6 +268,17 @@ class BudgetVerdict(Value):
     known: bool = Field(
         True, description="False: what was spent could not be read, and nothing more is bought."
     )
+
+    @property
+    def when(self) -> str:
+        """Return which period it is about, the way people say it."""
+        return say_when(self.period, coming=self.coming)
+
+    @property
+    def left(self) -> Decimal | None:
+        """Return what is left after this plan, never less than nothing; None: nobody knows."""
+        left = self.limit - self.spent - self.reserved - self.planned
+        return max(Decimal(0), left) if self.known else None
 
 
 class Optimum(Value):

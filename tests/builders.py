@@ -19,6 +19,7 @@ from fleet.facts import (
 )
 from fleet.guard_results import GuardResult
 from fleet.plan import (
+    BudgetVerdict,
     Cause,
     Create,
     Delete,
@@ -290,6 +291,21 @@ def a_guard_result(**overrides: object) -> GuardResult:
         "path": ("guards", "refuse", "delete", "share"),
     }
     return GuardResult.model_validate(defaults | overrides)
+
+
+def a_budget_verdict(**overrides: object) -> BudgetVerdict:
+    """Return the verdict on the budget of `builders` for today: 4 of 10 EUR are left."""
+    defaults = {
+        "budget": "builders",
+        "path": ("pools", "builders", "budget", "per_day"),
+        "period": "day",
+        "unit": "EUR",
+        "limit": Decimal(10),
+        "spent": Decimal("3.5"),
+        "reserved": Decimal("1.5"),
+        "planned": Decimal(1),
+    }
+    return BudgetVerdict.model_validate(defaults | overrides)
 
 
 def a_warning(**overrides: object) -> Warning_:

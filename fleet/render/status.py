@@ -10,7 +10,15 @@ from pydantic import Field
 
 from fleet.facts import Moment, Value
 from fleet.guard_results import ApprovalVerdict, GuardResult
-from fleet.plan import NotKnown, Plan, PoolVerdict, Rate, WorkerVerdict
+from fleet.plan import (
+    BudgetVerdict,
+    NotKnown,
+    PeriodName,
+    Plan,
+    PoolVerdict,
+    Rate,
+    WorkerVerdict,
+)
 
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "machines": ("machines", "other", "unwanted"),
@@ -63,6 +71,22 @@ class PoolStatus(Value):
     not_known: tuple[NotKnown, ...]
 
 
+class BudgetStatus(Value):
+    """How far one budget is used up in one of its periods, this plan counted."""
+
+    budget: str
+    path: tuple[str | int, ...]
+    period: PeriodName
+    coming: bool = Field(description="It is about the next hour, day or month.")
+    unit: str
+    limit: Rate
+    spent: Rate | None
+    reserved: Rate
+    planned: Rate
+    left: Rate | None
+    exceeded: bool
+
+
 class Status(Value):
     """What exists and what waits, as of one plan; null stands for what nobody knows."""
 
@@ -76,6 +100,7 @@ class Status(Value):
     pools: tuple[PoolStatus, ...]
     workers: tuple[WorkerVerdict, ...]
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are not known.")
+    budgets: tuple[BudgetStatus, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Inactive workers that are left out.")
     waiting: tuple[Waiting, ...]
     unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
@@ -101,6 +126,7 @@ def status_of(plan: Plan) -> Status:
         pools=pools,
         workers=tuple(sorted(active, key=lambda worker: (worker.pool, worker.worker))),
         unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
+        budgets=tuple(map(_budget, plan.budgets)),
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
         unread=plan.unread,
@@ -118,6 +144,12 @@ def _pool(verdict: PoolVerdict) -> PoolStatus:
     for missing in verdict.not_known:
         figures |= dict.fromkeys(_FIGURES[missing])
     return PoolStatus.model_validate(figures)
+
+
+def _budget(verdict: BudgetVerdict) -> BudgetStatus:
+    figures = verdict.model_dump(exclude={"known"})
+    figures["spent"] = verdict.spent if verdict.known else None
+    return BudgetStatus(**figures, left=verdict.left)
 
 
 def _waiting(plan: Plan) -> tuple[Waiting, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fleet.plan import Plan, WorkerVerdict
 from fleet.render import words
+from fleet.render.budgets_shown import budgets_section
 from fleet.render.status import Status, status_of
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table
 
@@ -28,6 +29,7 @@ def status_to_text(plan: Plan, *, colour: bool) -> str:
         BLANK,
         *_pools(status),
         BLANK,
+        *_budgets(plan),
         *_workers(status),
     ]
     return lines_to_text(lines, colour=colour)
@@ -76,6 +78,13 @@ def _pools(status: Status) -> Iterator[Line]:
             ]
         )
     yield from table(rows, right=range(1, 7))
+
+
+def _budgets(plan: Plan) -> Iterator[Line]:
+    lines = list(budgets_section(plan.budgets))
+    if lines:
+        yield from lines
+        yield BLANK
 
 
 def _count(count: int | None) -> Span:

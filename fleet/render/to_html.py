@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleet.plan import Plan, WorkerVerdict
 from fleet.render import words
+from fleet.render.budgets_shown import shown
 from fleet.render.paths import link, path_parts
 from fleet.render.status import PoolStatus, Status, status_of
 from fleet.render.terminal import clean
@@ -41,7 +42,13 @@ def site(plan: Plan) -> dict[str, str]:
     status = status_of(plan)
     environment = _environment()
     pages = _pages(status)
-    shared = {"plan": plan, "status": status, "tiles": tiles(status, plan), "most": _MOST_LISTED}
+    shared = {
+        "plan": plan,
+        "status": status,
+        "tiles": tiles(status, plan),
+        "budgets": shown(plan.budgets),
+        "most": _MOST_LISTED,
+    }
 
     def page(path: str, template: str, **values: object) -> str:
         place = _Place(path, pages)

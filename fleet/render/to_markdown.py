@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fleet.changes import Comparison
 from fleet.plan import Action, Create, Delete, Drain, Plan
 from fleet.render import words
+from fleet.render.budgets_shown import HEADINGS, shown
 from fleet.render.comparison import comparison_blocks
 from fleet.render.markdown import code, details, sentence, table
 from fleet.render.tags_text import tag_notes
@@ -26,6 +27,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_drains(plan),
         *_deletes(plan),
         *_pools(plan),
+        *_budgets(plan),
         *_unserved(plan),
         *_tags(plan),
         *_guards(plan),
@@ -99,6 +101,18 @@ def _pools(plan: Plan) -> Iterator[str]:
     if rows:
         shown = _with_rest(rows[:_MOST_ROWS], len(rows))
         yield details(words.many(len(rows), "pool"), table(headings, shown))
+
+
+def _budgets(plan: Plan) -> Iterator[str]:
+    told, hidden = shown(plan.budgets, most=_MOST_ROWS)
+    rows: list[Sequence[str]] = [
+        (code(row.budget), *row[1:-1], sentence(row.note)) for row in told
+    ]
+    if hidden:
+        rows.append((f"… and {words.many(hidden, 'budget')} with more left",))
+    first, when, *figures = HEADINGS
+    headings = (first, when, *(f"{each} >" for each in figures), "Note")
+    yield from _section("Budgets", headings, rows)
 
 
 def _unserved(plan: Plan) -> Iterator[str]:

@@ -9,6 +9,7 @@ from fleet.changes import Comparison
 from fleet.guard_results import GuardResult
 from fleet.plan import Plan, PoolVerdict, Unserved
 from fleet.render import words
+from fleet.render.budgets_shown import budgets_section
 from fleet.render.changes_text import changes_section
 from fleet.render.comparison import comparison_section
 from fleet.render.tags_text import tags_section
@@ -27,6 +28,7 @@ def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) 
         _unknown(plan),
         _attention(plan),
         _pools(plan),
+        budgets_section(plan.budgets),
         changes_section(plan),
         _unserved(plan),
         tags_section(plan),

@@ -1,0 +1,93 @@
+"""This module says how far budgets are used up, in the words that every surface shares.
+
+Of a budget the current period is always told, the next one only where its limit is passed.
+"""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.plan import BudgetVerdict
+from fleet.render import words
+from fleet.render.terminal import Line, Span, Style, line, table
+
+HEADINGS = ("Budget", "When", "Spent", "Reserved", "Planned", "Left", "Limit")
+_MOST = 12
+
+
+class ShownBudget(NamedTuple):
+    """One budget in one period, in words."""
+
+    budget: str
+    when: str
+    spent: str
+    reserved: str
+    planned: str
+    left: str
+    limit: str
+    note: str
+    """What a reader has to know of it; empty where nothing is wrong."""
+
+
+def told(budgets: Sequence[BudgetVerdict]) -> list[BudgetVerdict]:
+    """Return the verdicts that are told, in their order."""
+    return [each for each in budgets if not each.coming or each.exceeded]
+
+
+def shown(budgets: Sequence[BudgetVerdict], most: int = _MOST) -> tuple[list[ShownBudget], int]:
+    """Return the budgets that are told, and of how many nothing is said: the least used ones."""
+    wanted = told(budgets)
+    tight = sorted(range(len(wanted)), key=lambda nth: (_use(wanted[nth]), -nth), reverse=True)
+    kept = sorted(tight[:most])
+    return [_shown(wanted[nth]) for nth in kept], len(wanted) - len(kept)
+
+
+def budgets_section(budgets: Sequence[BudgetVerdict]) -> Iterator[Line]:
+    """Yield the lines of a table of budgets; none where there are none."""
+    rows, hidden = shown(budgets)
+    if not rows:
+        return
+    first, *others = HEADINGS
+    heading = [Span(f"{first}s", Style.BOLD), *(Span(each.lower(), Style.DIM) for each in others)]
+    lines = table([heading, *map(_cells, rows)], right=range(2, len(HEADINGS)))
+    for text, row in zip(lines, (None, *rows), strict=True):
+        yield text
+        if row is not None and row.note:
+            yield line("      ", Span(row.note, Style.RED))
+    if hidden:
+        yield line(f"  … and {words.many(hidden, 'budget')} with more left")
+
+
+def _cells(row: ShownBudget) -> list[Span]:
+    return [Span(f"  {row.budget}"), *(Span(each) for each in row[1:-1])]
+
+
+def _use(budget: BudgetVerdict) -> Decimal:
+    if budget.exceeded or not budget.known or not budget.limit:
+        return Decimal("Infinity")
+    return (budget.spent + budget.reserved + budget.planned) / budget.limit
+
+
+def _shown(budget: BudgetVerdict) -> ShownBudget:
+    return ShownBudget(
+        budget=words.place(budget.path),
+        when=budget.when,
+        spent=_figure(budget.spent if budget.known else None),
+        reserved=_figure(budget.reserved),
+        planned=_figure(budget.planned),
+        left=_figure(budget.left),
+        limit=f"{budget.limit.normalize():f} {budget.unit}",
+        note=_note(budget),
+    )
+
+
+def _figure(amount: Decimal | None) -> str:
+    return words.NOT_KNOWN if amount is None else f"{amount:.2f}"
+
+
+def _note(budget: BudgetVerdict) -> str:
+    if not budget.known:
+        return "what was spent is not known, so nothing more is bought under this budget"
+    if budget.exceeded:
+        return "passed already: nothing more is bought, and what runs is left to end"
+    return ""

@@ -1,0 +1,122 @@
+"""How budgets read on every surface."""
+
+import json
+from decimal import Decimal
+
+from fleet.plan import BudgetVerdict, Plan
+from fleet.render.budgets_shown import shown
+from fleet.render.status_text import status_to_text
+from fleet.render.to_html import site
+from fleet.render.to_json import plan_to_json, status_to_json
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from tests.builders import a_budget_verdict, a_plan
+
+PASSED = a_budget_verdict(
+    budget="debian",
+    path=("budgets", "debian", "machine_hours_per_day"),
+    unit="machine hours",
+    limit=40,
+    spent=0,
+    reserved=44,
+    planned=0,
+    coming=True,
+    exceeded=True,
+)
+SILENT = a_budget_verdict(period="month", spent=0, known=False)
+
+
+def plan_with(*budgets: BudgetVerdict) -> Plan:
+    return a_plan(budgets=budgets)
+
+
+def names(*budgets: BudgetVerdict, most: int = 12) -> list[tuple[str, str]]:
+    return [(row.budget, row.when) for row in shown(budgets, most)[0]]
+
+
+def test_the_text_of_a_plan_tells_what_is_spent_reserved_planned_and_left() -> None:
+    text = plan_to_text(plan_with(a_budget_verdict()), colour=False)
+
+    assert (
+        "Budgets                          when   spent  reserved  planned  left   limit\n"
+        "  pools.builders.budget.per_day  today   3.50      1.50     1.00  4.00  10 EUR\n"
+    ) in text
+
+
+def test_a_plan_without_budgets_does_not_speak_of_them() -> None:
+    assert "Budgets" not in plan_to_text(plan_with(), colour=False)
+    assert "Budgets" not in plan_to_markdown(plan_with())
+    assert "Budgets" not in site(plan_with())["index.html"]
+
+
+def test_the_next_period_is_told_only_where_its_limit_is_passed() -> None:
+    quiet = a_budget_verdict(coming=True)
+
+    assert names(a_budget_verdict(), quiet, PASSED) == [
+        ("pools.builders.budget.per_day", "today"),
+        ("budgets.debian.machine_hours_per_day", "tomorrow"),
+    ]
+
+
+def test_a_passed_limit_says_what_follows_of_it() -> None:
+    text = plan_to_text(plan_with(PASSED), colour=False)
+
+    assert "      passed already: nothing more is bought, and what runs is left to end\n" in text
+    assert "44.00     0.00  0.00  40 machine hours\n" in text
+
+
+def test_what_nobody_knows_is_no_zero_on_any_surface() -> None:
+    plan = plan_with(SILENT)
+
+    for text in (
+        plan_to_text(plan, colour=False),
+        status_to_text(plan, colour=False),
+        plan_to_markdown(plan),
+        site(plan)["index.html"],
+    ):
+        assert text.count("not known") >= 3
+        assert "nothing more is bought under this budget" in text
+    (told,) = json.loads(status_to_json(plan))["budgets"]
+    assert (told["spent"], told["left"]) == (None, None)
+
+
+def test_of_many_budgets_the_tightest_are_told_in_the_order_of_fleet_yaml() -> None:
+    def of(name: str, spent: int) -> BudgetVerdict:
+        return a_budget_verdict(path=("budgets", name, "per_day"), spent=Decimal(spent))
+
+    found, hidden = shown([of("a", 7), of("b", 1), of("c", 5), of("d", 2)], most=2)
+
+    assert [row.budget for row in found] == ["budgets.a.per_day", "budgets.c.per_day"]
+    assert hidden == 2
+
+
+def test_the_text_counts_the_budgets_that_it_leaves_out() -> None:
+    many = [a_budget_verdict(path=("budgets", f"b{n}", "per_day")) for n in range(14)]
+
+    assert "  … and 2 budgets with more left\n" in plan_to_text(plan_with(*many), colour=False)
+
+
+def test_markdown_has_a_table_of_budgets() -> None:
+    text = plan_to_markdown(plan_with(a_budget_verdict()))
+
+    assert "#### Budgets" in text
+    assert (
+        "| `pools.builders.budget.per_day` | today | 3.50 | 1.50 | 1.00 | 4.00 | 10 EUR |" in text
+    )
+
+
+def test_status_and_site_show_budgets_too() -> None:
+    plan = plan_with(a_budget_verdict())
+
+    assert "pools.builders.budget.per_day  today" in status_to_text(plan, colour=False)
+    page = site(plan)["index.html"]
+    assert '<th scope="row">pools.builders.budget.per_day</th>' in page
+    assert '<td data-label="Left" class="number">4.00</td>' in page
+
+
+def test_json_holds_every_period_and_reads_back_equal() -> None:
+    plan = plan_with(a_budget_verdict(), a_budget_verdict(coming=True), SILENT)
+
+    assert Plan.model_validate_json(plan_to_json(plan)) == plan
+    told = json.loads(status_to_json(plan))["budgets"]
+    assert [each["left"] for each in told] == ["4.0000", "4.0000", None]
