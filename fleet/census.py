@@ -4,7 +4,7 @@ A machine has two witnesses, the provider's listing and the stack's state; what 
 them saw is kept, counted to the pool's max, and never deleted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,7 +19,7 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.registrations import workers_by_machine
+from fleet.registrations import Registries, workers_by_machine
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue, static_names
@@ -89,12 +89,53 @@ class PoolCensus:
 def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
     """Return every pool that is configured or still has machines, by name, sorted."""
     names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
+    seen = _Seen(fleet, world)
     return {
-        name: _census_of(fleet, world, name) for name in sorted(names | _vanished(fleet, world))
+        name: _census_of(fleet, world, name, seen)
+        for name in sorted(names | _vanished(fleet, world, seen))
     }
 
 
-def _vanished(fleet: Fleet, world: World) -> set[str]:
+class _Seen:
+    """What the census of every pool looks at, sorted by pool once."""
+
+    def __init__(self, fleet: Fleet, world: World) -> None:
+        self._static = static_names(fleet)
+        self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
+        self._machines: dict[str, dict[str, list[Machine]]] = {}
+        self._ids: dict[str, set[tuple[str, str]]] = {}
+        for provider, listing in sorted(world.providers.items()):
+            if isinstance(listing, Listing):
+                by_pool = self._machines.setdefault(provider, {})
+                self._ids[provider] = {(m.name, m.id) for m in listing.machines}
+                for machine in listing.machines:
+                    by_pool.setdefault(machine.pool, []).append(machine)
+
+    def machines(self, provider: str, pool: str) -> Sequence[Machine]:
+        """Return the machines of a pool that a provider lists."""
+        return self._machines.get(provider, {}).get(pool, ())
+
+    def listers(self, pool: str) -> list[str]:
+        """Return the providers that list machines of a pool, sorted."""
+        return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
+
+    def lists(self, provider: str, machine: Machine) -> bool:
+        """Say whether a provider lists a machine, under whatever pool."""
+        return (machine.name, machine.id) in self._ids.get(provider, ())
+
+    def pools(self) -> set[str]:
+        """Return every pool of which a provider lists machines."""
+        return {pool for by_pool in self._machines.values() for pool in by_pool}
+
+    def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
+        """Return machine name to where its worker is registered, and the worker."""
+        key = tuple((name, id(workers)) for name, workers in registries.items())
+        if key not in self._registered:
+            self._registered[key] = workers_by_machine(registries, self._static)
+        return self._registered[key]
+
+
+def _vanished(fleet: Fleet, world: World, seen: _Seen) -> set[str]:
     """Return pools that fleet.yaml no longer has but the world does."""
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     with_stack = {
@@ -102,19 +143,14 @@ def _vanished(fleet: Fleet, world: World) -> set[str]:
         for name, stack in stacks.items()
         if isinstance(stack, Unknown) or stack.workers or stack.ids
     }
-    listed = {
-        machine.pool
-        for listing in world.providers.values()
-        if isinstance(listing, Listing)
-        for machine in listing.machines
-    }
-    return {name for name in with_stack | listed if not isinstance(fleet.pools.get(name), Pool)}
+    known = with_stack | seen.pools()
+    return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
+def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus:
     pool = fleet.pools.get(name)
     stack = _stack_of(world, name)
-    provider = pool.provider if isinstance(pool, Pool) else _provider_of(world, name, stack)
+    provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
     listing: Listing | Unknown = world.providers.get(
         provider, Unknown(unknown="it was not read in this run")
     )
@@ -127,14 +163,14 @@ def _census_of(fleet: Fleet, world: World, name: str) -> PoolCensus:
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
     if isinstance(listing, Unknown):
         return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind), listed=False)
-    blind += _strays(world, name, provider, listing)
+    blind += _strays(seen, name, provider)
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     registries, unreadable = _registries(world, queues, provider, listing)
     return PoolCensus(
         pool=name,
         provider=provider,
         units=_units(
-            _Sightings(name, listing, stack, workers_by_machine(registries, static_names(fleet))),
+            _Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
             deadline=(pool.boot if isinstance(pool, Pool) else Boot()).deadline,
             now=world.time,
             has_registry=bool(registries) and not unreadable,
@@ -150,23 +186,19 @@ def _stack_of(world: World, name: str) -> Stack | Unknown | None:
     return world.stacks if isinstance(world.stacks, Unknown) else world.stacks.get(name)
 
 
-def _provider_of(world: World, name: str, stack: Stack | Unknown | None) -> str:
+def _provider_of(name: str, stack: Stack | Unknown | None, seen: _Seen) -> str:
     if isinstance(stack, Stack):
         return stack.provider
-    for provider, listing in sorted(world.providers.items()):
-        if isinstance(listing, Listing) and any(m.pool == name for m in listing.machines):
-            return provider
-    return ""
+    return next(iter(seen.listers(name)), "")
 
 
-def _strays(world: World, name: str, provider: str, own: Listing) -> Iterator[str]:
+def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
     """Yield where else machines of a pool are listed: what it has is not known then."""
-    known = {(machine.name, machine.id) for machine in own.machines}
-    for other, listing in sorted(world.providers.items()):
-        if other == provider or isinstance(listing, Unknown):
+    for other in seen.listers(name):
+        if other == provider:
             continue
         # Two providers of one account list the same machines.
-        strays = [m for m in listing.machines if m.pool == name and (m.name, m.id) not in known]
+        strays = [m for m in seen.machines(other, name) if not seen.lists(provider, m)]
         if strays:
             names = ", ".join(sorted(machine.name for machine in strays)[:3])
             yield (
@@ -221,7 +253,7 @@ class _Sightings:
     """What each witness says of one pool."""
 
     pool: str
-    listing: Listing
+    machines: Sequence[Machine]
     stack: Stack | Unknown | None
     workers: Mapping[str, tuple[str, Worker]]
     """Machine name to where its worker is registered, and the worker."""
@@ -230,7 +262,7 @@ class _Sightings:
 def _units(
     seen: _Sightings, *, deadline: int, now: datetime, has_registry: bool
 ) -> tuple[Unit, ...]:
-    machines = {m.name: m for m in seen.listing.machines if m.pool == seen.pool}
+    machines = {machine.name: machine for machine in seen.machines}
     silent = isinstance(seen.stack, Unknown)
     inputs = {w.name: w for w in seen.stack.workers} if isinstance(seen.stack, Stack) else {}
     ids = seen.stack.ids if isinstance(seen.stack, Stack) else {}
