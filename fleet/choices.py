@@ -35,8 +35,8 @@ class Group:
 
     id: str
     rank: Rank
-    requests: tuple[str, ...]
-    """Their keys, in the order they are served."""
+    requests: tuple[Ordered, ...]
+    """In the order they are served."""
     fits: Mapping[str, Fit]
     """Place to what one of them takes there; places that do not fit are absent."""
     payer: Payer = field(default_factory=Payer)
@@ -64,7 +64,7 @@ class Place:
     """Money per hour of one machine, address and disk included."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One limit as a linear row: what is chosen may take no more than `room` of it."""
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fleet.allocate import Room
 from fleet.catalogue import price_of_type
 from fleet.census import CAPACITY, PoolCensus, State, Unit
 from fleet.facts import WorkerInputs
+from fleet.headroom import Headroom
 from fleet.image_choice import ImageChoice
 from fleet.making import Option, market_of
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
@@ -15,6 +15,7 @@ from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 
+_UNREGISTERED = frozenset({State.STARTING, State.NEVER_REGISTERED})
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
 _BY_CONFIG = frozenset(
     {Reason.ABOVE_MAX, Reason.OUTDATED, Reason.POOL_DRAINING, Reason.POOL_REMOVED}
@@ -42,7 +43,8 @@ class Draft:
     offers: tuple[str, ...] = ()
     """Tags that its workers provide."""
     on_demand: bool = False
-    room: Room = field(default_factory=lambda: Room(price=Decimal(0), max=0))
+    headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
+    """What is left of every limit, over all pools."""
     used: dict[str, str] = field(default_factory=dict)
     """Unit name to the request it is counted for."""
     due: dict[str, "Because"] = field(default_factory=dict)
@@ -87,13 +89,6 @@ class Draft:
         )
 
     @property
-    def room_left(self) -> int:
-        """Return how many machines more it may make, what this plan makes already counted."""
-        room = self.room
-        most = room.max if room.starting is None else min(room.max, room.starting)
-        return max(0, most - self.made)
-
-    @property
     def unused(self) -> list[Unit]:
         """Return the free units that no waiting request is counted for."""
         return [u for u in self.staying if u.state in CAPACITY and u.name not in self.used]
@@ -101,7 +96,7 @@ class Draft:
     @property
     def is_full(self) -> bool:
         """Say whether workers.max leaves no room for another machine."""
-        return self.made >= self.room.max
+        return self.pool is None or len(self.census.units) + self.made >= self.pool.workers.max
 
     def is_outdated(self, unit: Unit) -> bool:
         """Say whether a machine was made from something else than today's config or image."""
@@ -113,6 +108,16 @@ class Draft:
         """Say whether anything may be drained or deleted here in this run."""
         paused = self.pool is not None and self.pool.mode == "pause"
         return not (self.census.blind or self.census.frozen or paused)
+
+    @property
+    def booting(self) -> list[Unit]:
+        """Return the units that have not registered yet and can be kept from it.
+
+        Without a way to revoke a token one might register, and take work, while it is deleted.
+        """
+        if self.census.tokens is None:
+            return []
+        return [unit for unit in self.staying if unit.state is State.STARTING]
 
     def cost_of(self, unit: Unit) -> Decimal | None:
         """Return what a unit costs per hour; None when that is not known."""
@@ -159,17 +164,19 @@ class Draft:
 
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
+        revokes = unit.state in _UNREGISTERED and self.census.tokens is not None
         if self.may_remove and not (unit.worker and is_busy(unit.worker)):
             self.actions.append(
                 Delete(
                     pool=self.name,
                     worker=unit.name,
-                    registry=self.census.tokens if reason is Reason.BOOT_FAILED else unit.registry,
+                    registry=self.census.tokens if revokes else unit.registry,
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,
                     # Without a machine it was not counted in what the pool costs now.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
+                    revokes=revokes,
                 )
             )
 

@@ -3,28 +3,35 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.allocate import Allocation
+from fleet.allocate import Stop
 from fleet.demand import Signed
+from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Blocked, Unserved
 from fleet.schema.model import Fleet, StaticPool
+from fleet.staffing import Service
 from fleet.tagrules import Offer, find_mismatch, offer_of_pool, serves_queue
 
 
 def find_unserved(
-    fleet: Fleet, world: World, demand: Sequence[Signed], allocation: Allocation
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    demand: Sequence[Signed],
+    service: Service,
 ) -> Iterator[Unserved]:
     """Yield the requests that get no machine in this run, by signature and cause."""
     offers = {name: offer_of_pool(fleet, name, world.images) for name in sorted(fleet.pools)}
     for signed in demand:
-        groups: defaultdict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
+        groups: defaultdict[tuple[Stop, ...], list[str]] = defaultdict(list)
         for request in signed.requests:
-            if request.key in allocation.unserved:
-                groups[allocation.unserved[request.key]].append(request.key)
-        for limits, keys in groups.items():
-            blocked = tuple(_blocked(fleet, pool, limit) for pool, limit in limits)
+            stops = service.unserved.get(request.key)
+            if stops is not None:
+                groups[stops].append(request.key)
+        for stops, keys in groups.items():
+            blocked = tuple(dict.fromkeys(_blocked(drafts, signed, stops)))
             because, path = (
-                ("; ".join(each.because for each in blocked), blocked[0].path)
+                ("; ".join(dict.fromkeys(each.because for each in blocked)), blocked[0].path)
                 if blocked
                 else _unfitting(fleet, offers, signed)
             )
@@ -38,13 +45,25 @@ def find_unserved(
             )
 
 
-def _blocked(fleet: Fleet, name: str, limit: str) -> Blocked:
-    figure = getattr(getattr(fleet.pools[name], "workers", None), limit, None)
-    if figure is None:
-        because = f"pool {name} makes no machine: {limit}"
-        return Blocked(pool=name, because=because, path=("pools", name))
-    because = f"pool {name} is at workers.{limit} ({figure})"
-    return Blocked(pool=name, because=because, path=("pools", name, "workers", limit))
+def _blocked(
+    drafts: Mapping[str, Draft], signed: Signed, stops: Sequence[Stop]
+) -> Iterator[Blocked]:
+    """Yield every pool that fits and what keeps it from making one machine more."""
+    rows = {stop.place: stop.rows for stop in stops}
+    for pool in signed.machines_of:
+        draft = drafts.get(pool)
+        if draft is None:
+            continue
+        if draft.closed:
+            because = f"pool {pool} makes no machine: {draft.closed}"
+            yield Blocked(pool=pool, because=because, path=("pools", pool))
+            continue
+        for option in draft.options:
+            if option.closed:
+                because = f"pool {pool} makes no {option.type}: {option.closed}"
+                yield Blocked(pool=pool, because=because, path=("pools", pool, "machine"))
+            for row in rows.get(option.key, ()):
+                yield Blocked(pool=pool, because=row.because, path=row.path)
 
 
 def _unfitting(

@@ -1,9 +1,11 @@
 """This module writes the plan down: a verdict on each worker and pool, and the money."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 
-from fleet.allocate import Allocation
+from fleet.allocate import Proof
 from fleet.approvals import judge_approvals, warn_of_approvals
 from fleet.bystanders import find_contradictions, gone_workers, static_pools, static_workers
 from fleet.catalogue import type_names
@@ -14,34 +16,45 @@ from fleet.draft import Draft, is_going
 from fleet.facts import MachineState, World
 from fleet.plan import (
     Action,
+    BudgetVerdict,
     Create,
     Digests,
     NotKnown,
+    Optimum,
     Plan,
     PoolVerdict,
     Reason,
     RefusedTag,
     Signature,
     TagDifference,
+    Unserved,
     WorkerVerdict,
 )
+from fleet.programme import GAP, NODES
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
+from fleet.staffing import Service
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
 
 
-def assemble(
-    fleet: Fleet,
-    world: World,
-    drafts: Mapping[str, Draft],
-    demand: Sequence[Signed],
-    allocation: Allocation,
-) -> Plan:
+@dataclass(frozen=True)
+class Decided:
+    """What was decided over all pools: who is served by what, and at what cost."""
+
+    demand: Sequence[Signed]
+    service: Service
+    budgets: tuple[BudgetVerdict, ...] = ()
+    proof: Proof = field(default_factory=Proof)
+
+
+def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: Decided) -> Plan:
     """Return the plan that the drafts amount to."""
+    unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
+    waiting = _waiting_for(unserved)
     pools = (
-        *(_judge_pool(draft, allocation) for draft in drafts.values()),
+        *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
     )
     approvals = judge_approvals(fleet, world, {pool.pool for pool in pools})
@@ -56,9 +69,11 @@ def assemble(
             *gone_workers(fleet, world, {u.name for d in drafts.values() for u in d.census.units}),
         ),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
-        signatures=_signatures(demand, allocation, drafts),
+        signatures=_signatures(decided, drafts),
         approvals=approvals,
-        unserved=tuple(find_unserved(fleet, world, demand, allocation)),
+        unserved=unserved,
+        budgets=decided.budgets,
+        optimum=_optimum(decided),
         unknown=tuple(_unknown(fleet, world, drafts)),
         warnings=(*find_contradictions(fleet, world), *warn_of_approvals(approvals)),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
@@ -158,7 +173,7 @@ def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
     return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
 
-def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
+def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
     census, actions = draft.census, draft.actions
     before = _cost(draft, census.units)
     removed = {a.worker for a in actions if a.action == "delete"}
@@ -172,7 +187,7 @@ def _judge_pool(draft: Draft, allocation: Allocation) -> PoolVerdict:
     return PoolVerdict(
         pool=draft.name,
         mode=draft.pool.mode if draft.pool else "removed",
-        because=_why_so_many(draft, _waiting_for(draft, allocation)),
+        because=_why_so_many(draft, waiting),
         **counted,
         other=len(census.units) - sum(counted.values()),
         create=sum(a.action == "create" for a in actions),
@@ -237,10 +252,34 @@ def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:
     return sum((draft.cost_of(unit) or Decimal(0) for unit in machines), Decimal(0))
 
 
-def _waiting_for(draft: Draft, allocation: Allocation) -> int:
-    """Count the requests that would fit a pool and are served nowhere."""
-    return sum(
-        any(pool == draft.name for pool, _ in limits) for limits in allocation.unserved.values()
+def _waiting_for(unserved: Iterable[Unserved]) -> Counter[str]:
+    """Count the requests that would fit each pool and are served nowhere."""
+    waiting: Counter[str] = Counter()
+    for each in unserved:
+        for pool in {blocked.pool for blocked in each.blocked}:
+            waiting[pool] += each.count
+    return waiting
+
+
+def _optimum(decided: Decided) -> Optimum | None:
+    """Return what is proven of the cost of machines for requests; None where none is made."""
+    proof = decided.proof
+    if not decided.service.turns:
+        return None
+    gap = (proof.cost - proof.bound) / proof.cost if proof.cost else 0.0
+    because = ""
+    if gap > 0:
+        because = (
+            f"the search ended after {NODES} nodes"
+            if proof.unfinished
+            else f"the search ends when what it found is proven to within {GAP:.1%}"
+        )
+    return Optimum(
+        cost=Decimal(repr(proof.cost)),
+        bound=Decimal(repr(proof.bound)),
+        relaxed=Decimal(repr(proof.relaxed)),
+        gap=round(gap, 6),
+        because=because,
     )
 
 
@@ -267,9 +306,8 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
     return "; ".join(parts)
 
 
-def _signatures(
-    demand: Sequence[Signed], allocation: Allocation, drafts: Mapping[str, Draft]
-) -> tuple[Signature, ...]:
+def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signature, ...]:
+    by_worker = decided.service.by_worker
     created = {
         request: action.worker
         for draft in drafts.values()
@@ -286,7 +324,7 @@ def _signatures(
             priority=signed.priority,
             count=len(keys),
             requests=tuple(keys),
-            by_worker={k: allocation.by_worker[k] for k in keys if k in allocation.by_worker},
+            by_worker={k: by_worker[k] for k in keys if k in by_worker},
             by_create={k: created[k] for k in keys if k in created},
             pools=signed.machines_of,
             refused=tuple(
@@ -298,7 +336,7 @@ def _signatures(
                 for each in signed.differences
             ),
         )
-        for signed in demand
+        for signed in decided.demand
         for keys in [[request.key for request in signed.requests]]
     )
 

@@ -4,6 +4,8 @@ Machines that boot count, so that nothing is made twice. `min` counts every work
 `spare` those that are free after everything that waits was given a worker.
 """
 
+from decimal import Decimal
+
 from fleet.draft import Draft, Why
 from fleet.making import new_inputs
 from fleet.plan import Cause, Reason
@@ -24,11 +26,15 @@ def keep_warm(draft: Draft, *, turn: int) -> None:
 
 
 def make_one(draft: Draft, why: Why) -> bool:
-    """Make one machine more in the cheapest way that is open; False where a limit forbids it."""
-    if draft.closed or draft.option is None or not draft.room_left:
+    """Make one machine more in the cheapest way that limits leave open; False where none is."""
+    if draft.closed:
         return False
-    draft.create(new_inputs(draft.fleet, draft.option, next(draft.names)), why)
-    return True
+    ways = [option for option in draft.options if not option.closed]
+    for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
+        if draft.headroom.take(option.key) is None:
+            draft.create(new_inputs(draft.fleet, option, next(draft.names)), why)
+            return True
+    return False
 
 
 def _make(draft: Draft, number: int, why: Why) -> int:

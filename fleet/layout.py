@@ -1,0 +1,206 @@
+"""This module lays out what allocation chooses among: who waits, where they could be served."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from fleet.billing import bill, tariff_of
+from fleet.budgets import Account, open_accounts
+from fleet.census import State, Unit
+from fleet.choices import Fit, Group, Place, Rank, Row
+from fleet.demand import Ordered, Payer, Signed, Supply
+from fleet.draft import Draft
+from fleet.durations import remaining_seconds
+from fleet.facts import World
+from fleet.limits import limited_tags, pool_rows, tag_rows
+from fleet.making import Option
+from fleet.schema.model import Fleet, Pool
+from fleet.tagrules.vocabulary import Vocabulary
+
+_STEP = timedelta(minutes=10)
+"""Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
+_USUAL = 3600
+"""Seconds that work is taken to run for in comparing costs, where nothing says how long."""
+_CLASSES = {"high": -1, "normal": 0, "low": 1}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What allocation chooses among, in this run."""
+
+    groups: tuple[Group, ...]
+    places: Mapping[str, Place]
+    rows: tuple[Row, ...]
+    accounts: tuple[Account, ...]
+
+
+def lay_out(
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    supplies: Mapping[str, Supply],
+    demand: Sequence[Signed],
+) -> Layout:
+    """Return the groups, places and limits of this run."""
+    places = {place.key: place for place in _places(fleet, world, drafts, supplies)}
+    groups = tuple(_groups(fleet, world, drafts, places, demand))
+    census = {name: draft.census for name, draft in drafts.items()}
+    accounts = open_accounts(fleet, world, census, groups, places.values())
+    rows = (
+        *pool_rows(drafts, places.values()),
+        *tag_rows(fleet, drafts, groups),
+        *(account.row for account in accounts),
+    )
+    return Layout(groups, places, rows, accounts)
+
+
+def _places(
+    fleet: Fleet, world: World, drafts: Mapping[str, Draft], supplies: Mapping[str, Supply]
+) -> Iterator[Place]:
+    for key, supply in supplies.items():
+        if supply.units:
+            draft = drafts.get(supply.pool)
+            units = {unit.name: unit for unit in draft.census.units} if draft else {}
+            parts = (_part(fleet, world, draft, units.get(name)) for name in supply.units)
+            yield Place(key, supply.pool, makes=False, room=sum(parts))
+    for draft in drafts.values():
+        for option in draft.options if not draft.closed else ():
+            if not option.closed:
+                yield _to_be_made(fleet, draft, option)
+
+
+def _part(fleet: Fleet, world: World, draft: Draft | None, unit: Unit | None) -> float:
+    """Return how much of target_wait a worker has for more; a busy one ends its work first."""
+    if draft is None or unit is None or unit.state is not State.BUSY:
+        return 1.0
+    wait = draft.pool.target_wait if draft.pool else None
+    left = remaining_seconds(fleet, unit.worker, world.time) if unit.worker else None
+    return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
+
+
+def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
+    pool = draft.pool
+    if pool is None:
+        raise TypeError(draft.name)
+    # It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
+    patience = 0 if draft.on_demand else pool.retire.idle_after
+    seconds = pool.boot.expected + patience + 2 * fleet.cadence
+    tariff = tariff_of(fleet, pool, option.type, option.market)
+    return Place(
+        key=option.key,
+        pool=draft.name,
+        makes=True,
+        type=option.type,
+        market=option.market,
+        setup=bill(tariff, seconds) if tariff else Decimal(0),
+        setup_seconds=seconds,
+        price=option.price or Decimal(0),
+    )
+
+
+_Key = tuple[Rank, tuple[str, ...], Payer, frozenset[str]]
+
+
+def _groups(
+    fleet: Fleet,
+    world: World,
+    drafts: Mapping[str, Draft],
+    places: Mapping[str, Place],
+    demand: Sequence[Signed],
+) -> Iterator[Group]:
+    """Yield requests together that have the same places, rank and payer."""
+    vocabulary = Vocabulary(fleet)
+    ways: defaultdict[str, list[str]] = defaultdict(list)
+    for place in places.values():
+        if place.makes:
+            ways[place.pool].append(place.key)
+    together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
+    for signed in demand:
+        tags = limited_tags(fleet, signed.ask.required, vocabulary)
+        able = (
+            *(key for key in signed.workers_of if key in places),
+            *(way for pool in signed.machines_of for way in ways[pool]),
+        )
+        classed = _class_of(fleet, vocabulary, signed.ask.required)
+        for steps, requests in _by_age(signed.requests, world.time).items():
+            rank: Rank = (classed, -signed.priority, -steps)
+            together[rank, able, signed.payer, tags] += requests
+    for (rank, able, payer, tags), requests in together.items():
+        requests.sort()
+        fits = _Fits(fleet, drafts, requests, world.time)
+        yield Group(
+            id=requests[0].key,
+            rank=rank,
+            requests=tuple(requests),
+            fits={key: fits.at(places[key]) for key in able},
+            payer=payer,
+            tags=tags,
+        )
+
+
+def _class_of(fleet: Fleet, vocabulary: Vocabulary, required: frozenset[str]) -> int:
+    """Return the class of what a request asks for: low wins, so that it displaces nothing."""
+    classes = {
+        _CLASSES[fleet.tags[name].priority]
+        for tag in required
+        for name in vocabulary.names_of(tag)
+        if "priority" in fleet.tags[name].model_fields_set
+    }
+    return 1 if 1 in classes else min(classes, default=0)
+
+
+def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
+    """Return requests by how long they wait, in steps that double."""
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    for request in requests:
+        waited = max(timedelta(), now - request.since) if request.since else timedelta()
+        found[(waited // _STEP).bit_length()].append(request)
+    return found
+
+
+class _Fits:
+    """What one request of a group takes of places, on average."""
+
+    def __init__(
+        self, fleet: Fleet, drafts: Mapping[str, Draft], requests: Sequence[Ordered], now: datetime
+    ) -> None:
+        self._fleet = fleet
+        self._drafts = drafts
+        self._requests = requests
+        self._now = now
+        known = [r.seconds for r in requests if r.seconds is not None]
+        self._seconds = sum(known) // len(known) if len(known) == len(requests) else None
+        self._shares: dict[tuple[int, int], float] = {}
+
+    def at(self, place: Place) -> Fit:
+        """Return what one takes of a place."""
+        draft = self._drafts.get(place.pool)
+        pool = draft.pool if draft else None
+        share = self._share(pool) if pool else 1.0
+        if not place.makes or pool is None:
+            return Fit(share, Decimal(0), self._seconds)
+        seconds = _USUAL if self._seconds is None else self._seconds
+        tariff = tariff_of(self._fleet, pool, place.type, place.market)
+        if tariff is None or share < 1:
+            money = place.price * seconds / 3600
+        else:
+            money = bill(tariff, place.setup_seconds + seconds) - place.setup
+        return Fit(share, money, self._seconds)
+
+    def _share(self, pool: Pool) -> float:
+        """Return the share of a machine: 1 where it serves one request within target_wait."""
+        if pool.target_wait is None:
+            return 1.0
+        key = (pool.target_wait, pool.boot.expected)
+        if key not in self._shares:
+            parts = [self._part(request, *key) for request in self._requests]
+            self._shares[key] = sum(parts) / len(parts)
+        return self._shares[key]
+
+    def _part(self, request: Ordered, wait: int, boot: int) -> float:
+        waited = (self._now - request.since).total_seconds() if request.since else 0.0
+        if request.seconds is None or waited >= wait or wait <= boot:
+            return 1.0
+        return min(1.0, request.seconds / (wait - boot))

@@ -1,0 +1,152 @@
+"""This module makes rows of the limits that count: workers.max, max_starting, limits of tags.
+
+Whoever a request is counted for but nobody knows is counted together: unknown is not zero.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+from fleet.census import State, Unit
+from fleet.choices import Group, Path, Place, Row
+from fleet.demand import Payer
+from fleet.draft import Draft
+from fleet.facts import MachineState, Work
+from fleet.schema.model import Fleet
+from fleet.tagrules.vocabulary import Vocabulary
+
+_ONE = Decimal(1)
+
+
+def pool_rows(drafts: Mapping[str, Draft], places: Iterable[Place]) -> Iterator[Row]:
+    """Yield workers.max and workers.max_starting of each pool that may make machines."""
+    ways: defaultdict[str, dict[str, Decimal]] = defaultdict(dict)
+    for place in places:
+        if place.makes:
+            ways[place.pool][place.key] = _ONE
+    for name, machines in sorted(ways.items()):
+        draft = drafts[name]
+        if draft.pool is None:
+            continue
+        workers = draft.pool.workers
+        yield _of_pool(name, "max", workers.max, len(draft.census.units), machines)
+        if workers.max_starting is not None:
+            starting = sum(is_booting(unit) for unit in draft.census.units)
+            yield _of_pool(name, "max_starting", workers.max_starting, starting, machines)
+
+
+def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
+    return Row(
+        path=("pools", pool, "workers", key),
+        because=f"pool {pool} is at workers.{key} ({most})",
+        room=Decimal(max(0, most - held)),
+        machines=machines,
+        kept=machines,
+    )
+
+
+def is_booting(unit: Unit) -> bool:
+    """Say whether a machine boots; without a registry only its provider can tell."""
+    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
+    return unit.state in (State.STARTING, State.UNFINISHED) or (
+        unit.state is State.ASSUMED and booting
+    )
+
+
+class _Limit(NamedTuple):
+    """One figure under `limits` of a tag: of each of somebody, or of all together."""
+
+    tag: str
+    """As it is written under `tags`; it may end in `*`."""
+    of: str
+    """A field of Payer, or `total`."""
+    most: int
+
+    @property
+    def path(self) -> Path:
+        per = ("per", self.of) if self.of != "total" else ("total",)
+        return ("tags", self.tag, "limits", *per)
+
+
+def tag_rows(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]) -> Iterator[Row]:
+    """Yield the limits of tags, one for each of whom requests wait that count to them."""
+    limits = [*_limits(fleet)]
+    if not limits:
+        return
+    vocabulary = Vocabulary(fleet)
+    held = [*_held(drafts)]
+    for limit in limits:
+        waiting: defaultdict[str | None, dict[tuple[str, str], Decimal]] = defaultdict(dict)
+        for group in groups:
+            if _is_under(vocabulary, limit.tag, group.tags):
+                who = _who(limit, group.payer)
+                waiting[who] |= {(group.id, place): _ONE for place in group.fits}
+        for who, requests in sorted(waiting.items(), key=lambda entry: entry[0] or ""):
+            taken = sum(_counts(vocabulary, limit, who, each) for each in held)
+            yield Row(
+                path=limit.path,
+                because=_sentence(limit, who, taken),
+                room=Decimal(max(0, limit.most - taken)),
+                requests=requests,
+            )
+
+
+def limited_tags(fleet: Fleet, tags: Iterable[str], vocabulary: Vocabulary) -> frozenset[str]:
+    """Return which of a request's tags some limit or budget looks at."""
+    limited = {limit.tag for limit in _limits(fleet)}
+    budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
+    return frozenset(
+        tag for tag in tags if tag in budgeted or limited.intersection(vocabulary.names_of(tag))
+    )
+
+
+def _limits(fleet: Fleet) -> Iterator[_Limit]:
+    for tag, rule in sorted(fleet.tags.items()):
+        if rule.limits.total is not None:
+            yield _Limit(tag, "total", rule.limits.total)
+        for of, most in rule.limits.per:
+            if most is not None:
+                yield _Limit(tag, of, most)
+
+
+def _is_under(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:
+    return any(limited in vocabulary.names_of(tag) for tag in tags)
+
+
+def _who(limit: _Limit, payer: Payer) -> str | None:
+    return "" if limit.of == "total" else getattr(payer, limit.of)
+
+
+class _Held(NamedTuple):
+    """A busy worker: what it runs where that is known, else what its pool's workers provide."""
+
+    work: Work | None
+    provides: frozenset[str]
+
+
+def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
+    for draft in drafts.values():
+        for unit in draft.census.having(State.BUSY):
+            yield _Held(unit.worker.work if unit.worker else None, frozenset(draft.offers))
+
+
+def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held) -> bool:
+    """Say whether a busy worker counts to somebody's limit; one of which nothing is known does."""
+    if held.work is None:
+        return _is_under(vocabulary, limit.tag, held.provides)
+    if not _is_under(vocabulary, limit.tag, held.work.required):
+        return False
+    if limit.of == "total":
+        return True
+    whose = held.work.requester if limit.of == "submitter" else getattr(held.work, limit.of)
+    return whose is None or whose == who
+
+
+def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
+    key = ".".join(map(str, limit.path[2:]))
+    holds = f"{taken} of {limit.most} {'is' if limit.most == 1 else 'are'} in use"
+    if limit.of == "total":
+        return f"tag {limit.tag} is at {key} ({holds})"
+    whom = f"{limit.of} {who}" if who else f"whoever it is for (the {limit.of} is not known)"
+    return f"{whom} is at {key} of tag {limit.tag} ({holds})"

@@ -1,0 +1,179 @@
+"""This module solves mixed-integer programmes with HiGHS, in a way that always answers alike.
+
+One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal programmes give
+equal answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import highspy
+
+GAP = 1e-3
+"""The search ends when the answer is proven to be this near the optimum, relatively."""
+NODES = 2000
+"""The search ends after so many nodes, and says so."""
+_OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "parallel": "off",
+    "random_seed": 0,
+    "mip_rel_gap": GAP,
+    "mip_abs_gap": 0.0,
+    "mip_max_nodes": NODES,
+}
+
+
+_SLACK = 1e-6
+_TOLERANCE = 1e-4
+Sum = tuple[Sequence[int], int]
+"""Columns, and what they have to sum to."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An answer; `bound` is proven, and `relaxed` the bound without whole numbers."""
+
+    values: tuple[float, ...]
+    cost: float
+    bound: float
+    relaxed: float
+    nodes: int
+
+
+@dataclass
+class Programme:
+    """Columns (numbers from 0 to `upper`) and rows (bounded sums of columns)."""
+
+    costs: list[float] = field(default_factory=list)
+    uppers: list[float] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
+    lowers_of_rows: list[float] = field(default_factory=list)
+    uppers_of_rows: list[float] = field(default_factory=list)
+    entries: list[list[tuple[int, float]]] = field(default_factory=list)
+
+    def column(self, cost: float, upper: float, *, whole: bool) -> int:
+        """Add a column, of whole numbers or not, and return its number."""
+        self.costs.append(cost)
+        self.uppers.append(upper)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def row(
+        self, entries: Sequence[tuple[int, float]], *, least: float | None, most: float | None
+    ) -> None:
+        """Add `least <= sum(factor * column) <= most`; None leaves a side open."""
+        self.entries.append(list(entries))
+        self.lowers_of_rows.append(-self._infinity if least is None else least)
+        self.uppers_of_rows.append(self._infinity if most is None else most)
+
+    def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
+        """Return the cheapest answer in which each of these sets of columns sums to its number.
+
+        None when there is none, or none was found within `NODES`.
+        """
+        solver = self._load(sums)
+        relaxed = _run(solver)
+        if relaxed is None:
+            return None
+        cost = self._run_whole(solver)
+        if cost is None:
+            return None
+        info = solver.getInfo()
+        return Solution(
+            values=tuple(solver.getSolution().col_value),
+            cost=cost,
+            bound=min(cost, max(relaxed, float(info.mip_dual_bound))),
+            relaxed=min(relaxed, cost),
+            nodes=int(info.mip_node_count),
+        )
+
+    def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
+        """Return the most that each set of columns can sum to, the earlier ones having theirs.
+
+        Parts of whole numbers are allowed, so that it is a bound.
+        """
+        solver = self._load(())
+        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
+        found = []
+        for part in parts:
+            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
+            solver.changeColsCost(len(part), columns, -ones)
+            most = -(_run(solver) or 0.0)
+            found.append(floor(most + _TOLERANCE))
+            solver.changeColsCost(len(part), columns, 0 * ones)
+            solver.addRow(most - _SLACK, self._infinity, len(part), columns, ones)
+        return found
+
+    def most_whole(self, sums: Sequence[Sum], part: Sequence[int]) -> int:
+        """Return the most that a set of columns can sum to in whole numbers, given these sums."""
+        solver = self._load(sums)
+        columns = self._numpy.array(part, dtype="int32")
+        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
+        solver.changeColsCost(len(part), columns, -self._ones(len(part)))
+        return floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE)
+
+    def _run_whole(self, solver: "highspy.Highs") -> float | None:
+        whole = self._numpy.array(self.whole, dtype="uint8")
+        solver.changeColsIntegrality(len(self.costs), self._all_columns, whole)
+        return _run(solver)
+
+    def _ones(self, count: int) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.ones(count)
+
+    @cached_property
+    def _numpy(self) -> Any:  # noqa: ANN401 - a module, loaded only when there is something to solve
+        import numpy as np
+
+        return np
+
+    @cached_property
+    def _infinity(self) -> float:
+        import highspy
+
+        return float(highspy.kHighsInf)
+
+    @cached_property
+    def _all_columns(self) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.arange(len(self.costs), dtype="int32")
+
+    def _load(self, sums: Sequence[Sum]) -> "highspy.Highs":
+        import highspy
+
+        np = self._numpy
+        entries = [*self.entries, *([(column, 1.0) for column in columns] for columns, _ in sums)]
+        numbers = [float(number) for _, number in sums]
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+        for name, value in _OPTIONS.items():
+            solver.setOptionValue(name, value)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self.costs), len(entries)
+        model.col_cost_ = np.array(self.costs, dtype=float)
+        model.col_lower_ = np.zeros(len(self.costs))
+        model.col_upper_ = np.array(self.uppers, dtype=float)
+        model.row_lower_ = np.array([*self.lowers_of_rows, *numbers], dtype=float)
+        model.row_upper_ = np.array([*self.uppers_of_rows, *numbers], dtype=float)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lengths = np.cumsum([0, *map(len, entries)])
+        model.a_matrix_.start_ = lengths.astype("int32")
+        model.a_matrix_.index_ = np.array([c for row in entries for c, _ in row], dtype="int32")
+        model.a_matrix_.value_ = np.array([f for row in entries for _, f in row], dtype=float)
+        solver.passModel(model)
+        return solver
+
+
+def _run(solver: "highspy.Highs") -> float | None:
+    """Run and return the objective; None where no answer was found."""
+    import highspy
+
+    solver.run()
+    status = solver.getModelStatus()
+    info = solver.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    if status == highspy.HighsModelStatus.kOptimal or found:
+        return float(info.objective_function_value)
+    return None

@@ -1,0 +1,79 @@
+"""This module says who offers what: the workers that exist, and the future ones of each pool."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from fleet.census import CAPACITY, State, Unit
+from fleet.demand import Supply
+from fleet.draft import Draft
+from fleet.facts import Worker, WorkerState, World
+from fleet.registrations import is_busy
+from fleet.schema.model import Fleet, HooksPool, StaticPool
+from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+
+
+def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[str, Supply]:
+    """Return who offers what: a pool's future workers, and those that exist."""
+    queues = frozenset(world.queues)
+    supplies = {}
+    for name, pool in sorted(fleet.pools.items()):
+        if isinstance(pool, HooksPool):
+            continue  # not yet supported: it neither serves nor is touched
+        served = frozenset(queue for queue in queues if serves_queue(pool, queue))
+        images = drafts[name].choice.images if name in drafts else world.images
+        offer = offer_of_pool(fleet, name, images)
+        if isinstance(pool, StaticPool):
+            found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
+        else:
+            found = [(u.name, u.worker) for u in _taking_work(drafts[name])]
+        groups = _by_offer(fleet, world, name, offer, found)
+        groups.setdefault(offer, [])
+        for number, (offered, units) in enumerate(groups.items()):
+            key = name if offered == offer else f"{name}~{number}"
+            supplies[key] = Supply(name, served, offered, tuple(units))
+    return supplies
+
+
+def _taking_work(draft: Draft) -> list[Unit]:
+    """Return the workers that can take a request; busy ones too where work may wait for them."""
+    may_wait = draft.pool is not None and draft.pool.target_wait is not None
+    states = CAPACITY | {State.BUSY} if may_wait else CAPACITY
+    return [unit for unit in draft.staying if unit.state in states]
+
+
+def _by_offer(
+    fleet: Fleet,
+    world: World,
+    pool: str,
+    default: Offer,
+    workers: Iterable[tuple[str, Worker | None]],
+) -> dict[Offer, list[str]]:
+    """Group workers by what they offer: what they report themselves, else what the pool says."""
+    groups: defaultdict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    one_of: dict[tuple[tuple[str, ...], ...], Worker] = {}
+    for name, worker in sorted(workers, key=lambda pair: pair[0]):
+        tags: tuple[tuple[str, ...], ...] = (worker.provides, worker.requires) if worker else ()
+        groups[tags].append(name)
+        if worker is not None and any(tags):
+            one_of[tags] = worker
+    offers: dict[Offer, list[str]] = {}
+    for shape, names in sorted(groups.items()):
+        alike = one_of.get(shape)
+        offer = offer_of_worker(fleet, pool, world.images, alike) if alike else default
+        offers.setdefault(offer, []).extend(names)
+    return offers
+
+
+def _static_workers(world: World, pool: StaticPool) -> list[tuple[str, Worker]]:
+    """Return the workers of a static pool that are free at every queue that knows them."""
+    names = frozenset(pool.static)
+    found: dict[str, Worker] = {}
+    taken: set[str] = set()
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.workers, tuple) and serves_queue(pool, queue):
+            for worker in reading.workers:
+                if worker.name in names:
+                    found.setdefault(worker.name, worker)
+                    if is_busy(worker) or worker.draining or worker.state is not WorkerState.IDLE:
+                        taken.add(worker.name)
+    return [(name, worker) for name, worker in found.items() if name not in taken]
