@@ -112,6 +112,9 @@ class Delete(Value):
     cause: Cause
     because: str
     saves: Rate = Field(description="Money per hour that this ends.")
+    revokes: bool = Field(
+        False, description="It never registered: its token is revoked, so that it cannot any more."
+    )
 
 
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]

@@ -200,8 +200,7 @@ def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list
         try:
             if action.registry is not None:
                 registry = work.sources.registries[action.registry]
-                failed = action.reason is Reason.BOOT_FAILED
-                (registry.revoke if failed else registry.disable)(action.worker)
+                (registry.revoke if action.revokes else registry.disable)(action.worker)
         except WorkerBusy as busy:
             kept.append(f"{action.worker} stays: {busy}")
         else:

@@ -36,6 +36,12 @@ def least_regretted(world: World, draft: Draft, units: Iterable[Unit]) -> list[U
     return sorted(units, key=regret)
 
 
+def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
+    """Return machines that boot in the order in which to let go of them."""
+    by_name = sorted(booting, key=lambda unit: unit.name)
+    return sorted(by_name, key=lambda unit: unit.since or _NEVER, reverse=True)
+
+
 def paid_for(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
     """Return why to keep a machine that is paid for anyway; empty when now is the last time.
 

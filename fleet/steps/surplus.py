@@ -1,16 +1,17 @@
 """This step lets go of what is beyond need: idle for long, and not paid for until later anyway.
 
 Only registered workers count as ready: while a machine boots, the worker that it may stand in for
-stays. What was least regretted goes first.
+stays. The least regretted goes first. A machine that boots for nothing goes before it registers.
 """
 
-from fleet.census import State, Unit
+from fleet.census import CAPACITY, State, Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.schema.units import write_duration
-from fleet.steps.regret import least_regretted, paid_for
+from fleet.steps.regret import least_regretted, paid_for, youngest_first
 
+_SERVING = CAPACITY | {State.BUSY}
 _RUNS_TO_GO = 2
 """A worker is drained by one run, and deleted by the next that sees it drained and idle."""
 
@@ -36,6 +37,29 @@ def release_surplus(world: World, draft: Draft) -> None:
             draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:
             draft.drain(unit, Reason.IDLE_TOO_LONG, because)
+
+
+def dismiss_booting(world: World, draft: Draft) -> None:
+    """Let go of machines that boot for requests that were withdrawn, the youngest first.
+
+    What is due to be replaced does not count: a machine that boots may be its replacement.
+    """
+    if draft.pool is None:
+        return
+    workers = draft.pool.workers
+    fresh = [u for u in draft.staying if u.name not in draft.due and u.state in _SERVING]
+    free = [u for u in fresh if u.state is not State.BUSY and u.name not in draft.used]
+    surplus = len(free)
+    if not draft.on_demand:
+        surplus = min(surplus - workers.spare, len(fresh) - workers.min)
+    unused = [unit for unit in draft.booting if unit.name not in draft.used]
+    for unit in youngest_first(unused)[: max(0, surplus)]:
+        because = "nothing that waits can use it; what it was made for was withdrawn or served"
+        paid = "" if draft.on_demand else paid_for(world, draft, unit, runs=1)
+        if paid:
+            draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
+        else:
+            draft.delete(unit, Reason.NOT_WANTED, because)
 
 
 def _idle_because(world: World, unit: Unit, patience: int | None) -> str:

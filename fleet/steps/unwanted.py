@@ -4,7 +4,7 @@ from fleet.census import State
 from fleet.draft import Draft, is_going
 from fleet.facts import World
 from fleet.plan import Reason
-from fleet.steps.regret import least_regretted
+from fleet.steps.regret import least_regretted, youngest_first
 
 
 def delete_drained(draft: Draft) -> None:
@@ -28,13 +28,18 @@ def drain_unwanted_pool(draft: Draft) -> None:
         if reason is Reason.POOL_REMOVED
         else "its pool has mode: drain"
     )
+    for unit in draft.booting:
+        draft.delete(unit, reason, because)
     for unit in draft.census.having(State.IDLE, State.BUSY):
         if not is_going(unit):
             draft.drain(unit, reason, because)
 
 
 def drain_above_max(world: World, draft: Draft) -> None:
-    """Bring a pool down to its max: idle workers first; a busy one ends what it runs."""
+    """Bring a pool down to its max: first what boots, then idle workers, then busy ones.
+
+    A busy worker ends what it runs.
+    """
     if draft.pool is None:
         return
     # What only one witness saw may be an error: nothing is scaled down because of it.
@@ -42,10 +47,14 @@ def drain_above_max(world: World, draft: Draft) -> None:
     held, limit = len(seen), draft.pool.workers.max
     if held <= limit:
         return
+    because = f"the pool holds {held}, workers.max is {limit}"
+    booting = youngest_first(draft.booting)[: held - limit]
+    for unit in booting:
+        draft.delete(unit, Reason.ABOVE_MAX, because)
     order = least_regretted(world, draft, seen)
-    going = [u for state in (State.IDLE, State.BUSY) for u in order if u.state is state]
-    for unit in going[: held - limit]:
-        draft.drain(unit, Reason.ABOVE_MAX, f"the pool holds {held}, workers.max is {limit}")
+    ready = [u for state in (State.IDLE, State.BUSY) for u in order if u.state is state]
+    for unit in ready[: held - limit - len(booting)]:
+        draft.drain(unit, Reason.ABOVE_MAX, because)
 
 
 def unwanted_because(draft: Draft) -> Reason | None:

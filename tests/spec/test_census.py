@@ -298,7 +298,7 @@ def test_a_machine_counts_as_failed_only_after_its_deadline() -> None:
         listing = a_listing(a_machine(created_at=ago(**age)), workers=())
         stack = a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "hcloud-1"})
         world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
-        return reason_of(reconcile(a_sim_fleet(), world), FIRST)
+        return reason_of(reconcile(fleet_with(min=1), world), FIRST)
 
     assert reason_at(seconds=600) is Reason.STARTING
     assert reason_at(seconds=601) is Reason.BOOT_FAILED

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.facts import Worker
-from fleet.plan import Plan, Reason
+from fleet.facts import Unknown, Worker
+from fleet.plan import Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -11,6 +11,7 @@ from tests.builders import (
     a_machine,
     a_pool,
     a_reading,
+    a_request,
     a_sim_fleet,
     a_sim_world,
     a_stack,
@@ -230,3 +231,105 @@ def test_what_drains_already_is_not_above_max_once_more() -> None:
     world = a_sim_world(a_worker(busy=True, draining=True), a_worker(name=SECOND, busy=True))
 
     assert reconcile(fleet_with(max=1), world).is_quiet
+
+
+# requests withdrawn early
+
+
+def on_demand(**overrides: object) -> Fleet:
+    """Return a fleet whose pool exists only for who asks for `powerful`."""
+    defaults: dict[str, object] = {
+        "tags": {"powerful": {"on_demand": True}},
+        "pools": {"builders": a_pool(provider="desk", provides=["powerful"])},
+    }
+    return hourly(**(defaults | overrides))
+
+
+def test_a_machine_that_boots_for_a_withdrawn_request_is_let_go() -> None:
+    plan = reconcile(fleet_with(), a_sim_world(starting=(FIRST,)))
+
+    assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.NOT_WANTED)]
+
+
+def test_its_token_is_revoked_so_that_it_never_registers() -> None:
+    (action,) = reconcile(fleet_with(), a_sim_world(starting=(FIRST,))).actions
+
+    assert isinstance(action, Delete)
+    assert (action.revokes, action.registry) == (True, "desk")
+
+
+def test_a_machine_that_boots_for_a_request_that_still_waits_stays() -> None:
+    world = a_sim_world(starting=(FIRST,), requests=(a_request(),))
+
+    assert reconcile(fleet_with(), world).is_quiet
+
+
+def test_a_machine_that_boots_goes_to_another_request_that_fits() -> None:
+    world = a_sim_world(starting=(FIRST,), requests=(a_request(id="202"),))
+
+    plan = reconcile(on_demand(), world)
+
+    assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
+
+
+def test_on_demand_it_is_let_go_although_it_is_paid_for() -> None:
+    plan = reconcile(on_demand(), a_sim_world(starting=(FIRST,)))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_on_hourly_billing_a_machine_that_boots_for_nothing_is_kept_for_its_hour() -> None:
+    plan = reconcile(hourly(), a_sim_world(starting=(FIRST,)))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.PAID_FOR
+
+
+@pytest.mark.parametrize("need", [{"min": 1}, {"spare": 1}])
+def test_a_machine_that_boots_for_min_or_spare_stays(need: dict[str, int]) -> None:
+    assert reconcile(fleet_with(**need), a_sim_world(starting=(FIRST,))).is_quiet
+
+
+def test_of_several_that_boot_the_youngest_goes() -> None:
+    world = a_sim_world(starting=(FIRST, SECOND))
+    world = with_machines(world, FIRST, created_at=ago(seconds=5))
+
+    assert actions_of(reconcile(fleet_with(spare=1), world)) == [("delete", FIRST)]
+
+
+def test_the_replacement_of_an_outdated_worker_is_wanted_while_it_boots() -> None:
+    world = a_sim_world(idle(FIRST), starting=(SECOND,))
+    world = with_machines(world, FIRST, digest="yesterday")
+
+    assert reconcile(fleet_with(min=1), world).is_quiet
+
+
+def test_where_no_token_can_be_revoked_a_machine_that_boots_stays() -> None:
+    world = a_sim_world(
+        queues={"debian": a_reading()},
+        providers={"desk": a_listing(a_machine(id="sim-1", created_at=ago(seconds=9)))},
+        stacks={
+            "builders": a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
+        },
+    )
+
+    assert reconcile(fleet_with(), world).is_quiet
+
+
+def test_where_demand_is_unknown_what_boots_stays() -> None:
+    dark = {"debian": a_reading(demand=Unknown(unknown="no answer"), workers=None)}
+
+    assert reconcile(fleet_with(), a_sim_world(starting=(FIRST,), queues=dark)).is_quiet
+
+
+@pytest.mark.parametrize("pool", [{"mode": "drain"}, {"max": 0}])
+def test_what_boots_in_a_pool_that_wants_none_is_let_go(pool: dict[str, object]) -> None:
+    plan = reconcile(fleet_with(**pool), a_sim_world(starting=(FIRST,)))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_above_max_what_boots_goes_before_what_is_ready() -> None:
+    world = a_sim_world(idle(FIRST, 1), starting=(SECOND,))
+
+    assert actions_of(reconcile(fleet_with(max=1), world)) == [("delete", SECOND)]
