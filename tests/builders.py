@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from fleet.explain import ExplainedReason, Explanation
 from fleet.facts import (
+    Attempt,
     Demand,
     Listing,
     Machine,
@@ -134,6 +135,19 @@ def a_listing(*machines: Machine, **overrides: object) -> Listing:
     """Return what a provider lists: these machines, read now."""
     defaults = {"read_at": NOW, "machines": machines}
     return Listing.model_validate(defaults | overrides)
+
+
+def an_attempt(**overrides: object) -> Attempt:
+    """Return a try to make a machine for `builders` ten minutes ago, which registered."""
+    defaults = {
+        "pool": "builders",
+        "worker": "debian-ci-builders-1",
+        "type": "ccx33",
+        "image": "trixie-1",
+        "at": ago(minutes=10),
+        "result": "registered",
+    }
+    return Attempt.model_validate(defaults | overrides)
 
 
 def a_reading(*requests: Request, **overrides: object) -> QueueReading:

@@ -34,6 +34,7 @@ class FakeEngine:
         self.stacks: dict[str, Stack] = {}
         self.machines: dict[str, WorkerInputs] = {}
         self.fails: set[str] = set()
+        self.says = "server_error: something went wrong"
         self.begins_to_delete: set[str] = set()
         self.dies_at: str | None = None
 
@@ -85,7 +86,11 @@ class FakeEngine:
         failed = sorted(step.worker for step in steps if step.worker in self.fails)
         done = tuple(step for step in steps if step.worker not in self.fails)
         if failed:
-            raise StackFailed(f"{failed} failed", done=tuple(step.worker for step in done))
+            raise StackFailed(
+                f"{failed} failed",
+                done=tuple(step.worker for step in done),
+                failed=dict.fromkeys(failed, self.says),
+            )
         return done
 
     def forget(self, ref: StackRef, worker: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from fleet.cli import main
 from fleet.facts import Listing
 from fleet.providers.sim import SimCloud
+from fleet.providers.sim_file import SimMachine, load
 from fleet.store.database import DatabaseStore
 from tests.fakes_engine import FixedClock
 
@@ -106,6 +107,11 @@ class Trial:
         listing = self.cloud.list("trial")
         assert isinstance(listing, Listing), listing
         return [machine.name for machine in listing.machines]
+
+    def made(self) -> list[SimMachine]:
+        """Return the machines that exist, by name."""
+        machines = load(self.cloud.path).machines.values()
+        return sorted(machines, key=lambda machine: machine.inputs.name)
 
     def recorded(self) -> list[str]:
         """Return the names of the machines that the stacks hold, sorted."""

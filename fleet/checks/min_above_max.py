@@ -1,4 +1,4 @@
-"""This module finds pools that must hold more workers than they may."""
+"""This module finds pools that must hold more workers than they may, and guards like that."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,15 @@ RULE = "min-above-max"
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
-    """Require that `min`, `spare` and `max_starting` are not above `max`."""
+    """Require that no figure is above the one that bounds it."""
+    boots = fleet.guards.boot_failures
+    if boots is not None and boots.stop_after > boots.of_last:
+        yield Finding(
+            RULE,
+            f"stop_after is {boots.stop_after}, but of_last is {boots.of_last}",
+            ("guards", "boot_failures", "stop_after"),
+            hint=f"lower stop_after to {boots.of_last} or raise of_last",
+        )
     for name, pool in fleet.pools.items():
         workers = None if isinstance(pool, StaticPool) else pool.workers
         if workers is None:

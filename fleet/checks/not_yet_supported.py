@@ -48,7 +48,6 @@ KEYS = (
     _key("images.*.publish"),
     _key("pools.*.hooks"),
     _key("pools.*.machine.swap"),
-    _key("pools.*.machine.market"),
     _key("pools.*.machine.slots"),
     _key("pools.*.retire.max_age"),
     _key("pools.*.retire.max_uses"),
@@ -57,7 +56,6 @@ KEYS = (
     _key("pools.*.replace"),
     _key("pools.*.previously"),
     _key("budgets", protects=True),
-    _key("guards.boot_failures", protects=True),
     _key("approvals"),
 )
 """What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""

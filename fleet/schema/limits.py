@@ -1,6 +1,6 @@
 """This module declares what bounds a run: budgets, guards and the approvals past a guard."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -70,13 +70,19 @@ class Throttle(Section):
     )
 
 
+Boots = Annotated[int, Field(ge=1, le=50)]
+
+
 class BootFailures(Section):
     """When a pool stops creating machines that do not come up."""
 
-    stop_after: Count = Field(3, description="Failures that stop a pool.")
-    of_last: Count = Field(5, description="Among this many latest boots.")
+    stop_after: Boots = Field(
+        3, description="Failures that stop a pool from booting that version of its image."
+    )
+    of_last: Boots = Field(5, description="Among this many latest boots of it, of a day at most.")
     fall_back: Literal["previous-image", "nothing"] = Field(
-        "nothing", description="What the pool does then."
+        "nothing",
+        description="What the pool does then: boot the version before it, or make no machine.",
     )
 
 

@@ -137,6 +137,7 @@ def test_one_creation_that_fails_keeps_the_others(rig: Rig) -> None:
         rig.engine.up(REF, [ONE, TWO, THREE], quiet)
 
     assert sorted(caught.value.done) == [ONE.name, THREE.name]
+    assert list(caught.value.failed) == [TWO.name]
     assert rig.machines() == [ONE.name, THREE.name]
     assert sorted(read(rig.engine).ids) == [ONE.name, THREE.name]
 

@@ -151,6 +151,44 @@ def test_a_worker_is_disabled_since_then(cloud: SimCloud, clock: FixedClock) -> 
     assert (worker.state, worker.since) == (WorkerState.DISABLED, NOW + timedelta(hours=2))
 
 
+def test_a_worker_whose_token_was_revoked_never_registers(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+
+    cloud.revoke(ONE.name)
+    clock.moment += timedelta(hours=1)
+
+    assert workers(cloud) == ()
+    assert [machine.name for machine in listed(cloud).machines] == [ONE.name]
+
+
+def test_a_worker_that_has_registered_keeps_its_token(cloud: SimCloud, clock: FixedClock) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=60)
+
+    with pytest.raises(WorkerBusy, match="has registered after all"):
+        cloud.revoke(ONE.name)
+
+    assert [worker.name for worker in workers(cloud)] == [ONE.name]
+
+
+def test_the_spot_market_has_a_stock_of_its_own(cloud: SimCloud) -> None:
+    cloud.configure(Menu(types={"ccx33": None, "ccx33/spot": 1}))
+    one, two = (each.model_copy(update={"settings": {"market": "spot"}}) for each in (ONE, TWO))
+    cloud.create(one)
+
+    with pytest.raises(CreationRefused, match="resource_unavailable: ccx33/spot: 1 of 1 exist"):
+        cloud.create(two)
+
+    assert cloud.create(TWO)
+
+
+def test_a_type_that_is_not_on_the_spot_market_is_refused_there(cloud: SimCloud) -> None:
+    with pytest.raises(CreationRefused, match="type 'ccx33/spot' is not sold"):
+        cloud.create(ONE.model_copy(update={"settings": {"market": "spot"}}))
+
+
 def test_a_worker_that_is_not_there_cannot_be_drained(cloud: SimCloud) -> None:
     with pytest.raises(SourceUnreachable, match="no machine is named 'nobody'"):
         cloud.drain("nobody")

@@ -16,7 +16,7 @@ from fleet.facts import Charge, Entry, Ledger
 from fleet.ports import Charging, Since, StackRecord, Store
 from fleet.store.database import DatabaseStore
 from tests import postgres
-from tests.builders import NOW
+from tests.builders import NOW, an_attempt
 from tests.fakes_store import FakeStore, Shelf
 
 
@@ -437,3 +437,77 @@ def test_a_store_from_before_there_were_approvals_has_spent_none_and_can(tmp_pat
     store.spend("a", ("one:1",))
 
     assert (before, store.spent()) == ({}, {"a": 1})
+
+
+# tries to make machines
+
+
+def test_a_new_store_remembers_no_try(store: Store) -> None:
+    assert store.attempts(10) == ()
+
+
+def test_tries_are_remembered_in_their_order_for_whoever_opens_it_next(
+    store: Store, opener: Opener
+) -> None:
+    late, early = an_attempt(at=NOW), an_attempt(at=NOW - timedelta(minutes=3))
+    store.record_attempts([late, early])
+
+    assert opener("debian").attempts(10) == (early, late)
+
+
+def test_a_try_gets_its_result_later(store: Store) -> None:
+    begun = an_attempt(result="starting")
+    ended = an_attempt(result="out-of-stock", detail="resource_unavailable: ccx33")
+    store.record_attempts([begun])
+
+    store.record_attempts([ended])
+
+    assert store.attempts(10) == (ended,)
+
+
+def test_the_latest_tries_of_each_pool_type_and_market_are_told(store: Store) -> None:
+    moments = [NOW - timedelta(minutes=minutes) for minutes in (30, 20, 10)]
+    ways = [{}, {"pool": "arm"}, {"type": "ccx63"}, {"market": "spot"}]
+    for number, way in enumerate(ways):
+        tries = [an_attempt(at=at, worker=f"debian-{number}", **way) for at in moments]
+        store.record_attempts(tries)
+
+    found = store.attempts(2)
+
+    assert [each.at for each in found] == sorted(moments[1:] * len(ways))
+    assert {(each.pool, each.type, each.market) for each in found} == {
+        ("builders", "ccx33", "on-demand"),
+        ("arm", "ccx33", "on-demand"),
+        ("builders", "ccx63", "on-demand"),
+        ("builders", "ccx33", "spot"),
+    }
+
+
+def test_recording_no_try_is_fine(store: Store) -> None:
+    store.record_attempts([])
+
+    assert store.attempts(10) == ()
+
+
+def test_a_store_that_an_older_fleet_made_remembers_tries_from_now_on(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
+    with engine.begin() as connection:
+        connection.execute(sa.text("drop table fleet_attempts"))
+    engine.dispose()
+    assert store.attempts(10) == ()
+
+    store.record_attempts([an_attempt()])
+
+    assert store.attempts(10) == (an_attempt(),)
+
+
+def test_tries_of_long_ago_are_dropped(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    store.record_attempts([an_attempt(at=NOW - timedelta(days=31))])
+
+    store.record_attempts([an_attempt(at=NOW)])
+
+    assert store.attempts(10) == (an_attempt(at=NOW),)

@@ -58,11 +58,6 @@ def _is_at(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
             ("budgets",),
             ("builders", "gpu", "powerful"),
         ),
-        (
-            "guards: {boot_failures: {stop_after: 3}}",
-            ("guards", "boot_failures"),
-            ("builders", "gpu", "powerful"),
-        ),
     ],
 )
 def test_a_protection_that_is_not_enforced_names_the_pools_it_was_for(

@@ -1,0 +1,116 @@
+"""What fails is not tried again and again: provider, quota, errors and boots, over many runs."""
+
+from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+
+SPOT = (
+    "boot: 1s, types: {cheap: {cores: 8, memory: 32GiB, disk: 80GiB, price: 0.09 EUR/h, "
+    "spot: 0.02 EUR/h, spot_stock: 1}}"
+)
+EITHER = (
+    "{provider: desk, machine: {type: cheap, market: [spot, on-demand]}, image: trixie, "
+    "workers: {max: 4}}"
+)
+STOP = "guards: {boot_failures: {stop_after: 2, of_last: 3}}"
+
+
+def because(trial: Trial, pool: str = "builders") -> str:
+    return next(str(each["because"]) for each in trial.plan()["pools"] if each["pool"] == pool)
+
+
+def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: out-of-stock}"))
+    trial.wait_for("1")
+
+    trial.do("apply")
+    trial.do("apply")
+    assert trial.attempts() == [("trial-builders-1", "out-of-stock")]
+    trial.age(minutes=3)
+    trial.do("apply")
+
+    assert len(trial.attempts()) == 2
+    assert "desk is out of stock of ccx33 (2 runs in a row)" in because(trial)
+
+
+def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: Trial) -> None:
+    types = (
+        "boot: 1s, types: {rare: {cores: 2, memory: 8GiB, disk: 40GiB, price: 0 EUR/h, stock: 0}}"
+    )
+    rare = BUILDERS.replace("ccx33", "rare")
+    trial.write(fleet_yaml(pools={"builders": rare, "big": BIG}, desk=types))
+    trial.wait_for("1")
+    trial.do("apply")
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-big-1"]
+
+
+def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": EITHER}, desk=SPOT))
+    trial.wait_for("1", "2")
+    trial.do("apply")
+    assert sorted(result for _, result in trial.attempts()) == ["out-of-stock", "starting"]
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+    markets = [m.inputs.settings.get("market") for m in trial.made()]
+    assert sorted(markets, key=str) == [None, "spot"]
+
+
+def test_a_quota_that_is_used_up_closes_the_other_pools_of_its_provider_too(trial: Trial) -> None:
+    trial.write(fleet_yaml(desk="faults: {create: quota}"))
+    trial.wait_for(big=["1"])
+    trial.do("apply")
+
+    assert "the quota at provider desk is used up (once)" in because(trial, "builders")
+
+
+def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: error}"))
+    trial.wait_for("1")
+    trial.do("apply")
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}))
+
+    trial.apply()
+
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="faults: {create: error}"))
+    trial.wait_for("1", "2")
+    trial.do("apply")
+    trial.do("apply")
+    assert len(trial.attempts()) == 4
+
+    trial.do("apply")
+
+    assert len(trial.attempts()) == 4
+    assert "4 of 4 tries failed (2 runs in a row)" in because(trial)
+
+
+def test_a_machine_that_never_boots_is_let_go_and_its_image_stops(trial: Trial) -> None:
+    dead = fleet_yaml(
+        pools={"builders": BUILDERS}, desk="boot: 1s, faults: {never_boots: [ccx33]}", more=STOP
+    )
+    trial.write(dead)
+    trial.wait_for("1")
+    for _ in range(6):
+        trial.do("apply")
+        trial.age(minutes=11)
+
+    assert [result for _, result in trial.attempts()] == ["failed", "failed"]
+    assert trial.machines() == []
+    assert "did not come up in 2 of its last 2 boots" in because(trial)
+
+
+def test_a_boot_that_succeeds_is_remembered_as_such(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk="boot: 1s"))
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(minutes=1)
+
+    trial.apply()
+
+    assert trial.attempts() == [("trial-builders-1", "registered")]

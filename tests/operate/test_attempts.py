@@ -1,0 +1,197 @@
+"""Every try to make a machine is written down before it is made, and what became of it after."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Attempt, World
+from fleet.operate.apply import apply_plan
+from fleet.operate.observe import Sources, observe
+from fleet.plan import Create, Reason
+from fleet.ports import StackRef
+from fleet.store.database import DatabaseStore
+from tests.builders import (
+    NOW,
+    a_create,
+    a_delete,
+    a_listing,
+    a_machine,
+    a_plan,
+    a_pool_verdict,
+    a_sim_fleet,
+    a_stack,
+    a_world,
+    an_attempt,
+    some_inputs,
+)
+from tests.deciding import FIRST, SECOND
+from tests.fakes_engine import FakeEngine, Killed
+from tests.fakes_queue import FakeProvider
+from tests.fakes_registry import FakeRegistry
+
+REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
+NOTHING = {"providers": {"desk": a_listing(workers=())}, "stacks": {}}
+
+
+class Desk:
+    """One fleet at the provider `desk`, over written fakes and a store."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self.engine = FakeEngine()
+        self.registry = FakeRegistry()
+        self.sources = Sources(
+            queues={},
+            providers={"desk": FakeProvider(NOW)},
+            registries={"desk": self.registry},
+            engine_of=lambda _: self.engine,
+            store=store,
+        )
+
+    def apply(self, *actions: object, **world: object) -> str:
+        """Carry the actions out and return what failed."""
+        plan = a_plan(actions=actions, pools=(a_pool_verdict(provider="desk"),))
+        seen = a_world(**(NOTHING | world))
+        outcome = apply_plan(a_sim_fleet(), seen, plan, self.sources, lambda _: None)
+        return outcome.stacks[0].error
+
+    @property
+    def tries(self) -> list[tuple[str, str]]:
+        """Return what the store remembers: worker and result."""
+        return [(each.worker, each.result) for each in self.sources.store.attempts(10)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    return Desk(store)
+
+
+def creation(name: str, **inputs: object) -> Create:
+    return a_create(worker=name, inputs=some_inputs(name=name, **inputs))
+
+
+def remembered(desk: Desk, *attempts: Attempt) -> dict[str, object]:
+    """Write tries into the store and return the part of a world that tells them."""
+    desk.sources.store.record_attempts(attempts)
+    return {"attempts": attempts}
+
+
+def test_a_machine_that_was_made_is_a_try_that_has_not_ended(desk: Desk) -> None:
+    desk.apply(creation(FIRST, type="ccx63", settings={"market": "spot"}))
+
+    (begun,) = desk.sources.store.attempts(10)
+    assert begun == Attempt(
+        pool="builders",
+        worker=FIRST,
+        type="ccx63",
+        market="spot",
+        image="trixie-1",
+        at=NOW,
+        result="starting",
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "result"),
+    [
+        ("resource_unavailable: ccx33", "out-of-stock"),
+        ("resource_limit_exceeded: servers", "quota"),
+        ("server_error: something went wrong", "error"),
+    ],
+)
+def test_what_the_provider_refused_is_written_down_with_its_words(
+    desk: Desk, says: str, result: str
+) -> None:
+    desk.engine.fails, desk.engine.says = {SECOND}, says
+
+    desk.apply(creation(FIRST), creation(SECOND))
+
+    assert desk.tries == [(FIRST, "starting"), (SECOND, result)]
+    assert desk.sources.store.attempts(10)[1].detail == says
+
+
+def test_a_try_is_written_down_before_the_engine_runs(desk: Desk) -> None:
+    desk.engine.dies_at = FIRST
+
+    with pytest.raises(Killed):
+        desk.apply(creation(FIRST))
+
+    assert desk.tries == [(FIRST, "starting")]
+
+
+def test_a_try_that_was_killed_before_it_made_anything_is_gone_with_the_next_apply(
+    desk: Desk,
+) -> None:
+    world = remembered(desk, an_attempt(result="starting"))
+
+    desk.apply(**world)
+
+    assert desk.tries == [(FIRST, "gone")]
+
+
+def test_a_creation_that_is_finished_later_is_one_try(desk: Desk) -> None:
+    world = remembered(desk, an_attempt(result="starting"))
+    unfinished = a_stack(provider="desk", workers=(some_inputs(),), interrupted=True)
+
+    desk.apply(creation(FIRST), **world, stacks={"builders": unfinished})
+
+    assert desk.tries == [(FIRST, "starting")]
+
+
+def test_where_nothing_began_no_try_is_written_down(desk: Desk) -> None:
+    desk.apply()
+
+    assert desk.tries == []
+
+
+def test_what_is_observed_holds_the_tries(desk: Desk) -> None:
+    desk.sources.store.record_attempts([an_attempt()])
+
+    assert observe(a_sim_fleet(), desk.sources, NOW).attempts == (an_attempt(),)
+
+
+def test_without_a_store_no_try_is_remembered(tmp_path: Path) -> None:
+    missing = Desk(DatabaseStore(f"sqlite:///{tmp_path}/nowhere.db", "debian-ci"))
+
+    assert observe(a_sim_fleet(), missing.sources, NOW).attempts == ()
+
+
+def never_registered(desk: Desk) -> World:
+    desk.engine.up(REF, [some_inputs()], lambda _: None)
+    machine = a_machine(id=f"fake-{FIRST}")
+    return a_world(
+        providers={"desk": a_listing(machine, workers=())},
+        stacks={"builders": desk.engine.stacks[REF.name]},
+    )
+
+
+def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: Desk) -> None:
+    world = never_registered(desk)
+    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+
+    desk.apply(gone, providers=world.providers, stacks=world.stacks)
+
+    assert (desk.registry.revoked, desk.registry.disabled) == ([FIRST], [])
+    assert desk.engine.machines == {}
+
+
+def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
+    world = never_registered(desk)
+    desk.registry.busy = {FIRST}
+    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+
+    error = desk.apply(gone, providers=world.providers, stacks=world.stacks)
+
+    assert error == f"{FIRST} stays: {FIRST} has registered after all"
+    assert list(desk.engine.machines) == [FIRST]
+
+
+def test_the_failure_is_remembered_in_the_run_that_deletes_the_machine(desk: Desk) -> None:
+    world = never_registered(desk)
+    tries = remembered(desk, an_attempt(result="starting"))
+    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+
+    desk.apply(gone, providers=world.providers, stacks=world.stacks, **tries)
+
+    assert desk.tries == [(FIRST, "failed")]

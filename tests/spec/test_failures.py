@@ -1,0 +1,242 @@
+"""What is remembered of failures: which ways to make machines are closed, until when, and why."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.census import take_census
+from fleet.facts import Attempt, Unknown, WorkerState, World
+from fleet.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_pool,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+    an_attempt,
+)
+from tests.deciding import FIRST, with_machines
+
+OUT = "out-of-stock"
+TWO_POOLS = {"builders": a_pool(provider="desk"), "other": a_pool(provider="desk")}
+
+
+def closed(*attempts: Attempt, fleet: Fleet | None = None, **way: str) -> str:
+    """Return why machines of `builders` are not made, after these tries."""
+    fleet = fleet or a_sim_fleet()
+    world = a_sim_world(attempts=attempts)
+    memory = recall(fleet, world, take_census(fleet, world))
+    asked = {"pool": "builders", "kind": "ccx33", "market": "on-demand", "provider": "desk"}
+    return why_failing(memory, **(asked | way))  # type: ignore[arg-type]  # a market is text here
+
+
+def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
+    """Return one try for each word, the first the oldest, `minutes` between one and the next."""
+    words = results.split()
+    return [
+        an_attempt(
+            result=word,
+            worker=f"debian-ci-builders-{number}",
+            at=ago(minutes=minutes * (len(words) - number) - minutes + 1),
+            **said,
+        )
+        for number, word in enumerate(words)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "result"),
+    [
+        ("debian-1: resource_unavailable: ccx33: 3 of 3 exist", OUT),
+        ("error during placement (placement_error, 4d2)", OUT),
+        ("InsufficientInstanceCapacity: no c7a.8xlarge in eu-central-1a", OUT),
+        ("resource_limit_exceeded: server limit reached", "quota"),
+        ("VcpuLimitExceeded: more vCPU than your limit of 32", "quota"),
+        ("MaxSpotInstanceCountExceeded", "quota"),
+        ("RequestLimitExceeded: slow down", "error"),
+        ("rate_limit_exceeded", "error"),
+        ("server_error: something went wrong", "error"),
+    ],
+)
+def test_a_refusal_is_told_by_the_code_in_it(said: str, result: str) -> None:
+    assert classify(said) == result
+
+
+def test_a_provider_that_has_none_is_believed_at_once() -> None:
+    assert closed(an_attempt(result=OUT, at=ago(minutes=1))) == (
+        "desk is out of stock of ccx33 (once); tried again from 2026-11-21 08:02:00 UTC"
+    )
+
+
+def test_other_types_and_markets_of_the_pool_and_other_pools_stay_open() -> None:
+    out = an_attempt(result=OUT, at=ago(minutes=1))
+
+    assert closed(out, kind="ccx63") == ""
+    assert closed(out, market="spot") == ""
+    assert closed(out, fleet=a_sim_fleet(pools=TWO_POOLS), pool="other") == ""
+
+
+def test_what_is_out_of_stock_is_tried_again_after_three_minutes() -> None:
+    assert closed(an_attempt(result=OUT, at=NOW - BASE + timedelta(seconds=1)))
+    assert not closed(an_attempt(result=OUT, at=NOW - BASE))
+
+
+def test_each_run_that_fails_again_doubles_the_time_up_to_half_an_hour() -> None:
+    # The latest try was a minute ago; 3, 6, 12, 24, 30, 30 minutes after it is the next.
+    ends = [closed(*some(f"{OUT} " * runs)) for runs in range(1, 7)]
+
+    assert [end[-12:-4] for end in ends] == [
+        "08:02:00",
+        "08:05:00",
+        "08:11:00",
+        "08:23:00",
+        "08:29:00",
+        "08:29:00",
+    ]
+    assert timedelta(minutes=30) == CAP
+
+
+def test_many_failures_of_one_run_count_once() -> None:
+    tries = [
+        an_attempt(result=OUT, at=ago(minutes=1), worker=f"debian-ci-builders-{number}")
+        for number in range(9)
+    ]
+
+    assert "(once)" in closed(*tries)
+
+
+def test_a_machine_that_was_made_since_ends_the_row() -> None:
+    assert "(once)" in closed(*some(f"{OUT} {OUT} registered {OUT}"))
+    assert "(2 runs in a row)" in closed(*some(f"registered {OUT} {OUT}"))
+
+
+def test_a_try_without_a_result_ends_no_row() -> None:
+    assert "(2 runs in a row)" in closed(*some(f"{OUT} gone {OUT}"))
+
+
+def test_a_failure_of_three_hours_ago_is_forgotten() -> None:
+    long_ago = an_attempt(result=OUT, at=ago(minutes=1) - RESET - timedelta(seconds=1))
+
+    assert "(once)" in closed(long_ago, an_attempt(result=OUT, at=ago(minutes=1)))
+
+
+def test_a_quota_closes_every_pool_of_the_provider_on_that_market() -> None:
+    fleet = a_sim_fleet(pools=TWO_POOLS)
+    full = an_attempt(pool="other", type="ccx63", result="quota", at=ago(minutes=1))
+
+    assert closed(full, fleet=fleet) == (
+        "the quota at provider desk is used up (once); tried again from 2026-11-21 08:02:00 UTC"
+    )
+    assert closed(full, fleet=fleet, market="spot") == ""
+    assert closed(full, fleet=fleet, provider="elsewhere") == ""
+
+
+def test_a_try_of_a_pool_that_is_gone_counts_for_none() -> None:
+    assert closed(an_attempt(pool="removed", result="quota", at=ago(minutes=1))) == ""
+
+
+def test_one_error_closes_nothing() -> None:
+    assert closed(*some("error")) == ""
+    assert closed(*some("registered registered registered registered registered error")) == ""
+
+
+def test_three_errors_are_too_few_to_form_a_rate() -> None:
+    assert closed(*some("error error error")) == ""
+
+
+def test_half_of_the_tries_failing_closes_with_the_rate() -> None:
+    tries = some("registered registered error error", minutes=1)
+
+    assert closed(*tries) == (
+        "2 of 4 tries failed (2 runs in a row); tried again from 2026-11-21 08:05:00 UTC"
+    )
+
+
+def test_boots_that_never_register_count_to_the_rate() -> None:
+    assert "4 of 4 tries failed" in closed(*some("failed failed failed failed"))
+
+
+def test_a_rate_closes_nothing_once_the_latest_try_succeeded() -> None:
+    assert closed(*some("error error error error registered")) == ""
+
+
+def test_out_of_stock_is_no_failure_of_the_rate() -> None:
+    assert closed(*some(f"{OUT} {OUT} {OUT} {OUT} registered error")) == ""
+
+
+def test_a_try_of_the_future_counts_for_nothing() -> None:
+    assert closed(an_attempt(result=OUT, at=NOW + timedelta(minutes=1))) == ""
+
+
+# what became of tries that an earlier run began
+
+BEGUN = an_attempt(result="starting")
+
+
+def settled(world: World, *attempts: Attempt) -> list[str]:
+    """Return the results of the tries that the world says have ended."""
+    fleet = a_sim_fleet()
+    known = world.model_copy(update={"attempts": attempts or (BEGUN,)})
+    return [each.result for each in settle(known, take_census(fleet, known))]
+
+
+@pytest.mark.parametrize("state", list(WorkerState))
+def test_a_try_whose_worker_is_known_to_its_registry_has_registered(state: WorkerState) -> None:
+    assert settled(a_sim_world(a_worker(state=state))) == ["registered"]
+
+
+def test_a_try_whose_machine_boots_has_not_ended() -> None:
+    assert settled(a_sim_world(starting=(FIRST,))) == []
+
+
+def test_a_try_whose_worker_did_not_register_in_time_has_failed() -> None:
+    world = a_sim_world(starting=(FIRST,))
+
+    assert settled(with_machines(world, created_at=ago(minutes=11))) == ["failed"]
+
+
+def test_a_try_that_an_apply_was_killed_in_before_it_made_anything_is_gone() -> None:
+    assert settled(a_sim_world()) == ["gone"]
+
+
+def test_a_try_whose_machine_only_one_witness_knows_has_not_ended() -> None:
+    world = a_sim_world(a_worker())
+
+    assert settled(world.model_copy(update={"stacks": {}})) == []
+
+
+@pytest.mark.parametrize(
+    "dark",
+    [
+        {"providers": {"desk": Unknown(unknown="no answer")}},
+        {"stacks": Unknown(unknown="no store")},
+        {"stacks": {"builders": Unknown(unknown="no state")}},
+    ],
+)
+def test_what_is_not_known_ends_no_try(dark: dict[str, object]) -> None:
+    assert settled(a_sim_world().model_copy(update=dark)) == []
+
+
+def test_a_result_is_never_changed() -> None:
+    assert settled(a_sim_world(), an_attempt(result="error"), an_attempt()) == []
+
+
+def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
+    names = [f"debian-ci-builders-{number}" for number in range(4)]
+    tries = tuple(an_attempt(result="starting", worker=name, at=ago(minutes=1)) for name in names)
+    world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))
+    known = world.model_copy(update={"attempts": tries})
+    fleet = a_sim_fleet()
+    memory = recall(fleet, known, take_census(fleet, known))
+
+    assert why_failing(memory, "builders", "ccx33", "on-demand", "desk").startswith(
+        "4 of 4 tries failed"
+    )
+
+
+def test_the_order_in_which_tries_are_told_does_not_matter() -> None:
+    tries = some(f"registered {OUT} gone {OUT}")
+
+    assert closed(*tries) == closed(*reversed(tries))

@@ -1,0 +1,271 @@
+"""In how many ways a pool's machines can be made: types, markets, prices, and the image booted."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.facts import Attempt, ImageVersion
+from fleet.plan import Create, Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.tagrules import offer_of_pool
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
+from tests.deciding import FIRST, actions_of, reason_of, with_machines
+
+SMALL = {"cores": 4, "memory": "16GiB", "disk": "80GiB", "price": "0.05 EUR/h"}
+BIG = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "price": "0.09 EUR/h", "spot": "0.02 EUR/h"}
+ANY = {"type": ["small", "big"], "market": ["spot", "on-demand"]}
+STOP = {"boot_failures": {"stop_after": 3, "of_last": 5}}
+FALL_BACK = {"boot_failures": {"stop_after": 3, "of_last": 5, "fall_back": "previous-image"}}
+
+
+def desk(machine: object = ANY, **overrides: object) -> Fleet:
+    """Return a fleet whose provider sells `small` on demand, and `big` on both markets."""
+    provider = {"kind": "sim", "types": {"small": SMALL, "big": BIG}}
+    pools = {"builders": a_pool(provider="desk", machine=machine)}
+    return a_sim_fleet(**({"providers": {"desk": provider}, "pools": pools} | overrides))
+
+
+def plan_after(fleet: Fleet, *attempts: Attempt, **world: object) -> Plan:
+    """Return the plan for one waiting request after these tries."""
+    seen = a_sim_world(requests=(a_request(),)).model_copy(update=world)
+    return reconcile(fleet, seen.model_copy(update={"attempts": attempts}))
+
+
+def made(plan: Plan) -> list[tuple[str, str, Decimal]]:
+    """Return type, market and price of what a plan makes."""
+    return [
+        (each.inputs.type, each.inputs.settings.get("market", "on-demand"), each.cost)
+        for each in plan.actions
+        if isinstance(each, Create)
+    ]
+
+
+def booted(plan: Plan) -> list[str]:
+    """Return the images of what a plan makes."""
+    return [each.inputs.image for each in plan.actions if isinstance(each, Create)]
+
+
+def why(plan: Plan) -> str:
+    """Return why the pool has as many machines as it has."""
+    return next(verdict.because for verdict in plan.pools if verdict.pool == "builders")
+
+
+def out(kind: str, market: str = "on-demand") -> Attempt:
+    return an_attempt(type=kind, market=market, result="out-of-stock", at=ago(minutes=1))
+
+
+def test_the_cheapest_type_and_market_is_taken() -> None:
+    assert made(plan_after(desk())) == [("big", "spot", Decimal("0.02"))]
+
+
+def test_what_is_out_of_stock_falls_through_to_the_next_type_and_market() -> None:
+    plan = plan_after(desk(), out("big", "spot"))
+
+    assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
+    assert "not made: big/spot: desk is out of stock of big (once); tried again from" in why(plan)
+    assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
+        ("big", "on-demand", Decimal("0.09"))
+    ]
+
+
+def test_a_pool_of_which_every_way_is_closed_makes_nothing_and_says_each_reason() -> None:
+    plan = plan_after(desk({"type": ["small", "big"]}), out("big"), out("small"))
+
+    assert made(plan) == []
+    assert "it makes no machine: desk is out of stock of small (once)" in why(plan)
+    assert "desk is out of stock of big (once)" in why(plan)
+
+
+def test_a_type_without_a_spot_price_is_not_bought_there() -> None:
+    plan = plan_after(desk({"type": "small", "market": ["spot"]}))
+
+    assert made(plan) == []
+    assert "no spot price of small is known at provider desk" in why(plan)
+
+
+def test_a_machine_bought_on_demand_stays_current_when_the_pool_buys_on_spot_too() -> None:
+    def digest(machine: object) -> str:
+        action = plan_after(desk(machine)).actions[0]
+        assert isinstance(action, Create)
+        return action.inputs.labels["digest"]
+
+    world = with_machines(a_sim_world(a_worker()), digest=digest("small"), type="small")
+
+    plan = reconcile(desk(), world)
+
+    assert not any(verdict.outdated for verdict in plan.workers)
+    assert digest({"type": "big", "market": ["spot"]}) != digest("big")
+
+
+def test_a_pool_offers_what_every_one_of_its_types_reaches() -> None:
+    tags = {
+        "cores": {"kind": "number"},
+        "memory_gib": {"kind": "number"},
+        "disk_gib": {"kind": "number"},
+    }
+    offer = offer_of_pool(desk(tags=tags), "builders", ())
+
+    assert dict(offer.numbers) == {"cores": 4, "memory_gib": 16, "disk_gib": 40}
+
+
+def test_a_pool_offers_the_architectures_that_all_of_its_types_run() -> None:
+    arm = SMALL | {"architecture": "arm64"}
+    provider = {"kind": "sim", "types": {"small": SMALL, "arm": arm}}
+    fleet = desk({"type": ["small", "arm"]}, providers={"desk": provider})
+
+    offer = offer_of_pool(fleet, "builders", ())
+
+    assert not [tag for tag in offer.provides if tag.startswith("worker:build-arch:")]
+
+
+# images that do not come up
+
+
+def versions(*names: str) -> tuple[ImageVersion, ...]:
+    return tuple(
+        ImageVersion(image="trixie", version=name, ids={"desk": f"trixie-{name}"})
+        for name in names
+    )
+
+
+def boots(results: str, image: str = "trixie-2") -> list[Attempt]:
+    """Return one boot of an image for each word, an hour ago and earlier."""
+    return [
+        an_attempt(result=word, image=image, type="small", at=ago(minutes=60 + number))
+        for number, word in enumerate(results.split())
+    ]
+
+
+PUBLISHED = versions("1", "2")
+DEAD = boots("failed failed failed")
+
+
+def test_an_image_that_does_not_come_up_is_not_booted_again() -> None:
+    plan = plan_after(desk("small", guards=STOP), *DEAD, images=PUBLISHED)
+
+    assert made(plan) == []
+    assert why(plan).endswith(
+        "it makes no machine: image trixie 2 did not come up in 3 of its last 3 boots "
+        "(guards.boot_failures); it is tried again from 2026-11-22 06:58:00 UTC"
+    )
+    assert [each for each in plan.attention if each.startswith("pool builders: image trixie 2")]
+
+
+def test_the_version_before_it_takes_its_place() -> None:
+    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=PUBLISHED)
+
+    assert booted(plan) == ["trixie-1"]
+    assert why(plan).endswith("; machines are made with trixie 1 instead")
+
+
+def test_without_an_earlier_version_nothing_is_made() -> None:
+    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=versions("2"))
+
+    assert booted(plan) == []
+    assert "no earlier version is published" in why(plan)
+
+
+def test_a_version_that_failed_too_is_passed_over() -> None:
+    tries = [*DEAD, *boots("failed failed failed", "trixie-1")]
+
+    plan = plan_after(desk("small", guards=FALL_BACK), *tries, images=versions("0", "1", "2"))
+
+    assert booted(plan) == ["trixie-0"]
+
+
+def test_a_new_version_is_booted_at_once() -> None:
+    plan = plan_after(desk("small", guards=STOP), *DEAD, images=versions("1", "2", "3"))
+
+    assert booted(plan) == ["trixie-3"]
+
+
+@pytest.mark.parametrize("results", ["failed failed", "registered registered failed failed"])
+def test_an_image_that_mostly_comes_up_is_booted(results: str) -> None:
+    assert booted(plan_after(desk("small", guards=STOP), *boots(results), images=PUBLISHED)) == [
+        "trixie-2"
+    ]
+
+
+def test_only_the_latest_boots_count() -> None:
+    tries = boots("registered registered registered failed failed failed")
+
+    assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
+
+
+def test_an_image_is_tried_again_after_a_day() -> None:
+    tries = [each.model_copy(update={"at": ago(hours=24)}) for each in DEAD]
+
+    assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
+
+
+def test_without_the_guard_an_image_is_booted_whatever_became_of_it() -> None:
+    assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == ["trixie-2"]
+
+
+def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
+    images = {"trixie": {"existing": {"desk": "snapshot-7"}}}
+    tries = boots("failed failed failed", "snapshot-7")
+
+    plan = plan_after(desk("small", guards=FALL_BACK, images=images), *tries)
+
+    assert made(plan) == []
+    assert "image trixie did not come up in 3 of its last 3 boots" in why(plan)
+
+
+def test_what_a_pool_offers_is_what_the_version_it_falls_back_to_reported() -> None:
+    old, new = PUBLISHED
+    images = (
+        old.model_copy(update={"provides": ("old",)}),
+        new.model_copy(update={"provides": ("new",)}),
+    )
+
+    plan = plan_after(desk("small", guards=FALL_BACK), *DEAD, images=images)
+
+    verdict = next(each for each in plan.pools if each.pool == "builders")
+    assert "old" in verdict.provides
+    assert "new" not in verdict.provides
+
+
+def test_a_machine_of_the_version_that_mostly_failed_is_not_outdated() -> None:
+    newest = plan_after(desk("small"), images=PUBLISHED).actions[0]
+    assert isinstance(newest, Create)
+    world = a_sim_world(a_worker()).model_copy(
+        update={"attempts": tuple(DEAD), "images": PUBLISHED}
+    )
+    current = with_machines(world, digest=newest.inputs.labels["digest"], type="small")
+
+    plan = reconcile(desk("small", guards=FALL_BACK), current)
+
+    assert not any(verdict.outdated for verdict in plan.workers)
+
+
+# machines that never registered
+
+
+def test_what_never_registered_goes_and_its_token_is_revoked_first() -> None:
+    world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert actions_of(plan) == [("delete", FIRST)]
+    assert plan.actions[0].because == (
+        "its worker did not register within boot.deadline (10m); its token is revoked first"
+    )
+    assert getattr(plan.actions[0], "registry", None) == "desk"
+    assert plan.attention == ()
+
+
+def test_what_never_registered_stays_where_no_token_can_be_revoked() -> None:
+    world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(minutes=11))
+    listing = world.providers["desk"].model_copy(update={"workers": None})
+    queues = {"debian": world.queues["debian"].model_copy(update={"workers": ()})}
+
+    plan = reconcile(
+        a_sim_fleet(),
+        world.model_copy(update={"providers": {"desk": listing}, "queues": queues}),
+    )
+
+    assert actions_of(plan) == []
+    assert reason_of(plan, FIRST).value == "never-registered"
+    assert len(plan.attention) == 1
