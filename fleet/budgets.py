@@ -8,58 +8,19 @@ runs reserves what it is expected still to cost, and each machine or request tak
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
-from fleet.catalogue import convert
 from fleet.census import PoolCensus
-from fleet.choices import Group, Path, Place, Row
-from fleet.facts import Charge, Entry, Ledger, Unknown, Work, World
+from fleet.choices import Group, Place, Row
+from fleet.facts import Charge, Entry, Unknown, World
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
 from fleet.plan import BudgetVerdict, PeriodName, say_when
-from fleet.schema.limits import Budget
-from fleet.schema.model import Fleet, Money, Pool
+from fleet.schema.model import Fleet, Pool
+from fleet.spending_limits import HOURS, PERIODS, SpendingLimit, spending_limits
 
-HOURS = "machine hours"
-_PERIODS: tuple[PeriodName, ...] = ("hour", "day", "month")
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """One figure of one budget."""
-
-    budget: str
-    path: Path
-    period: PeriodName
-    amount: Decimal | None
-    """None where its currency has no exchange rate."""
-    unit: str
-    pool: str | None = None
-    """The pool whose budget it is; None: it is one of `budgets`."""
-    only: Budget | None = None
-    """Whose work it counts; None: all machine time, boot and idle included."""
-
-    def counts(self, of: Charge | Entry) -> bool:
-        """Say whether what was charged counts here."""
-        if self.pool is not None:
-            return of.pool == self.pool
-        return self.only is None or _is_of(self.only, of, frozenset(of.tags))
-
-    def counts_work(self, work: Work | None) -> bool:
-        """Say whether running work counts here, where only work does."""
-        if work is None or self.only is None:
-            return False
-        return _is_of(self.only, work, frozenset(work.required))
-
-    def counts_group(self, group: Group) -> bool:
-        """Say whether waiting requests count here, where only work does."""
-        return self.only is not None and _is_of(self.only, group.payer, group.tags)
-
-
-def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
-    wanted = ((field, getattr(only, field)) for field in ("scope", "team", "owner"))
-    if any(value is not None and getattr(who, field) != value for field, value in wanted):
-        return False
-    return not only.tags or not tags.isdisjoint(only.tags)
+_K = TypeVar("_K")
+_T = TypeVar("_T", Place, Charge, Entry)
 
 
 @dataclass(frozen=True)
@@ -85,7 +46,7 @@ def open_accounts(
     places: Iterable[Place],
 ) -> tuple[Account, ...]:
     """Return every budget in its current and its next period, in the order of fleet.yaml."""
-    limits = [*_pool_limits(fleet), *_limits(fleet)]
+    limits = spending_limits(fleet)
     if not limits:
         return ()
     books = _Books(fleet, world, census, tuple(groups), tuple(places))
@@ -133,36 +94,6 @@ def _taken(
     return Decimal(machines + staying + requests)
 
 
-def _pool_limits(fleet: Fleet) -> Iterator[_Limit]:
-    for name, pool in fleet.pools.items():
-        if isinstance(pool, Pool) and pool.budget is not None:
-            for period in _PERIODS:
-                amount: Money | None = getattr(pool.budget, f"per_{period}")
-                if amount is not None:
-                    path = ("pools", name, "budget", f"per_{period}")
-                    converted = convert(fleet, amount.amount, amount.currency)
-                    yield _Limit(name, path, period, converted, fleet.money.currency, pool=name)
-
-
-def _limits(fleet: Fleet) -> Iterator[_Limit]:
-    for name, budget in fleet.budgets.items():
-        only = budget if _filters(budget) else None
-        for period in _PERIODS:
-            amount: Money | None = getattr(budget, f"per_{period}")
-            if amount is not None:
-                path = ("budgets", name, f"per_{period}")
-                converted = convert(fleet, amount.amount, amount.currency)
-                yield _Limit(name, path, period, converted, fleet.money.currency, only=only)
-            hours: int | None = getattr(budget, f"machine_hours_per_{period}")
-            if hours is not None:
-                path = ("budgets", name, f"machine_hours_per_{period}")
-                yield _Limit(name, path, period, Decimal(hours), HOURS, only=only)
-
-
-def _filters(budget: Budget) -> bool:
-    return bool(budget.scope or budget.team or budget.owner or budget.tags)
-
-
 class _Books:
     """What every account looks at: spending, machines, their expected ends."""
 
@@ -174,22 +105,30 @@ class _Books:
         groups: tuple[Group, ...],
         places: tuple[Place, ...],
     ) -> None:
+        self._groups = groups
         self._places = {
             place.key: place for place in places if isinstance(fleet.pools.get(place.pool), Pool)
         }
+        self._places_of = _by_pool(self._places.values())
         self._world = world
         self._unseen = tuple(_unseen(world, census))
         self._holdings = holdings(fleet, world, census)
+        self._numbers_of: dict[str, list[int]] = {}
+        for number, holding in enumerate(self._holdings):
+            self._numbers_of.setdefault(holding.pool, []).append(number)
         self._lives = Lifetimes(fleet, world, self._holdings, groups)
         self._periods = {period.name: period for period in periods(fleet, world.time)}
+        ledger = () if isinstance(world.ledger, Unknown) else world.ledger.charges
+        self._charges, self._charges_of = ledger, _by_pool(ledger)
         self._uncharged = charge(fleet, world, census)
+        self._uncharged_of = _by_pool(self._uncharged)
         self._groups_of: dict[str, list[Group]] = {key: [] for key in self._places}
         for group in groups:
             for key in group.fits:
                 if key in self._places:
                     self._groups_of[key].append(group)
 
-    def open(self, limit: _Limit, *, coming: bool) -> Account:
+    def open(self, limit: SpendingLimit, *, coming: bool) -> Account:
         """Return one limit's account of the current or the next period."""
         period = self._periods[limit.period]
         window = self._window(period, coming=coming)
@@ -223,7 +162,7 @@ class _Books:
         month = self._periods["month"]
         return Window(start, end, month.end if start >= month.end else month.start)
 
-    def _silent(self, limit: _Limit) -> str:
+    def _silent(self, limit: SpendingLimit) -> str:
         """Return why nobody knows what a budget has left; empty when it is known."""
         if isinstance(self._world.ledger, Unknown):
             return f"what was spent is unknown: {self._world.ledger.unknown}"
@@ -232,59 +171,94 @@ class _Books:
         unseen = [pool for pool in self._unseen if limit.pool in (None, pool)]
         return f"nobody knows what pool {unseen[0]} holds" if unseen else ""
 
-    def _spent(self, limit: _Limit, period: Period) -> Decimal:
+    def _spent(self, limit: SpendingLimit, period: Period) -> Decimal:
         """Return what was charged in the current period, and what is about to be."""
-        nth = _PERIODS.index(period.name)
-        ledger = self._world.ledger
-        charges = ledger.charges if isinstance(ledger, Ledger) else ()
+        nth = PERIODS.index(period.name)
+        charges: Iterable[Charge] = self._charges
+        uncharged: Iterable[Entry] = self._uncharged
+        if limit.pool is not None:
+            charges = self._charges_of.get(limit.pool, ())
+            uncharged = self._uncharged_of.get(limit.pool, ())
         before = [(c.seconds[nth], c.money[nth]) for c in charges if limit.counts(c)]
         since = [
             (entry.seconds, entry.money)
-            for entry in self._uncharged
+            for entry in uncharged
             if entry.hour >= period.start and limit.counts(entry)
         ]
         if limit.unit == HOURS:
             return Decimal(sum(seconds for seconds, _ in (*before, *since))) / 3600
         return sum((money for _, money in (*before, *since)), Decimal(0))
 
-    def _reserved(self, limit: _Limit, window: Window) -> Decimal:
+    def _reserved(self, limit: SpendingLimit, window: Window) -> Decimal:
         """Return what machines and work that exist are expected to cost in a window."""
         hours = limit.unit == HOURS
         total = Decimal(0)
-        for number, holding in enumerate(self._holdings):
-            if limit.pool not in (None, holding.pool):
-                continue
+        numbers: Iterable[int] = range(len(self._holdings))
+        if limit.pool is not None:
+            numbers = self._numbers_of.get(limit.pool, ())
+        for number in numbers:
+            holding = self._holdings[number]
             if limit.only is None or holding.unit is None:
                 total += self._lives.existing(number, window, hours=hours)
             elif limit.counts_work(work_of(holding)):
                 total += self._lives.running(number, window, hours=hours)
         return total
 
-    def _row(self, limit: _Limit, window: Window, because: str, room: Decimal) -> Row:
+    def _row(self, limit: SpendingLimit, window: Window, because: str, room: Decimal) -> Row:
+        places: Iterable[Place] = ()
+        if limit.pool is not None:
+            places = self._places_of.get(limit.pool, ())
+        elif limit.only is None:
+            places = self._places.values()
         hours = limit.unit == HOURS
-        machines: dict[str, Decimal] = {}
-        kept: dict[str, Decimal] = {}
-        requests: dict[tuple[str, str], Decimal] = {}
-        for key, place in self._places.items():
-            if limit.pool not in (None, place.pool):
-                continue
-            if limit.only is None and place.makes:
-                machines[key] = self._lives.made(place, window, hours=hours)
-                kept[key] = self._lives.kept(place, window, hours=hours)
-            for group in self._groups_of[key]:
-                fit = group.fits[key]
-                if limit.only is None:
-                    requests[group.id, key] = self._lives.more(place, fit, window, hours=hours)
-                elif limit.counts_group(group):
-                    requests[group.id, key] = self._lives.work(place, fit, window, hours=hours)
+        makes = [place for place in places if place.makes]
+        requests = (
+            self._more(places, window, hours=hours)
+            if limit.only is None
+            else self._work(limit, window, hours=hours)
+        )
         return Row(
             path=limit.path,
             because=because,
             room=room,
-            machines={key: amount for key, amount in machines.items() if amount},
-            requests={key: amount for key, amount in requests.items() if amount},
-            kept={key: amount for key, amount in kept.items() if amount},
+            machines=_some((p.key, self._lives.made(p, window, hours=hours)) for p in makes),
+            requests=_some(requests),
+            kept=_some((p.key, self._lives.kept(p, window, hours=hours)) for p in makes),
         )
+
+    def _more(
+        self, places: Iterable[Place], window: Window, *, hours: bool
+    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
+        """Yield how much longer each request keeps a machine of these places."""
+        for place in places:
+            known: dict[tuple[float, int | None], Decimal] = {}
+            for group in self._groups_of[place.key]:
+                fit = group.fits[place.key]
+                alike = (fit.share, fit.seconds)
+                if alike not in known:
+                    known[alike] = self._lives.more(place, fit, window, hours=hours)
+                yield (group.id, place.key), known[alike]
+
+    def _work(
+        self, limit: SpendingLimit, window: Window, *, hours: bool
+    ) -> Iterator[tuple[tuple[str, str], Decimal]]:
+        """Yield what the busy time costs of each request that a budget counts."""
+        for group in filter(limit.counts_group, self._groups):
+            for key, fit in group.fits.items():
+                place = self._places.get(key)
+                if place is not None:
+                    yield (group.id, key), self._lives.work(place, fit, window, hours=hours)
+
+
+def _some(amounts: Iterable[tuple[_K, Decimal]]) -> dict[_K, Decimal]:
+    return {key: amount for key, amount in amounts if amount}
+
+
+def _by_pool(things: Iterable[_T]) -> dict[str, list[_T]]:
+    found: dict[str, list[_T]] = {}
+    for thing in things:
+        found.setdefault(thing.pool, []).append(thing)
+    return found
 
 
 def _unseen(world: World, census: Mapping[str, PoolCensus]) -> Iterator[str]:

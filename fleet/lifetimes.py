@@ -62,6 +62,7 @@ class Lifetimes:
         self._now = world.time
         self._looks = 2 * timedelta(seconds=fleet.cadence)
         self._holdings = holdings
+        self._tariffs: dict[str, Tariff] = {}
         self._demanded: dict[str, bool] = {}
         self._ends = self._expected_ends()
         self._free: dict[str, list[int]] = {}
@@ -226,10 +227,14 @@ class Lifetimes:
         """Return what a machine costs at a place; where several exist, the dearest of them."""
         if hours:
             return MACHINE_HOURS
+        if place.key not in self._tariffs:
+            self._tariffs[place.key] = self._tariff_at(place)
+        return self._tariffs[place.key]
+
+    def _tariff_at(self, place: Place) -> Tariff:
         if place.makes:
             pool = self._pool(place.pool)
-            known = tariff_of(self._fleet, pool, place.type, place.market)
-            return known or _NO_PRICE
+            return tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
         free = (self._holdings[number].tariff for number in self._free.get(place.pool, ()))
         return max((each or _NO_PRICE for each in free), key=_price, default=_NO_PRICE)
 

@@ -6,12 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.budgets import HOURS, Account, judge_budgets, open_accounts
+from fleet.budgets import Account, judge_budgets, open_accounts
 from fleet.census import take_census
 from fleet.choices import Fit, Group, Place
 from fleet.demand import Payer
 from fleet.facts import Charge, Ledger, Unknown, Work, Worker, World
 from fleet.schema.model import Fleet
+from fleet.spending_limits import HOURS
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker, ago
 
 NEW = Place(key="builders/ccx33/on-demand", pool="builders", makes=True, type="ccx33")
