@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from fleet.billing import MACHINE_HOURS, Life, Tariff, paid_until, tariff_of
-from fleet.census import State
+from fleet.census import CAPACITY, State
 from fleet.choices import Fit, Group, Place
 from fleet.durations import remaining_seconds
 from fleet.facts import World
@@ -21,7 +21,7 @@ from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
-_FREE = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
+_SERVING = CAPACITY | {State.BUSY}
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
 _NONE = Decimal(0)
 _NO_PRICE = Tariff(price=_NONE)
@@ -65,10 +65,10 @@ class Lifetimes:
         self._tariffs: dict[str, Tariff] = {}
         self._demanded: dict[str, bool] = {}
         self._ends = self._expected_ends()
-        self._free: dict[str, list[int]] = {}
+        self._serving: dict[str, list[int]] = {}
         for number, holding in enumerate(holdings):
-            if holding.unit is None or holding.unit.state in _FREE:
-                self._free.setdefault(holding.pool, []).append(number)
+            if holding.unit is None or holding.unit.state in _SERVING:
+                self._serving.setdefault(holding.pool, []).append(number)
         self._shared = {
             key for group in groups for key, fit in group.fits.items() if fit.share < 1
         }
@@ -110,8 +110,6 @@ class Lifetimes:
         """Return how much more a machine is billed in a window for serving one request."""
         if not place.makes:
             return self._longer(place, fit, window, hours=hours)
-        if fit.share < 1:
-            return _NONE
         life = self._new(place, window, hours=hours)
         end = self._let_go(place, _after(self._ready(place), fit.seconds))
         return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
@@ -128,9 +126,11 @@ class Lifetimes:
     def _longer(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
         """Return how much more the existing machine is billed for which that is the most."""
         most = _NONE
-        for number in self._free.get(place.pool, ()):
+        for number in self._serving.get(place.pool, ()):
             holding = self._holdings[number]
-            begin = max(self._now, self._ready_of(holding))
+            if self._ends[number] == FOREVER:
+                continue
+            begin = self._ready_of(holding)
             if fit.share < 1:
                 begin += timedelta(seconds=self._pool(place.pool).target_wait or 0)
             served = _after(begin, fit.seconds)
@@ -198,10 +198,12 @@ class Lifetimes:
         return self._now + timedelta(seconds=self._pool(place.pool).boot.expected)
 
     def _ready_of(self, holding: Holding) -> datetime:
-        """Return when an existing machine can work."""
-        pool = self._fleet.pools.get(holding.pool)
-        if holding.unit is None or holding.unit.state is State.IDLE or not isinstance(pool, Pool):
+        """Return when an existing machine can take more work."""
+        pool, unit = self._fleet.pools.get(holding.pool), holding.unit
+        if unit is None or unit.state is State.IDLE or not isinstance(pool, Pool):
             return self._now
+        if unit.worker is not None and is_busy(unit.worker):
+            return _after(self._now, remaining_seconds(self._fleet, unit.worker, self._now))
         return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
 
     def _patience(self, name: str) -> timedelta:
@@ -235,7 +237,7 @@ class Lifetimes:
         if place.makes:
             pool = self._pool(place.pool)
             return tariff_of(self._fleet, pool, place.type, place.market) or _NO_PRICE
-        free = (self._holdings[number].tariff for number in self._free.get(place.pool, ()))
+        free = (self._holdings[number].tariff for number in self._serving.get(place.pool, ()))
         return max((each or _NO_PRICE for each in free), key=_price, default=_NO_PRICE)
 
     def _new(self, place: Place, window: Window, *, hours: bool) -> Life:

@@ -392,6 +392,23 @@ def test_requests_that_share_a_machine_take_its_time_once() -> None:
     assert ("g", NEW.key) not in today.row.requests
 
 
+def test_a_request_that_outlasts_target_wait_takes_what_is_beyond_it() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
+
+    today, _ = accounts(fleet, a_spent_world(), a_group(5 * HOUR, share=0.9))
+
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(5 + TAIL)
+
+
+def test_a_request_on_a_busy_machine_takes_the_time_after_its_present_work() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
+
+    today, _ = accounts(fleet, a_spent_world(a_busy(HOUR)), a_group(2 * HOUR))
+
+    assert today.row.requests["g", FREE.key] == 2
+
+
 def test_a_build_of_20_hours_is_weighed_against_tomorrow_too() -> None:
     fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
     evening = datetime.fromisoformat("2026-11-21T20:00Z")
