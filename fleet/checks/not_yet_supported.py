@@ -56,7 +56,6 @@ KEYS = (
     _key("pools.*.replace"),
     _key("pools.*.previously"),
     _key("budgets", protects=True),
-    _key("approvals"),
 )
 """What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,21 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: 
         "left to do": [],
     }
     assert runs == [finished] * len(runs)
+
+
+def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(trial: Trial) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.age(hours=1)
+    trial.wait_for()
+    day = (datetime.now(UTC) + timedelta(days=1)).date()
+    approval = f"{{guard: delete, pool: builders, count: 1, reason: moved, expires: {day}}}"
+    trial.write(fleet_yaml(pools={}, desk="boot: 5m", more=f"approvals: [{approval}]\n"))
+
+    runs = struck(trial, "SIGKILL")
+
+    # The count is just enough: what was spent twice would be refused now.
+    assert {run["next apply"] for run in runs} == {"fine"}
 
 
 # the lock

@@ -3,13 +3,17 @@
 from collections import Counter
 
 from hypothesis import given
+from hypothesis import strategies as st
 
+from fleet.approvals import approval_digest
 from fleet.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.guard import guard
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
+from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet, Pool
-from tests.laws.strategies import fleets, shuffled, worlds
+from tests.builders import a_create, a_plan, a_pool_verdict, a_sim_fleet
+from tests.laws.strategies import POOLS, fleets, shuffled, worlds
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -128,3 +132,61 @@ def test_a_pool_that_shares_no_demand_is_left_alone(fleet: Fleet, world: World) 
     assert [a for a in plan.actions if a.pool != "arm"] == [
         a for a in alone.actions if a.pool != "arm"
     ]
+
+
+# guards
+
+
+@given(fleets(), worlds())
+def test_guards_keep_or_withhold_every_action_and_invent_none(fleet: Fleet, world: World) -> None:
+    before = reconcile(fleet, world)
+
+    plan = guard(fleet, before)
+
+    assert sorted(a.worker for a in (*plan.actions, *plan.withheld)) == sorted(
+        action.worker for action in before.actions
+    )
+
+
+@given(fleets(), worlds())
+def test_a_refusal_for_one_pool_withholds_only_that_pools_actions(
+    fleet: Fleet, world: World
+) -> None:
+    before = reconcile(fleet, world)
+    plan = guard(fleet, before)
+
+    if all(result.pool for result in plan.guards):
+        stopped = {result.pool for result in plan.guards if result.result != "passed"}
+        assert {action.pool for action in plan.withheld} <= stopped
+
+
+@given(fleets(), worlds(), st.integers(0, 5), st.integers(0, 5), st.sampled_from(POOLS))
+def test_an_approval_never_lets_more_pass_than_its_count(
+    fleet: Fleet, world: World, count: int, used: int, pool: str
+) -> None:
+    approval = Approval(
+        guard="delete", pool=pool, count=count, reason="move", expires=world.time.date()
+    )
+    approved = fleet.model_copy(update={"approvals": [approval]})
+    world = world.model_copy(update={"approved": {approval_digest(approval): used}})
+
+    without, plan = planned(fleet, world), planned(approved, world)
+
+    (verdict,) = plan.approvals
+    assert len(verdict.passes) <= max(0, count - used)
+    freed = {a.worker for a in plan.actions} - {a.worker for a in without.actions}
+    assert {a.pool for a in plan.actions if a.worker in verdict.passes} <= {pool}
+    # What it makes room for fleet-wide passes by the limit, not by the approval.
+    assert freed >= set(verdict.passes) - {a.worker for a in without.actions}
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 100))
+def test_throttled_runs_repeated_reach_the_goal(wanted: int, count: int, share: int) -> None:
+    limit = {"create": {"count": count, "share": f"{share}%", "free_below": 3}}
+    held, runs = 0, 0
+    while held < wanted:
+        made = tuple(a_create(worker=f"b-{n}", turn=n) for n in range(wanted - held))
+        plan = a_plan(actions=made, pools=(a_pool_verdict(busy=held),))
+        held += len(guard(a_sim_fleet(guards={"throttle": limit}), plan).actions)
+        runs += 1
+        assert runs <= wanted

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.errors import SourceUnreachable
 from fleet.facts import Stack, Unknown, World
+from fleet.guard_results import ApprovalVerdict
 from fleet.operate.apply import apply_plan
 from fleet.operate.observe import Sources
 from fleet.plan import Outcome
@@ -62,6 +64,7 @@ class Bench:
             actions=actions,
             pools=overrides.pop("pools", (a_pool_verdict(provider="desk"),)),
             guards=overrides.pop("guards", ()),
+            approvals=overrides.pop("approvals", ()),
         )
         sources = Sources(
             queues={},
@@ -248,3 +251,94 @@ def test_the_empty_stack_of_a_pool_that_is_still_wanted_is_remembered(bench: Ben
     bench.apply(a_delete(worker=FIRST, registry="desk"))
 
     assert [record.name for record in bench.store.stacks()] == [REF.name]
+
+
+# approvals are spent for what is done, for each machine once
+
+
+def passing(*workers: str) -> tuple[ApprovalVerdict, ...]:
+    """Return the approval `a`, which lets these workers pass."""
+    approval = ApprovalVerdict(
+        digest="a",
+        path=("approvals", 0),
+        guard="delete",
+        pool="builders",
+        count=5,
+        passes=workers,
+        reason="move to ccx63",
+        expires=NOW.date(),
+    )
+    return (approval,)
+
+
+def test_an_approval_is_spent_for_what_it_let_pass_and_for_nothing_else(bench: Bench) -> None:
+    bench.holding(FIRST, SECOND)
+    drains = [a_drain(worker=name, registry="desk") for name in (FIRST, SECOND)]
+
+    bench.apply(*drains, approvals=passing(FIRST))
+
+    assert bench.store.spent() == {"a": 1}
+
+
+def test_a_machine_that_is_let_pass_again_is_spent_once(bench: Bench) -> None:
+    bench.holding(FIRST)
+
+    for _ in range(2):
+        bench.apply(a_drain(worker=FIRST, registry="desk"), approvals=passing(FIRST))
+
+    assert bench.store.spent() == {"a": 1}
+
+
+def test_another_machine_of_the_same_name_is_spent_anew(bench: Bench) -> None:
+    for _ in range(2):
+        bench.apply(a_create(worker=FIRST), approvals=passing(FIRST))
+        bench.apply(a_delete(worker=FIRST, registry="desk"))
+
+    assert bench.store.spent() == {"a": 2}
+
+
+def test_an_approval_is_spent_before_the_first_change(bench: Bench) -> None:
+    class Dies(FakeRegistry):
+        def drain(self, worker: str) -> None:
+            raise KeyboardInterrupt(worker)
+
+    bench.holding(FIRST)
+    bench.registry = Dies()
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.apply(a_drain(worker=FIRST, registry="desk"), approvals=passing(FIRST))
+
+    assert bench.store.spent() == {"a": 1}
+
+
+def test_what_is_refused_before_anything_changes_is_taken_back(bench: Bench) -> None:
+    bench.engine = ReplacingEngine()
+    actions = (a_create(worker=SECOND), a_drain(worker=FIRST, registry="desk"))
+
+    bench.apply(*actions, approvals=passing(FIRST, SECOND))
+
+    assert bench.store.spent() == {}
+
+
+def test_a_drain_that_failed_stays_spent_and_those_behind_it_are_taken_back(bench: Bench) -> None:
+    class Deaf(FakeRegistry):
+        def drain(self, worker: str) -> None:
+            raise SourceUnreachable(f"no answer about {worker}")
+
+    bench.holding(FIRST, SECOND)
+    bench.registry = Deaf()
+    drains = [a_drain(worker=name, registry="desk") for name in (FIRST, SECOND)]
+
+    bench.apply(*drains, approvals=passing(FIRST, SECOND))
+
+    assert bench.store.spent() == {"a": 1}
+
+
+def test_a_worker_that_stays_because_it_took_work_is_taken_back(bench: Bench) -> None:
+    bench.holding(FIRST, SECOND)
+    bench.registry.busy = {FIRST}
+    deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]
+
+    bench.apply(*deletes, approvals=passing(FIRST, SECOND))
+
+    assert bench.store.spent() == {"a": 1}

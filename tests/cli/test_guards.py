@@ -1,0 +1,174 @@
+"""Every guard and approval through the program, with real files: the plan, the refusal, exit 4."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+ONLY_BUILDERS = {"builders": BUILDERS}
+TODAY = datetime.now(UTC).date()
+
+
+def approvals(*counts: int, pool: str = "big", guard: str = "delete", until: date = TODAY) -> str:
+    lines = [
+        f"{{guard: {guard}, pool: {pool}, count: {count}, reason: move {n}, expires: {until}}}"
+        for n, count in enumerate(counts)
+    ]
+    return f"approvals: [{', '.join(lines)}]\n"
+
+
+@pytest.fixture
+def big(trial: Trial) -> Trial:
+    """Return a trial fleet whose pool `big` has three idle workers."""
+    trial.wait_for(big=["1", "2", "3"])
+    trial.apply()
+    trial.age(minutes=1)
+    trial.wait_for()
+    return trial
+
+
+def without_big(trial: Trial, more: str = "") -> None:
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=more))
+
+
+def test_a_plan_shows_what_is_refused_and_the_line_to_paste(
+    big: Trial, run_fleet: RunFleet
+) -> None:
+    without_big(big)
+
+    planned = run_fleet("plan")
+
+    assert planned.returncode == 4
+    assert "Guards keep back: 3 to drain" in planned.stdout
+    in_two_weeks = TODAY + timedelta(days=14)
+    assert (
+        f'- {{guard: delete, pool: big, count: 3, reason: "WHY", expires: {in_two_weeks}}}\n'
+        in planned.stdout
+    )
+
+
+def test_the_line_to_paste_lets_it_pass(big: Trial, run_fleet: RunFleet) -> None:
+    without_big(big)
+    (line,) = big.plan()["guards"][0]["approve"]
+    without_big(big, f"approvals:\n  {line}\n")
+
+    passed = run_fleet("plan")
+
+    assert passed.returncode == 0
+    assert "passed, pool big: 3 of 3 machines" in passed.stdout
+    assert "\nApprovals\n  delete, pool big: used 0 of 3, 3 more in this plan" in passed.stdout
+
+
+def test_an_approved_pool_goes_and_its_approval_is_used_up(
+    big: Trial, run_fleet: RunFleet
+) -> None:
+    without_big(big, approvals(3))
+
+    big.apply()
+    big.apply()
+
+    assert big.machines() == []
+    after = run_fleet("plan")
+    assert "delete, pool big: used 3 of 3" in after.stdout
+    assert "warning[inert-approval]" in after.stdout
+
+
+def test_an_approval_lets_no_more_pass_than_its_count(big: Trial) -> None:
+    without_big(big, approvals(2))
+
+    for _ in range(4):
+        big.do("apply")
+
+    assert big.machines() == ["trial-big-3"]
+
+
+def test_two_approvals_for_one_pool_add_up(big: Trial) -> None:
+    without_big(big, approvals(2, 1))
+
+    big.apply()
+    big.apply()
+
+    assert big.machines() == []
+
+
+def test_an_expired_approval_is_warned_of_and_does_nothing(
+    big: Trial, run_fleet: RunFleet
+) -> None:
+    without_big(big, approvals(3, until=TODAY - timedelta(days=1)))
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert "warning[expired]" in refused.stdout
+    assert len(big.machines()) == 3
+
+
+def test_a_removed_pool_that_mostly_works_does_not_drain_away(
+    big: Trial, run_fleet: RunFleet
+) -> None:
+    for number in (1, 2):
+        big.cloud.assign(f"trial-big-{number}", str(number))
+    without_big(big)
+
+    refused = run_fleet("apply")
+
+    assert refused.returncode == 4
+    assert "3 of 3 machines of pool big would go" in refused.stdout
+    assert [worker["drained"] for worker in big.outcome().values()] == [[], []]
+
+
+def test_dearer_machines_that_config_asks_for_are_refused(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
+    limit = "guards: {refuse: {cost_increase: 0.1 EUR/h}}\n"
+    trial.write(fleet_yaml(pools={"builders": warm}, more=limit))
+
+    refused = run_fleet("plan")
+
+    assert refused.returncode == 4
+    assert "4 machines that config asks for would add" in refused.stdout
+    assert "[cost_increase]" in refused.stdout
+
+
+def test_an_approval_past_the_cost_guard_lets_so_many_machines_be_made(trial: Trial) -> None:
+    warm = BUILDERS.replace("max: 4", "max: 4, min: 4")
+    limit = "guards: {refuse: {cost_increase: 0.1 EUR/h}}\n"
+    approved = limit + approvals(2, pool="builders", guard="cost_increase")
+    trial.write(fleet_yaml(pools={"builders": warm}, more=approved))
+
+    code, _ = trial.do("apply")
+
+    assert code == 4
+    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+
+
+def test_throttled_creations_come_run_by_run_until_all_are_there(trial: Trial) -> None:
+    slow = "guards: {throttle: {create: {count: 1}}}\n"
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more=slow))
+    trial.wait_for("1", "2", "3")
+
+    grown = []
+    for _ in range(3):
+        trial.apply()
+        grown.append(len(trial.machines()))
+
+    assert grown == [1, 2, 3]
+
+
+def test_throttled_drains_come_run_by_run(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.wait_for()
+    trial.age(hours=1)
+    trial.write(fleet_yaml(pools=ONLY_BUILDERS, more="guards: {throttle: {delete: {count: 1}}}\n"))
+
+    planned = run_fleet("plan", "--json")
+
+    plan = json.loads(planned.stdout)
+    assert planned.returncode == 0
+    assert [len(plan["actions"]), len(plan["withheld"])] == [1, 1]
+    assert plan["guards"][0]["guard"] == "throttle-drain"

@@ -1,0 +1,176 @@
+"""What the guards refuse, judged by the state and not by the run: one sentence per test."""
+
+from decimal import Decimal
+
+from fleet.guard import guard
+from fleet.plan import Cause, Reason
+from tests.builders import (
+    a_delete,
+    a_drain,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_sim_fleet,
+    a_worker_verdict,
+)
+from tests.guarding import creates, drains, said, with_guards
+
+# what config no longer wants counts, not only what this run would do
+
+
+def test_a_removed_pool_does_not_drain_away_while_most_of_it_is_busy() -> None:
+    pool = a_pool_verdict(mode="removed", busy=7, idle=3, unwanted=10)
+    plan = a_plan(actions=drains(3, Cause.CONFIG), pools=(pool,))
+
+    guarded = guard(a_sim_fleet(), plan)
+
+    assert guarded.actions == ()
+    assert guarded.guards[0].because.startswith("10 of 10 machines of pool builders would go")
+
+
+def test_what_will_be_refused_is_said_before_the_first_machine_is_idle() -> None:
+    pool = a_pool_verdict(mode="removed", busy=10, unwanted=10)
+
+    assert guard(a_sim_fleet(), a_plan(pools=(pool,))).is_refused
+
+
+def test_a_pool_in_mode_observe_is_not_judged() -> None:
+    pool = a_pool_verdict(mode="observe", busy=10, unwanted=10)
+
+    assert guard(a_sim_fleet(), a_plan(pools=(pool,))).guards == ()
+
+
+def test_a_drain_that_was_let_pass_may_finish() -> None:
+    pool = a_pool_verdict(mode="removed", busy=7, other=3, unwanted=10, draining=3)
+    deletes = tuple(a_delete(worker=f"builders-{n}", cause=Cause.CONFIG) for n in range(3))
+    seen = tuple(a_worker_verdict(worker=each.worker, state="draining") for each in deletes)
+
+    guarded = guard(a_sim_fleet(), a_plan(actions=deletes, pools=(pool,), workers=seen))
+
+    assert guarded.actions == deletes
+    assert guarded.is_refused  # for the seven that are still busy
+
+
+def test_nothing_is_refused_once_all_that_goes_was_let_pass() -> None:
+    pool = a_pool_verdict(mode="removed", busy=0, other=3, unwanted=3, draining=3)
+    deletes = tuple(a_delete(worker=f"builders-{n}", cause=Cause.CONFIG) for n in range(3))
+    seen = tuple(a_worker_verdict(worker=each.worker, state="draining") for each in deletes)
+
+    guarded = guard(a_sim_fleet(), a_plan(actions=deletes, pools=(pool,), workers=seen))
+
+    assert (guarded.actions, guarded.guards) == (deletes, ())
+
+
+def test_what_lost_knowledge_removes_is_refused_too() -> None:
+    lost = tuple(
+        a_delete(worker=f"builders-{n}", reason=Reason.BOOT_FAILED, cause=Cause.KNOWLEDGE)
+        for n in range(4)
+    )
+
+    guarded = guard(a_sim_fleet(), a_plan(actions=lost, pools=(a_pool_verdict(busy=10),)))
+
+    assert guarded.actions == ()
+    assert "would go because of lost knowledge (40%)" in guarded.guards[0].because
+
+
+def test_replacement_at_its_pace_is_no_removal() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", replace={"at_a_time": "20%"}, max=12)}
+    )
+    outdated = drains(2, Cause.CONFIG, reason=Reason.OUTDATED)
+    plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=0, idle=2),))
+
+    assert guard(fleet, plan).actions == outdated[:1]
+    assert guard(fleet, a_plan(actions=outdated, pools=(a_pool_verdict(busy=10),))).guards == ()
+
+
+def test_replacement_faster_than_its_pace_counts_as_removal() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", replace={"at_a_time": "20%"}, max=12)}
+    )
+    outdated = drains(9, Cause.CONFIG, reason=Reason.OUTDATED)
+    plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=0, idle=10),))
+
+    guarded = guard(fleet, plan)
+
+    assert guarded.actions == outdated[:2]
+    assert guarded.guards[0].because.startswith("7 of 10 machines of pool builders would go")
+
+
+# cost
+
+
+def test_machines_that_later_runs_would_make_for_min_count_now() -> None:
+    pools = {"builders": a_pool(provider="desk", min=20, max=20)}
+    fleet = a_sim_fleet(pools=pools, guards={"refuse": {"cost_increase": "1 EUR/h"}})
+    warm = creates(2, cause=Cause.CONFIG, reason=Reason.BELOW_MIN, cost=Decimal("0.12"))
+
+    guarded = guard(fleet, a_plan(actions=warm, pools=(a_pool_verdict(busy=0),)))
+
+    assert guarded.actions == ()
+    assert "20 machines that config asks for would add 2.4 EUR/h" in guarded.guards[0].because
+
+
+def test_a_cost_increase_is_refused_in_its_pool_only() -> None:
+    pools = {
+        name: a_pool(provider="desk", min=least, max=20)
+        for name, least in (("arm", 2), ("builders", 20))
+    }
+    fleet = a_sim_fleet(pools=pools, guards={"refuse": {"cost_increase": "1 EUR/h"}})
+    warm = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.12")}
+    plan = a_plan(
+        actions=(*creates(2, "arm", **warm), *creates(10, "builders", **warm)),
+        pools=(a_pool_verdict(pool="arm", busy=0), a_pool_verdict(busy=0)),
+    )
+
+    guarded = guard(fleet, plan)
+
+    assert {action.pool for action in guarded.actions} == {"arm"}
+    assert said(guarded) == [("cost_increase", "builders", "refused")]
+
+
+def test_a_cost_increase_is_refused_over_all_pools_too() -> None:
+    names = ("arm", "builders", "ppc")
+    pools = {name: a_pool(provider="desk", min=4, max=20) for name in names}
+    fleet = a_sim_fleet(pools=pools, guards={"refuse": {"cost_increase": "1 EUR/h"}})
+    warm = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.12")}
+    plan = a_plan(
+        actions=tuple(action for name in names for action in creates(4, name, **warm)),
+        pools=tuple(a_pool_verdict(pool=name, busy=0) for name in names),
+    )
+
+    assert said(guard(fleet, plan)) == [("cost_increase", None, "refused")]
+
+
+def test_a_dearer_type_costs_the_difference_for_every_worker_it_replaces() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
+    old = tuple(
+        a_worker_verdict(worker=f"old-{n}", outdated=True, cost=Decimal("0.12")) for n in range(3)
+    )
+    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=3),), workers=old)
+
+    guarded = guard(fleet, plan)
+
+    assert guarded.actions == ()
+    assert "3 machines that config asks for would add 1.5 EUR/h" in guarded.guards[0].because
+
+
+def test_outdated_workers_are_not_drained_while_the_dearer_ones_are_refused() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    out = a_drain(worker="old-0", cause=Cause.CONFIG, reason=Reason.OUTDATED)
+    old = tuple(
+        a_worker_verdict(worker=f"old-{n}", outdated=True, cost=Decimal("0.12")) for n in range(3)
+    )
+    pool = a_pool_verdict(busy=3, price=Decimal("0.62"))
+
+    assert guard(fleet, a_plan(actions=(out,), pools=(pool,), workers=old)).actions == ()
+
+
+def test_a_new_image_of_the_same_type_is_no_cost_increase() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0 EUR/h"})
+    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.12"))
+    old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.12")),)
+    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=1),), workers=old)
+
+    assert guard(fleet, plan).actions == fresh
