@@ -20,6 +20,7 @@ from fleet.facts import (
     World,
 )
 from fleet.registrations import Registries, workers_by_machine
+from fleet.renames import find_owners
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue, static_names
@@ -92,7 +93,7 @@ def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
     seen = _Seen(fleet, world)
     return {
         name: _census_of(fleet, world, name, seen)
-        for name in sorted(names | _vanished(fleet, world, seen))
+        for name in sorted(names | _vanished(fleet, seen))
     }
 
 
@@ -101,6 +102,7 @@ class _Seen:
 
     def __init__(self, fleet: Fleet, world: World) -> None:
         self._static = static_names(fleet)
+        self.owners = find_owners(fleet, world)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
         self._machines: dict[str, dict[str, list[Machine]]] = {}
         self._ids: dict[str, set[tuple[str, str]]] = {}
@@ -109,7 +111,7 @@ class _Seen:
                 by_pool = self._machines.setdefault(provider, {})
                 self._ids[provider] = {(m.name, m.id) for m in listing.machines}
                 for machine in listing.machines:
-                    by_pool.setdefault(machine.pool, []).append(machine)
+                    by_pool.setdefault(self.owners.owner_of(machine), []).append(machine)
 
     def machines(self, provider: str, pool: str) -> Sequence[Machine]:
         """Return the machines of a pool that a provider lists."""
@@ -135,9 +137,9 @@ class _Seen:
         return self._registered[key]
 
 
-def _vanished(fleet: Fleet, world: World, seen: _Seen) -> set[str]:
+def _vanished(fleet: Fleet, seen: _Seen) -> set[str]:
     """Return pools that fleet.yaml no longer has but the world does."""
-    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
     with_stack = {
         name
         for name, stack in stacks.items()
@@ -149,7 +151,7 @@ def _vanished(fleet: Fleet, world: World, seen: _Seen) -> set[str]:
 
 def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus:
     pool = fleet.pools.get(name)
-    stack = _stack_of(world, name)
+    stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
     listing: Listing | Unknown = world.providers.get(
         provider, Unknown(unknown="it was not read in this run")
@@ -161,6 +163,12 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         blind.append(f"stacks are unknown: {world.stacks.unknown}")
     elif isinstance(stack, Unknown):
         blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
+    if name in seen.owners.contested:
+        heir = seen.owners.contested[name]
+        blind.append(
+            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
+            f"remove that key, and pool {name} drains"
+        )
     if isinstance(listing, Unknown):
         return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind), listed=False)
     blind += _strays(seen, name, provider)
@@ -182,8 +190,9 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
     )
 
 
-def _stack_of(world: World, name: str) -> Stack | Unknown | None:
-    return world.stacks if isinstance(world.stacks, Unknown) else world.stacks.get(name)
+def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
+    stacks = seen.owners.stacks
+    return stacks if isinstance(stacks, Unknown) else stacks.get(name)
 
 
 def _provider_of(name: str, stack: Stack | Unknown | None, seen: _Seen) -> str:

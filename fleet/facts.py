@@ -203,6 +203,9 @@ class Stack(Value):
     engine: Literal["embedded", "pulumi"]
     provider: str = Field(description="Name of the provider in fleet.yaml when it was made.")
     serial: int = Field(description="Grows with each change of the stack's state.")
+    name: str = Field(
+        "", description="Where it is not FLEET-POOL: a pool that was renamed keeps its stack."
+    )
     workers: tuple[WorkerInputs, ...] = ()
     ids: dict[str, str] = Field(
         default_factory=dict, description="Worker name to provider id, for workers that exist."

@@ -31,6 +31,7 @@ from fleet.plan import (
     WorkerVerdict,
 )
 from fleet.programme import GAP, NODES
+from fleet.renames import stack_name
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
@@ -201,7 +202,7 @@ def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
         type=_types_of(draft.pool) if draft.pool else None,
         image=draft.pool.image if draft.pool else None,
         provides=draft.offers,
-        stack=f"{draft.fleet.fleet}-{draft.name}",
+        stack=stack_name(draft.fleet, draft.name, census.stack),
         serial=census.stack.serial if census.stack else None,
         unwanted=_unwanted(draft),
         draining=sum(is_going(unit) for unit in census.units),

@@ -113,10 +113,15 @@ class Trial:
         machines = load(self.cloud.path).machines.values()
         return sorted(machines, key=lambda machine: machine.inputs.name)
 
+    def world(self) -> dict[str, Any]:
+        """Observe and return the world."""
+        _, said = self.do("observe")
+        world: dict[str, Any] = json.loads(said[said.index("{") :])
+        return world
+
     def recorded(self) -> list[str]:
         """Return the names of the machines that the stacks hold, sorted."""
-        _, said = self.do("observe")
-        stacks = json.loads(said[said.index("{") :])["stacks"]
+        stacks = self.world()["stacks"]
         return sorted(name for stack in stacks.values() for name in stack["ids"])
 
     def age(self, **duration: float) -> None:

@@ -49,12 +49,8 @@ KEYS = (
     _key("pools.*.hooks"),
     _key("pools.*.machine.swap"),
     _key("pools.*.machine.slots"),
-    _key("pools.*.retire.max_age"),
-    _key("pools.*.retire.max_uses"),
     _key("pools.*.target_wait"),
     _key("pools.*.budget", protects=True),
-    _key("pools.*.replace"),
-    _key("pools.*.previously"),
     _key("budgets", protects=True),
 )
 """What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""

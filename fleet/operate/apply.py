@@ -30,7 +30,9 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     for verdict in plan.pools:
         if verdict.mode == "static":
             continue
-        ref = stack_ref(fleet, verdict.pool, verdict.provider or "")
+        ref = stack_ref(
+            fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
+        )
         approvals = tuple(each for each in plan.approvals if each.pool == ref.pool and each.passes)
         work = _Work(fleet, world, ref, sources, tell, approvals)
         actions = [action for action in plan.actions if action.pool == verdict.pool]
@@ -84,9 +86,7 @@ class _Work:
     @property
     def stack(self) -> Stack | None:
         """Return the pool's stack as it was observed."""
-        stacks = {} if isinstance(self.world.stacks, Unknown) else self.world.stacks
-        stack = stacks.get(self.ref.pool)
-        return stack if isinstance(stack, Stack) else None
+        return _observed(self.world, self.ref.pool)
 
     @property
     def blind(self) -> str:
@@ -98,6 +98,13 @@ class _Work:
             if isinstance(reading, Unknown):
                 return reading.unknown
         return ""
+
+
+def _observed(world: World, pool: str) -> Stack | None:
+    """Return a pool's stack as it was observed; None where none was."""
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    stack = stacks.get(pool)
+    return stack if isinstance(stack, Stack) else None
 
 
 def _remember(work: _Work) -> None:
@@ -113,7 +120,7 @@ def _forget_emptied(
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     for pool, stack in stacks.items():
         if pool not in fleet.pools and pool not in planned and _is_empty(stack):
-            sources.store.forget_stack(stack_ref(fleet, pool, "").name)
+            sources.store.forget_stack(stack_ref(fleet, pool, "", _observed(world, pool)).name)
 
 
 def _is_empty(stack: Stack | Unknown | None) -> bool:

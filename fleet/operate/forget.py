@@ -19,7 +19,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> s
     census = take_census(fleet, world)[pool]
     _refuse_unless_gone(world, census, name)
     engine = sources.engine_of(census.provider)
-    engine.forget(stack_ref(fleet, pool, census.provider), name)
+    engine.forget(stack_ref(fleet, pool, census.provider, census.stack), name)
     return pool
 
 

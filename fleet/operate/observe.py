@@ -1,6 +1,6 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from fleet.ports import (
     StackRef,
     Store,
 )
+from fleet.renames import heirs_of, stack_name
 from fleet.schema.model import Fleet, Pool
 
 REMEMBERED = 50
@@ -57,12 +58,12 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     )
 
 
-def stack_ref(fleet: Fleet, pool: str, provider: str) -> StackRef:
-    """Return which stack holds a pool's machines at a provider."""
+def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
+    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
     declared = fleet.providers.get(provider)
     return StackRef(
         project=declared.kind if declared else "",
-        name=f"{fleet.fleet}-{pool}",
+        name=stack_name(fleet, pool, stack),
         provider=provider,
         pool=pool,
     )
@@ -109,34 +110,82 @@ def _stacks(
 ) -> dict[str, Stack | Unknown] | Unknown:
     """Return the stacks of pools that are configured, remembered, or named by a machine."""
     try:
-        records = {record.pool: record for record in sources.store.stacks()}
+        known = sources.store.stacks()
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
+    records = _by_heir(fleet, known)
     configured = {
         name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
     }
-    remembered = {record.pool: record.provider for record in records.values()}
+    remembered = {pool: record.provider for pool, record in records.items()}
+    heirs = heirs_of(fleet)
     named = {
-        machine.pool: provider
+        heirs.get(machine.pool, machine.pool): provider
         for provider, listing in listings.items()
         if isinstance(listing, Listing)
         for machine in listing.machines
     }
+    owners = {record.name: pool for pool, record in records.items()}
     stacks = {}
     for pool, provider in sorted((named | remembered | configured).items()):
-        ref = stack_ref(fleet, pool, provider)
-        stack = _stack(ref, sources.engine_of, records.get(pool), fleet=fleet.fleet)
+        stack = _stack_of(fleet, sources, (pool, provider), records.get(pool), owners)
         if stack is not None:
             stacks[pool] = stack
     return stacks
 
 
-def _stack(
-    ref: StackRef,
-    engine_of: Callable[[str], Engine],
+def _by_heir(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
+    """Return the remembered stacks by pool, renamed pools by their new name."""
+    records = {record.pool: record for record in known}
+    heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
+    return {heirs.get(pool, pool): record for pool, record in records.items()}
+
+
+def _stack_of(
+    fleet: Fleet,
+    sources: Sources,
+    place: tuple[str, str],
     record: StackRecord | None,
-    *,
-    fleet: str,
+    owners: Mapping[str, str],
+) -> Stack | Unknown | None:
+    """Return a pool's stack, under the name that it has; None where it has none."""
+    pool, provider = place
+    ref = stack_ref(fleet, pool, provider)
+    if record is not None:
+        return _named(
+            fleet, _stack(_called(ref, record.name), sources, record, fleet), pool, record.name
+        )
+    if ref.name in owners and pool not in fleet.pools:
+        return None  # only labels still bear the old name
+    if ref.name in owners:
+        return Unknown(
+            unknown=f"stack {ref.name} belongs to pool {owners[ref.name]}, which was renamed; "
+            f"give pool {pool} another name"
+        )
+    stack = _stack(ref, sources, None, fleet)
+    declared = fleet.pools.get(pool)
+    old = declared.previously if isinstance(declared, Pool) else None
+    if stack is not None or old is None:
+        return stack
+    name = stack_ref(fleet, old, provider).name
+    return _named(fleet, _stack(_called(ref, name), sources, None, fleet), pool, name)
+
+
+def _called(ref: StackRef, name: str) -> StackRef:
+    return ref.model_copy(update={"name": name})
+
+
+def _named(
+    fleet: Fleet, stack: Stack | Unknown | None, pool: str, name: str
+) -> Stack | Unknown | None:
+    """Note the name of a stack that is not called like its pool."""
+    if not isinstance(stack, Stack) or name == stack_name(fleet, pool):
+        return stack
+    return stack.model_copy(update={"name": name})
+
+
+def _stack(
+    ref: StackRef, sources: Sources, record: StackRecord | None, fleet: Fleet
 ) -> Stack | Unknown | None:
     if record is not None and record.provider != ref.provider:
         return Unknown(
@@ -145,8 +194,8 @@ def _stack(
             f"fleet state init --forget-stack {ref.name}"
         )
     try:
-        engine = engine_of(ref.provider)
-        stack = _own(ref, engine.read(ref), fleet)
+        engine = sources.engine_of(ref.provider)
+        stack = _own(ref, engine.read(ref), fleet, record)
     except FleetError as error:
         return Unknown(unknown=str(error))
     if record is None or isinstance(stack, Unknown):
@@ -165,14 +214,19 @@ def _stack(
     return stack
 
 
-def _own(ref: StackRef, stack: Stack | Unknown | None, fleet: str) -> Stack | Unknown | None:
+def _own(
+    ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
+) -> Stack | Unknown | None:
     """Return a stack, but Unknown where it holds what is not this pool's.
 
-    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name.
+    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. What
+    pools were called when their machines were made, the store remembers by its record.
     """
+    pool = fleet.pools.get(ref.pool)
+    names = {ref.pool, pool.previously if isinstance(pool, Pool) else None}
     for worker in stack.workers if isinstance(stack, Stack) else ():
-        theirs = (worker.labels.get("fleet", fleet), worker.labels.get("pool", ref.pool))
-        if theirs != (fleet, ref.pool):
+        theirs = (worker.labels.get("fleet", fleet.fleet), worker.labels.get("pool", ref.pool))
+        if theirs[0] != fleet.fleet or (record is None and theirs[1] not in names):
             return Unknown(
                 unknown=f"stack {ref.name} holds machines of pool {theirs[1]} of fleet "
                 f"{theirs[0]}; rename the pool, or give each fleet a state.backend of its own"

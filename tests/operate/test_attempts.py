@@ -168,7 +168,7 @@ def never_registered(desk: Desk) -> World:
 
 def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: Desk) -> None:
     world = never_registered(desk)
-    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+    gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
 
     desk.apply(gone, providers=world.providers, stacks=world.stacks)
 
@@ -179,7 +179,7 @@ def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: 
 def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
     world = never_registered(desk)
     desk.registry.busy = {FIRST}
-    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+    gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
 
     error = desk.apply(gone, providers=world.providers, stacks=world.stacks)
 
@@ -190,7 +190,7 @@ def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
 def test_the_failure_is_remembered_in_the_run_that_deletes_the_machine(desk: Desk) -> None:
     world = never_registered(desk)
     tries = remembered(desk, an_attempt(result="starting"))
-    gone = a_delete(worker=FIRST, registry="desk", reason=Reason.BOOT_FAILED)
+    gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
 
     desk.apply(gone, providers=world.providers, stacks=world.stacks, **tries)
 

@@ -1,0 +1,110 @@
+"""A pool that is renamed keeps its machines, through the program, run after run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trial import Trial, fleet_yaml
+
+OLD = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
+RENAMED = OLD.replace("{provider", "{previously: builders, provider")
+FIRST, SECOND = "trial-builders-1", "trial-heavy-1"
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a trial fleet with one machine of the pool `builders`, renamed to `heavy`."""
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": OLD}))
+    trial.init()
+    trial.apply()
+    trial.age(hours=1)
+    trial.write(fleet_yaml(pools={"heavy": RENAMED}))
+    return trial
+
+
+def stacks(trial: Trial) -> dict[str, list[str]]:
+    """Return each pool that has a stack, and the machines in it."""
+    world = trial.world()
+    return {pool: sorted(stack["ids"]) for pool, stack in world["stacks"].items()}
+
+
+def test_a_renamed_pool_changes_nothing(trial: Trial) -> None:
+    plan = trial.plan()
+
+    assert plan["actions"] == []
+    assert [(pool["pool"], pool["stack"], pool["idle"]) for pool in plan["pools"]] == [
+        ("heavy", "trial-builders", 1)
+    ]
+
+
+def test_a_renamed_pool_puts_new_machines_into_the_stack_it_has(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"heavy": RENAMED.replace("min: 1", "min: 2")}))
+
+    trial.apply()
+
+    assert stacks(trial) == {"heavy": [FIRST, SECOND]}
+    assert trial.machines() == [FIRST, SECOND]
+
+
+def test_once_applied_the_old_name_may_be_dropped(trial: Trial) -> None:
+    trial.apply()
+    trial.write(fleet_yaml(pools={"heavy": OLD}))
+
+    assert trial.plan()["actions"] == []
+    trial.apply()
+    assert trial.machines() == [FIRST]
+
+
+def test_without_the_old_name_and_without_an_apply_the_pool_counts_as_removed(
+    trial: Trial,
+) -> None:
+    trial.write(fleet_yaml(pools={"heavy": OLD}))
+
+    assert "pool-removed" in {action["reason"] for action in trial.plan()["withheld"]}
+
+
+def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
+    trial.apply()
+    again = OLD.replace("{provider", "{previously: heavy, provider")
+    trial.write(fleet_yaml(pools={"heaviest": again}))
+
+    assert trial.plan()["actions"] == []
+    trial.apply()
+    assert stacks(trial) == {"heaviest": [FIRST]}
+
+
+def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial) -> None:
+    trial.apply()
+    trial.write(fleet_yaml(pools={"other": OLD.replace("min: 1", "min: 0")}, more=LENIENT))
+    trial.apply()
+    trial.apply()
+
+    trial.apply()
+
+    assert trial.machines() == []
+    assert "trial-builders" not in trial.do("state", "show")[1]
+
+
+LENIENT = "guards: {refuse: {delete: {share: 100%, count: 9}}}\n"
+
+
+def test_a_new_pool_under_the_old_name_is_told_to_take_another(trial: Trial) -> None:
+    trial.apply()
+    trial.write(fleet_yaml(pools={"heavy": OLD, "builders": OLD}))
+
+    said = " ".join(trial.plan()["unknown"])
+
+    assert "stack trial-builders belongs to pool heavy, which was renamed" in said
+    assert trial.machines() == [FIRST]
+
+
+def test_a_pool_with_machines_of_its_own_cannot_take_over_another(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": OLD, "heavy": OLD}))
+    trial.apply()
+    trial.write(fleet_yaml(pools={"heavy": RENAMED}, more=LENIENT))
+
+    plan = trial.plan()
+
+    assert plan["actions"] == []
+    assert "says `previously: builders`, but has a stack of its own" in " ".join(plan["unknown"])
