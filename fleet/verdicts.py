@@ -296,6 +296,9 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         parts += [f"workers.spare is {workers.spare}"] if workers.spare else []
     if waiting:
         parts.append(f"{waiting} more that fit {'waits' if waiting == 1 else 'wait'}")
+    late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
+    if late:
+        parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
     if not parts:
         unsure = draft.census.blind or draft.census.frozen
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")

@@ -131,7 +131,14 @@ class SimCloud:
     def assign(self, machine: str, request: str | None) -> None:
         """Have the worker on a machine run a request, or nothing."""
         now = self._clock.now()
-        self._set(machine, lambda _: {"running": request, "since": now})
+        self._set(
+            machine,
+            lambda each: {
+                "running": request,
+                "uses": each.uses + (each.running not in (None, request)),
+                "since": now,
+            },
+        )
 
     def drain(self, worker: str) -> None:
         """Give a worker nothing new."""
@@ -236,6 +243,7 @@ def _worker(machine: SimMachine, now: datetime) -> Worker:
         state=WorkerState.DISABLED if machine.disabled else busy,
         draining=machine.draining,
         running=machine.running,
+        uses=machine.uses,
         provides=tuple(machine.inputs.settings.get("provides", "").split()),
         requires=tuple(machine.inputs.settings.get("requires", "").split()),
         since=(machine.drained_at if waits_to_go else None) or machine.since or machine.boots_at,

@@ -37,6 +37,7 @@ class SimMachine(Value):
     created_at: Moment
     boots_at: Moment | None = Field(description="None: never registers.")
     running: str | None = None
+    uses: int = Field(0, description="Requests that it has finished.")
     since: Moment | None = Field(
         None, description="Since when it runs what it runs, or is disabled."
     )

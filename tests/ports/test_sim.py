@@ -91,6 +91,17 @@ def test_an_assigned_worker_is_busy_since_then(cloud: SimCloud, clock: FixedCloc
     assert worker.since == NOW + timedelta(seconds=90)
 
 
+def test_a_worker_counts_the_requests_that_it_has_finished(
+    cloud: SimCloud, clock: FixedClock
+) -> None:
+    cloud.create(ONE)
+    clock.moment += timedelta(seconds=90)
+    for request in ("7", "7", "8", None, "9"):
+        cloud.assign(ONE.name, request)
+
+    assert [worker.uses for worker in workers(cloud)] == [2]
+
+
 def test_a_busy_worker_is_not_disabled(cloud: SimCloud, clock: FixedClock) -> None:
     cloud.create(ONE)
     clock.moment += timedelta(seconds=60)
