@@ -36,7 +36,7 @@ class Events:
         self._planned: dict[str, Step] = {}
         self._done: dict[str, Step] = {}
         self._errors: dict[str, None] = {}
-        self._failed: dict[str, str] = {}
+        self._failed: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, event: "EngineEvent") -> None:
         """Take one event; called from the SDK's own thread."""
@@ -52,7 +52,9 @@ class Events:
             line = shorten(told.message, self._secrets)
             self._errors[line] = None
             if told.urn and line not in _CLOSING:
-                self._failed.setdefault(told.urn.rpartition("::")[2], line)
+                name = told.urn.rpartition("::")[2]
+                said = [*self._failed.get(name, ()), whole(told.message, self._secrets)]
+                self._failed[name] = tuple(dict.fromkeys(said))
 
     @property
     def planned(self) -> tuple[Step, ...]:
@@ -66,8 +68,10 @@ class Events:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Return what was said of each resource that failed, the first line of it."""
-        return {name: said for name, said in self._failed.items() if name not in self._done}
+        """Return all that was said of each resource that failed: its code may stand anywhere."""
+        return {
+            name: "; ".join(said) for name, said in self._failed.items() if name not in self._done
+        }
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -76,11 +80,21 @@ class Events:
         return lines or tuple(self._errors)
 
 
-def shorten(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the telling line of an error, without secrets, class names and ends of lines."""
+def whole(text: str, secrets: Collection[str] = ()) -> str:
+    """Return an error as one line, without secrets."""
+    return re.sub(r"^error: ", "", " ".join(_without(text, secrets).split()))
+
+
+def _without(text: str, secrets: Collection[str]) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[secret]")
+    return text
+
+
+def shorten(text: str, secrets: Collection[str] = ()) -> str:
+    """Return the telling line of an error, without secrets, class names and ends of lines."""
+    text = _without(text, secrets)
     # The SDK's exceptions say `code: 1`, `stdout: …` and `stderr: …`, each on a line.
     stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
     lines = [line.strip() for line in stripped if line.strip()]
