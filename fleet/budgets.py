@@ -142,8 +142,8 @@ class _Books:
         because = (
             f"what {name} has left {when} is not known: {silent}"
             if silent
-            else f"{name} has {left:.2f} of {amount:f} {limit.unit} left {when} "
-            f"({spent:.2f} spent, {reserved:.2f} reserved)"
+            else f"{name} leaves this plan {left:.2f} of {amount.normalize():f} {limit.unit} "
+            f"{when} ({spent:.2f} spent, {reserved:.2f} reserved)"
         )
         return Account(
             budget=limit.budget,
@@ -234,7 +234,7 @@ class _Books:
             known: dict[tuple[float, int | None], Decimal] = {}
             for group in self._groups_of[place.key]:
                 fit = group.fits[place.key]
-                alike = (fit.share, fit.seconds)
+                alike = (fit.share, fit.longest)
                 if alike not in known:
                     known[alike] = self._lives.more(place, fit, window, hours=hours)
                 yield (group.id, place.key), known[alike]

@@ -26,7 +26,9 @@ class Fit:
     money: Decimal = Decimal(0)
     """What serving it costs beyond `Place.setup`; 0 where the machine is paid for anyway."""
     seconds: int | None = 0
-    """How long it is expected to run there; None: nobody knows."""
+    """How long it is expected to run there, on average; None: nobody knows."""
+    longest: int | None = 0
+    """How long the longest of the group is expected to run; None: nobody knows."""
 
 
 @dataclass(frozen=True)

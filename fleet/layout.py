@@ -17,6 +17,7 @@ from fleet.facts import World
 from fleet.limits import limited_tags, pool_rows, tag_rows
 from fleet.making import Option
 from fleet.schema.model import Fleet, Pool
+from fleet.spending_limits import spending_limits
 from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
@@ -100,7 +101,7 @@ def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
     )
 
 
-_Key = tuple[Rank, tuple[str, ...], Payer, frozenset[str]]
+_Key = tuple[Rank, tuple[str, ...], Payer, frozenset[str], int]
 
 
 def _groups(
@@ -116,6 +117,8 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
+    # A budget weighs the longest of a group, so that groups are of about one length.
+    budgeted = bool(spending_limits(fleet))
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     for signed in demand:
         tags = limited_tags(fleet, signed.ask.required, vocabulary)
@@ -126,8 +129,10 @@ def _groups(
         classed = _class_of(fleet, vocabulary, signed.ask.required)
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
-            together[rank, able, signed.payer, tags] += requests
-    for (rank, able, payer, tags), requests in together.items():
+            for request in requests:
+                length = (request.seconds or 0).bit_length() if budgeted else 0
+                together[rank, able, signed.payer, tags, length].append(request)
+    for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
         fits = _Fits(fleet, drafts, requests, world.time)
         yield Group(
@@ -171,7 +176,9 @@ class _Fits:
         self._requests = requests
         self._now = now
         known = [r.seconds for r in requests if r.seconds is not None]
-        self._seconds = sum(known) // len(known) if len(known) == len(requests) else None
+        whole = len(known) == len(requests)
+        self._longest = max(known, default=0) if whole else None
+        self._seconds = sum(known) // len(known) if whole else None
         self._shares: dict[tuple[int, int], float] = {}
 
     def at(self, place: Place) -> Fit:
@@ -180,14 +187,14 @@ class _Fits:
         pool = draft.pool if draft else None
         share = self._share(pool) if pool else 1.0
         if not place.makes or pool is None:
-            return Fit(share, Decimal(0), self._seconds)
+            return Fit(share, Decimal(0), self._seconds, self._longest)
         seconds = _USUAL if self._seconds is None else self._seconds
         tariff = tariff_of(self._fleet, pool, place.type, place.market)
         if tariff is None or share < 1:
             money = place.price * seconds / 3600
         else:
             money = bill(tariff, place.setup_seconds + seconds) - place.setup
-        return Fit(share, money, self._seconds)
+        return Fit(share, money, self._seconds, self._longest)
 
     def _share(self, pool: Pool) -> float:
         """Return the share of a machine: 1 where it serves one request within target_wait."""

@@ -111,7 +111,7 @@ class Lifetimes:
         if not place.makes:
             return self._longer(place, fit, window, hours=hours)
         life = self._new(place, window, hours=hours)
-        end = self._let_go(place, _after(self._ready(place), fit.seconds))
+        end = self._let_go(place, _after(self._ready(place), fit.longest))
         return max(_NONE, _billed(life, window, end) - self._made(place, window, hours=hours))
 
     def _work(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
@@ -120,7 +120,7 @@ class Lifetimes:
         latest = self._ready(place)
         if fit.share < 1:
             latest += timedelta(seconds=self._pool(place.pool).target_wait or 0)
-        seconds = window.overlap(earliest, latest, fit.seconds)
+        seconds = window.overlap(earliest, latest, fit.longest)
         return self._tariff(place, hours=hours).price * seconds / 3600
 
     def _longer(self, place: Place, fit: Fit, window: Window, *, hours: bool) -> Decimal:
@@ -133,7 +133,7 @@ class Lifetimes:
             begin = self._ready_of(holding)
             if fit.share < 1:
                 begin += timedelta(seconds=self._pool(place.pool).target_wait or 0)
-            served = _after(begin, fit.seconds)
+            served = _after(begin, fit.longest)
             patience = self._patience(place.pool)
             end = self._gone(holding.tariff, holding.created_at, served, patience)
             life = self._life(holding.tariff, holding.created_at, window, hours=hours)

@@ -214,7 +214,7 @@ def test_what_the_rows_allow_never_passes_the_limit_in_this_period_nor_in_the_ne
             )
         },
     )
-    group = Group(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(seconds=hours * 3600)})
+    group = Group(id="g", rank=(0,), requests=(), fits={NEW.key: Fit(longest=hours * 3600)})
     accounts = open_accounts(fleet, world, take_census(fleet, world), [group], [NEW])
     made = most_that_fits(accounts)
 

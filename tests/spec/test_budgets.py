@@ -34,7 +34,7 @@ def a_budgeted_fleet(pool_budget: dict[str, str] | None = None, **overrides: obj
 
 def a_group(seconds: int | None = HOUR, *, scope: str = "debian", share: float = 1) -> Group:
     """Return requests of a scope that run for so long, on a new or a free machine."""
-    fit = Fit(seconds=seconds, share=share)
+    fit = Fit(seconds=seconds, longest=seconds, share=share)
     fits = {NEW.key: fit, FREE.key: fit}
     return Group(
         id="g",
@@ -131,10 +131,10 @@ def test_the_row_says_its_figures_in_a_sentence() -> None:
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
 
     assert today.row.because == (
-        "the budget of pool builders has 4.42 of 10 EUR left today (4.00 spent, 1.58 reserved)"
+        "the budget of pool builders leaves this plan 4.42 of 10 EUR today (4.00 spent, 1.58 reserved)"
     )
     assert tomorrow.row.because == (
-        "the budget of pool builders has 10.00 of 10 EUR left tomorrow (0.00 spent, 0.00 reserved)"
+        "the budget of pool builders leaves this plan 10.00 of 10 EUR tomorrow (0.00 spent, 0.00 reserved)"
     )
 
 
