@@ -95,7 +95,7 @@ class Programme:
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """Return the most that each set of columns can sum to, the earlier ones having theirs.
 
-        Parts of whole numbers are allowed, so that it is a bound.
+        Columns need not be whole here, so that each is a bound of what whole ones can do.
         """
         solver = self._load(())
         solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
@@ -103,10 +103,10 @@ class Programme:
         for part in parts:
             columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
             solver.changeColsCost(len(part), columns, -ones)
-            most = -(_run(solver) or 0.0)
-            found.append(floor(most + _TOLERANCE))
+            found.append(floor(-(_run(solver) or 0.0) + _TOLERANCE))
             solver.changeColsCost(len(part), columns, 0 * ones)
-            solver.addRow(most - _SLACK, self._infinity, len(part), columns, ones)
+            # What is left over of a whole number is the later sets' to have.
+            solver.addRow(found[-1] - _SLACK, self._infinity, len(part), columns, ones)
         return found
 
     def most_whole(self, sums: Sequence[Sum], part: Sequence[int]) -> int:

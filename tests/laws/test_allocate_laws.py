@@ -1,0 +1,184 @@
+"""Laws of allocation: no limit is passed, no better answer exists, and order never matters."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.allocate import Allocation, allocate
+from fleet.choices import Fit, Group, Place, Rank, Row
+from fleet.demand import Ordered
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Problem:
+    groups: tuple[Group, ...]
+    places: tuple[Place, ...]
+    rows: tuple[Row, ...]
+
+    def solved(self) -> Allocation:
+        return allocate(self.groups, {place.key: place for place in self.places}, self.rows)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    places = draw(st.lists(_places(), min_size=1, max_size=3, unique_by=lambda place: place.key))
+    keys = [place.key for place in places]
+    groups = [_group(draw, f"g{number}", keys) for number in range(draw(st.integers(1, 3)))]
+    rows = [_row(draw, number, places, groups) for number in range(draw(st.integers(0, 3)))]
+    return Problem(tuple(groups), tuple(places), tuple(rows))
+
+
+@st.composite
+def _places(draw: st.DrawFn) -> Place:
+    key = draw(st.sampled_from("abc"))
+    if draw(st.booleans()):
+        setup = Decimal(draw(st.integers(1, 9)))
+        return Place(f"{key}/made", key, makes=True, setup=setup)
+    return Place(key, key, makes=False, room=float(draw(st.integers(0, 2))))
+
+
+def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> Group:
+    fits = draw(st.lists(st.sampled_from(keys), unique=True, max_size=3))
+    requests = tuple(
+        Ordered(order=(0, "", "q", nth, name, nth), key=f"{name}-{nth}", seconds=60)
+        for nth in range(draw(st.integers(1, 3)))
+    )
+    return Group(
+        id=name,
+        rank=(draw(st.integers(0, 2)),),
+        requests=requests,
+        fits={
+            key: Fit(draw(st.sampled_from((1.0, 0.5, 0.25))), Decimal(draw(st.integers(0, 3))))
+            for key in fits
+        },
+    )
+
+
+def _row(draw: st.DrawFn, number: int, places: Sequence[Place], groups: Sequence[Group]) -> Row:
+    made = [place.key for place in places if place.makes]
+    chosen = draw(st.lists(st.sampled_from(made), unique=True)) if made else []
+    counted = draw(st.lists(st.sampled_from(groups), unique_by=lambda group: group.id))
+    return Row(
+        path=("limits", number),
+        because=f"limit {number}",
+        room=Decimal(draw(st.integers(0, 4))),
+        machines={key: Decimal(draw(st.integers(1, 2))) for key in chosen},
+        requests={
+            (group.id, place): Decimal(draw(st.integers(1, 3)))
+            for group in counted
+            for place in group.fits
+        },
+    )
+
+
+def _answers(problem: Problem) -> Iterator[dict[tuple[str, str], int]]:
+    """Yield every way to serve requests, limits aside."""
+    pairs = [(group, place) for group in problem.groups for place in group.fits]
+    for counts in product(*(range(len(group.requests) + 1) for group, _ in pairs)):
+        answer = {(g.id, p): count for (g, p), count in zip(pairs, counts, strict=True)}
+        if all(
+            sum(answer[group.id, place] for place in group.fits) <= len(group.requests)
+            for group in problem.groups
+        ):
+            yield answer
+
+
+def _machines(problem: Problem, answer: dict[tuple[str, str], int]) -> dict[str, int] | None:
+    """Return the machines that an answer needs; None where workers that exist are too few."""
+    shares: defaultdict[str, float] = defaultdict(float)
+    for group in problem.groups:
+        for place, fit in group.fits.items():
+            shares[place] += fit.share * answer[group.id, place]
+    if any(shares[p.key] > p.room + _ROUNDING for p in problem.places if not p.makes):
+        return None
+    return {p.key: ceil(shares[p.key] - _ROUNDING) for p in problem.places if p.makes}
+
+
+def _holds(row: Row, machines: dict[str, int], answer: dict[tuple[str, str], int]) -> bool:
+    made = sum(factor * machines.get(place, 0) for place, factor in row.machines.items())
+    return made + sum(f * answer.get(at, 0) for at, f in row.requests.items()) <= row.room
+
+
+def _by_rank(problem: Problem, answer: dict[tuple[str, str], int]) -> tuple[int, ...]:
+    served: Counter[Rank] = Counter()
+    for group in problem.groups:
+        served[group.rank] += sum(answer[group.id, place] for place in group.fits)
+    return tuple(served[rank] for rank in sorted({group.rank for group in problem.groups}))
+
+
+def _cost(
+    problem: Problem, machines: dict[str, int], answer: dict[tuple[str, str], int]
+) -> float:
+    setup = sum(float(p.setup) * machines.get(p.key, 0) for p in problem.places)
+    return setup + sum(
+        float(fit.money) * answer[group.id, place]
+        for group in problem.groups
+        for place, fit in group.fits.items()
+    )
+
+
+def _given(problem: Problem, allocation: Allocation) -> dict[tuple[str, str], int]:
+    return {(g.id, p): allocation.counts.get((g.id, p), 0) for g in problem.groups for p in g.fits}
+
+
+@given(problems())
+def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
+    allocation = problem.solved()
+    ours = _given(problem, allocation)
+
+    best = min(
+        (tuple(-count for count in _by_rank(problem, answer)), _cost(problem, machines, answer))
+        for answer in _answers(problem)
+        if (machines := _machines(problem, answer)) is not None
+        and all(_holds(row, machines, answer) for row in problem.rows)
+    )
+
+    assert tuple(-count for count in _by_rank(problem, ours)) == best[0]
+    assert abs(_cost(problem, allocation.machines, ours) - best[1]) <= 1e-3 * best[1] + 1e-6
+    assert allocation.proof.bound <= best[1] + 1e-6
+
+
+@given(problems())
+def test_no_limit_is_ever_passed(problem: Problem) -> None:
+    allocation = problem.solved()
+    ours = _given(problem, allocation)
+
+    assert all(_holds(row, allocation.machines, ours) for row in problem.rows)
+    needed = _machines(problem, ours)
+    assert needed is not None
+    assert all(allocation.machines.get(place, 0) >= count for place, count in needed.items())
+
+
+@given(problems())
+def test_everybody_is_served_once_or_told_why_not(problem: Problem) -> None:
+    allocation = problem.solved()
+
+    told = [request.key for served in allocation.served.values() for _, request in served]
+    told += allocation.unserved
+    assert sorted(told) == sorted(r.key for group in problem.groups for r in group.requests)
+    for group in problem.groups:
+        for request in group.requests:
+            if request.key in allocation.unserved:
+                stops = {stop.place: stop.rows for stop in allocation.unserved[request.key]}
+                made = {place.key for place in problem.places if place.makes}
+                assert set(stops) == set(group.fits)
+                assert all(stops[place] for place in made & set(group.fits))
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_chosen_among_never_matters(problem: Problem, dice: object) -> None:
+    groups, places = list(problem.groups), list(problem.places)
+    dice.shuffle(groups)  # type: ignore[attr-defined]  # Hypothesis types its Random as object
+    dice.shuffle(places)  # type: ignore[attr-defined]  # see above
+    shuffled = Problem(tuple(groups), tuple(places), problem.rows).solved()
+
+    assert shuffled.machines == problem.solved().machines
+    assert shuffled.served == problem.solved().served
