@@ -36,9 +36,9 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     drafts = _begin(fleet, world)
     for draft in drafts.values():
         finish_interrupted(draft)
+        delete_failed(draft)
         mark_outdated(draft)
         mark_worn(world, draft)
-        delete_failed(draft)
         delete_drained(draft)
         drain_unwanted_pool(draft)
         drain_above_max(world, draft)
