@@ -50,8 +50,6 @@ KEYS = (
     _key("pools.*.machine.swap"),
     _key("pools.*.machine.slots"),
     _key("pools.*.target_wait"),
-    _key("pools.*.budget", protects=True),
-    _key("budgets", protects=True),
 )
 """What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""
 

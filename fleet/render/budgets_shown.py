@@ -89,5 +89,5 @@ def _note(budget: BudgetVerdict) -> str:
     if not budget.known:
         return "what was spent is not known, so nothing more is bought under this budget"
     if budget.exceeded:
-        return "passed already: nothing more is bought, and what runs is left to end"
+        return "passed already: nothing is bought that adds to it, and what runs is left to end"
     return ""

@@ -5,6 +5,7 @@ from decimal import Decimal
 from fleet.guard import guard
 from fleet.plan import Cause, Reason
 from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
 from tests.builders import (
     a_delete,
     a_plan,
@@ -191,21 +192,24 @@ def test_money_after_counts_only_what_is_not_withheld() -> None:
     assert guarded.cost_after == Decimal("1.2")
 
 
-def test_a_budget_that_is_not_enforced_yet_refuses_to_buy() -> None:
-    pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
-    fleet = a_sim_fleet(pools={"builders": pool})
+def with_unenforced_limit() -> Fleet:
+    pool = a_pool(provider="desk", provides=["power"])
+    return a_sim_fleet(pools={"builders": pool}, tags={"power": {"limits": {"total": 2}}})
+
+
+def test_a_limit_that_is_not_enforced_yet_refuses_to_buy() -> None:
+    fleet = with_unenforced_limit()
     plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
 
     guarded = guard(fleet, plan)
 
     assert guarded.actions == ()
     assert said(guarded) == [("unenforced", "builders", "refused")]
-    assert guarded.guards[0].path == ("pools", "builders", "budget")
+    assert guarded.guards[0].path == ("tags", "power", "limits")
 
 
-def test_a_pool_with_an_unenforced_budget_may_still_shrink() -> None:
-    pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
-    fleet = a_sim_fleet(pools={"builders": pool})
+def test_a_pool_with_an_unenforced_limit_may_still_shrink() -> None:
+    fleet = with_unenforced_limit()
     plan = reconcile(fleet, a_sim_world(a_worker(draining=True)))
 
     assert [action.action for action in guard(fleet, plan).actions] == ["delete"]

@@ -53,11 +53,6 @@ def _is_at(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
     [
         ("tags: {power: {limits: {total: 2}}}", ("tags", "power", "limits"), ("powerful",)),
         ("tags: {'gpu:*': {limits: {total: 2}}}", ("tags", "gpu:*", "limits"), ("gpu",)),
-        (
-            "budgets: {all: {per_day: 9 EUR}}",
-            ("budgets",),
-            ("builders", "gpu", "powerful"),
-        ),
     ],
 )
 def test_a_protection_that_is_not_enforced_names_the_pools_it_was_for(
@@ -66,12 +61,6 @@ def test_a_protection_that_is_not_enforced_names_the_pools_it_was_for(
     found = unenforced_protections(a_fleet(text + POOLS))
 
     assert found == ((path, pools),)
-
-
-def test_a_budget_of_a_pool_concerns_that_pool() -> None:
-    text = POOLS.replace("image: gpu, w", "image: gpu, budget: {per_day: 1 EUR}, w")
-
-    assert unenforced_protections(a_fleet(text)) == ((("pools", "gpu", "budget"), ("gpu",)),)
 
 
 @pytest.mark.parametrize(
