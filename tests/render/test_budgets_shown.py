@@ -61,7 +61,10 @@ def test_the_next_period_is_told_only_where_its_limit_is_passed() -> None:
 def test_a_passed_limit_says_what_follows_of_it() -> None:
     text = plan_to_text(plan_with(PASSED), colour=False)
 
-    assert "      passed already: nothing is bought that adds to it, and what runs is left to end\n" in text
+    assert (
+        "      passed already: nothing is bought that adds to it, and what runs is left to end\n"
+        in text
+    )
     assert "44.00     0.00  0.00  40 machine hours\n" in text
 
 
