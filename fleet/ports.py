@@ -169,8 +169,8 @@ class Store(Protocol):
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest tries of each pool, machine type and market, the oldest first."""
 
-    def spent(self) -> Mapping[str, int]:
-        """Return the digest of each approval that was used, to how many machines it let pass."""
+    def spent(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the digest of each approval that was used, to the machines it was used for."""
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
         """Use an approval for these machines; one that it was used for already counts once."""

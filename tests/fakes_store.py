@@ -122,11 +122,10 @@ class FakeStore:
         ]
         return tuple(each for each in tries if any(each in way for way in kept))
 
-    def spent(self) -> Mapping[str, int]:
-        """Return each approval that was used, and how often."""
-        return {
-            digest: len(machines) for digest, machines in self._shelf.spent.items() if machines
-        }
+    def spent(self) -> Mapping[str, tuple[str, ...]]:
+        """Return each approval that was used, and for which machines."""
+        spent = self._shelf.spent.items()
+        return {digest: tuple(sorted(machines)) for digest, machines in spent if machines}
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
         """Use an approval for these machines, each once."""

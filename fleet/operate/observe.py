@@ -7,6 +7,7 @@ from datetime import datetime
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
+from fleet.operate.spending import used_so_far
 from fleet.ports import (
     Engine,
     Members,
@@ -45,7 +46,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         name: _listing(provider, fleet.fleet)
         for name, provider in sorted(sources.providers.items())
     }
-    return World(
+    world = World(
         fleet=fleet.fleet,
         time=now,
         queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
@@ -53,9 +54,9 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         stacks=_stacks(fleet, sources, listings),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
-        approved=_approved(sources.store),
         members=_members(sources),
     )
+    return world.model_copy(update={"approved": _approved(sources.store, world)})
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
@@ -77,10 +78,15 @@ def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
         return Unknown(unknown=str(error))
 
 
-def _approved(store: Store) -> dict[str, int] | Unknown:
+def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
     """Return how far approvals were used; where that cannot be read, none may be used."""
+    readings = [queue.workers for queue in world.queues.values()]
+    readings += [
+        listing if isinstance(listing, Unknown) else listing.workers
+        for listing in world.providers.values()
+    ]
     try:
-        return dict(store.spent())
+        return used_so_far(store.spent(), world.stacks, readings)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
 

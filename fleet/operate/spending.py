@@ -1,14 +1,14 @@
 """This module uses up approvals: for exactly what was applied, and for each machine once.
 
-They are spent before a pool's first change. A run that is killed afterwards leaves its machines
-spent, by name and id: the next run finds them again and spends nothing twice. What was surely not
-done is taken back; where that is not sure it stays spent, so that no approval lets more pass than
-its count.
+They are spent before a pool's first change, for machines by name and id. What was surely not done
+is taken back. A run that is killed in between leaves machines spent to which nothing happened: the
+next run sees that, does not count them, and spends nothing twice. Where it is not sure they count,
+so that no approval lets more pass than its count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fleet.facts import Stack, Unknown
+from fleet.facts import Stack, Unknown, Worker, WorkerState
 from fleet.guard_results import ApprovalVerdict
 from fleet.plan import Action, Create, Drain, StackOutcome
 from fleet.ports import Store
@@ -33,6 +33,47 @@ def spend(
     for digest, names in spent.items():
         store.spend(digest, tuple(names.values()))
     return spent
+
+
+def used_so_far(
+    spent: Mapping[str, Sequence[str]],
+    stacks: Mapping[str, Stack | Unknown] | Unknown,
+    readings: Iterable[Sequence[Worker] | Unknown | None],
+) -> dict[str, int]:
+    """Return how many machines each approval has let pass, those that are untouched left out."""
+    going: set[str] = set()
+    for workers in readings:
+        if isinstance(workers, Unknown):
+            return {digest: len(machines) for digest, machines in spent.items()}
+        going |= {w.machine or w.name for w in workers or () if _is_going(w)}
+    known = {} if isinstance(stacks, Unknown) else stacks
+    return {
+        digest: sum(
+            isinstance(stacks, Unknown) or not _untouched(m, known, going) for m in machines
+        )
+        for digest, machines in spent.items()
+    }
+
+
+def _is_going(worker: Worker) -> bool:
+    return worker.draining or worker.state is WorkerState.DISABLED
+
+
+def _untouched(
+    machine: str, stacks: Mapping[str, Stack | Unknown], going: Collection[str]
+) -> bool:
+    """Say whether what a machine was spent for has surely not begun."""
+    pool, _, rest = machine.partition("/")
+    stack = stacks.get(pool)
+    if isinstance(stack, Unknown):
+        return False
+    name, is_made, serial = rest.partition("@")
+    if is_made:
+        held = {worker.name for worker in stack.workers} | stack.ids.keys() if stack else set()
+        return serial == str(stack.serial if stack else 0) and name not in held
+    name, _, identity = rest.partition(":")
+    is_kept = stack is not None and any(worker.name == name for worker in stack.workers)
+    return stack is not None and is_kept and stack.ids.get(name) == identity and name not in going
 
 
 def undone(
@@ -66,5 +107,5 @@ def refund(store: Store, spent: Spent, names: frozenset[str]) -> None:
 def _machine(action: Action, stack: Stack | None) -> str:
     """Return what tells a machine from a later one of the same name."""
     if isinstance(action, Create):
-        return f"{action.worker}@{stack.serial if stack else 0}"
-    return f"{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"
+        return f"{action.pool}/{action.worker}@{stack.serial if stack else 0}"
+    return f"{action.pool}/{action.worker}:{stack.ids.get(action.worker, '') if stack else ''}"

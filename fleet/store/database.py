@@ -150,8 +150,8 @@ class DatabaseStore:
         with self._transaction() as connection:
             return read_attempts(connection, latest)
 
-    def spent(self) -> Mapping[str, int]:
-        """Return the digest of each approval that was used, to how many machines it let pass."""
+    def spent(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the digest of each approval that was used, to the machines it was used for."""
         self._about()
         with self._transaction() as connection:
             return read_spent(connection)

@@ -1,5 +1,6 @@
 """This module keeps how far approvals are used up: each machine once."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
@@ -7,13 +8,16 @@ import sqlalchemy as sa
 from fleet.store.tables import SPENT
 
 
-def read_spent(connection: sa.Connection) -> Mapping[str, int]:
-    """Return the digest of each approval that was used, to how many machines it let pass."""
+def read_spent(connection: sa.Connection) -> Mapping[str, tuple[str, ...]]:
+    """Return the digest of each approval that was used, to the machines it was used for."""
     # A store made before there were approvals has no table of them: none was used.
     if not sa.inspect(connection).has_table(SPENT.name):
         return {}
-    query = sa.select(SPENT.c.approval, sa.func.count()).group_by(SPENT.c.approval)
-    return {str(digest): int(count) for digest, count in connection.execute(query)}
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    query = sa.select(SPENT.c.approval, SPENT.c.machine).order_by(SPENT.c.machine)
+    for approval, machine in connection.execute(query):
+        found[approval].append(machine)
+    return {approval: tuple(machines) for approval, machines in found.items()}
 
 
 def write_spent(connection: sa.Connection, approval: str, machines: Collection[str]) -> None:

@@ -1,0 +1,54 @@
+"""What counts as used of an approval after a run that was killed."""
+
+import pytest
+
+from fleet.facts import Stack, Unknown
+from fleet.operate.spending import used_so_far
+from tests.builders import a_stack, a_worker, some_inputs
+
+DARK = Unknown(unknown="no answer")
+ONE = "debian-ci-builders-1"
+
+
+def holding_one() -> Stack:
+    return a_stack(serial=3, workers=(some_inputs(name=ONE),), ids={ONE: "sim-1"})
+
+
+def used(machine: str, stack: Stack | Unknown | None, *workers: object) -> int:
+    stacks = {} if stack is None else {"builders": stack}
+    readings = [tuple(each for each in workers if not isinstance(each, Unknown))]
+    dark = [each for each in workers if isinstance(each, Unknown)]
+    return used_so_far({"a": (machine,)}, stacks, [*readings, *dark])["a"]
+
+
+def test_a_drain_that_was_never_told_counts_nothing() -> None:
+    assert used(f"builders/{ONE}:sim-1", holding_one(), a_worker(name=ONE)) == 0
+
+
+def test_a_worker_that_drains_counts() -> None:
+    assert used(f"builders/{ONE}:sim-1", holding_one(), a_worker(name=ONE, draining=True)) == 1
+
+
+@pytest.mark.parametrize("stack", [a_stack(), None])
+def test_a_machine_that_is_gone_counts(stack: Stack | None) -> None:
+    assert used(f"builders/{ONE}:sim-1", stack) == 1
+
+
+def test_another_machine_of_the_same_name_does_not_stand_for_the_one_that_went() -> None:
+    assert used(f"builders/{ONE}:sim-0", holding_one(), a_worker(name=ONE)) == 1
+
+
+def test_a_creation_that_was_never_begun_counts_nothing() -> None:
+    assert used(f"builders/{ONE}@1", a_stack(serial=1)) == 0
+    assert used(f"builders/{ONE}@0", None) == 0
+
+
+def test_a_creation_that_was_begun_counts() -> None:
+    assert used(f"builders/{ONE}@3", holding_one()) == 1
+    assert used(f"builders/{ONE}@1", a_stack(serial=2)) == 1
+
+
+def test_what_is_not_known_counts() -> None:
+    assert used(f"builders/{ONE}:sim-1", DARK) == 1
+    assert used(f"builders/{ONE}:sim-1", holding_one(), DARK) == 1
+    assert used_so_far({"a": (f"builders/{ONE}@1",)}, DARK, []) == {"a": 1}
