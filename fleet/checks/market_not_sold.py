@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fleet.catalogue import find_types, markets_of
 from fleet.schema.findings import Finding
-from fleet.schema.model import Fleet, HcloudProvider, Pool
+from fleet.schema.model import Fleet, HcloudProvider, Pool, SimProvider
 
 RULE = "market-not-sold"
 
@@ -20,7 +20,8 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 
 def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
-    if isinstance(fleet.providers.get(pool.provider), HcloudProvider):
+    provider = fleet.providers.get(pool.provider)
+    if isinstance(provider, HcloudProvider):
         said = f"provider '{pool.provider}' sells no machines on the spot market"
     else:
         types = ", ".join(unsold)
@@ -31,6 +32,9 @@ def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
         RULE,
         f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
         ("pools", name, "machine", "market", number),
-        severity="error" if alone else "warning",
+        # Elsewhere a spot price that nobody knows today may be known tomorrow.
+        severity="error"
+        if alone and isinstance(provider, HcloudProvider | SimProvider)
+        else "warning",
         hint="buy on-demand",
     )
