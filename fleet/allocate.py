@@ -30,8 +30,9 @@ _EPSILON = 1e-6
 _SCALE = 1000.0
 """What the cheapest machine costs in the programme: far above the solver's tolerances."""
 _EXACT = 1500
-"""Up to so many pairs of group and place requests are counted in whole numbers; beyond that only
-machines are, and a request that the answer divides goes whole to where there is room."""
+"""Up to so many pairs of group and place each group is told apart, in whole requests. Beyond that
+groups with the same places are averaged and only machines are whole; a request that the answer
+divides goes whole to where there is room."""
 _BY_NAME = 1e-5
 """How much more a later name seems to cost, relatively, so that ties are broken."""
 
@@ -151,6 +152,7 @@ class _Model:
         self.rows = component.rows
         self.places = {place.key: place for place in component.places}
         self.blocks = _merge(component, by_rank=by_rank)
+        self._exact = _is_small(component)
         self.programme = Programme()
         self._makes = self._add_machines()
         self._add_blocks()
@@ -182,11 +184,10 @@ class _Model:
         }
 
     def _add_blocks(self) -> None:
-        exact = sum(len(block.fits) for block in self.blocks) <= _EXACT
         taken: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
         for block in self.blocks:
             for key, (share, money) in block.fits.items():
-                column = self.programme.column(money * self._scale, block.size, whole=exact)
+                column = self.programme.column(money * self._scale, block.size, whole=self._exact)
                 block.columns.append(column)
                 taken[key].append((column, share))
             self.programme.row([(c, 1.0) for c in block.columns], least=None, most=block.size)
@@ -272,9 +273,6 @@ class _Model:
         return Proof(cost, bound, min(relaxed, bound), unfinished=solution.nodes >= NODES)
 
 
-_Likeness = tuple[tuple[str, ...], tuple[tuple[int, str, Decimal], ...], Rank | None]
-
-
 def _merge(component: Component, *, by_rank: bool) -> list[_Block]:
     """Put groups together that have the same places and take the same of every row."""
     takes: defaultdict[str, list[tuple[int, str, Decimal]]] = defaultdict(list)
@@ -283,16 +281,28 @@ def _merge(component: Component, *, by_rank: bool) -> list[_Block]:
         for (name, place), factor in row.requests.items():
             if place in known:
                 takes[name].append((number, place, factor))
-    together: defaultdict[_Likeness, list[Group]] = defaultdict(list)
+    exact = _is_small(component)
+    together: defaultdict[object, list[Group]] = defaultdict(list)
     for group in component.groups:
         counted = tuple(sorted(t for t in takes[group.id] if t[1] in group.fits))
-        places = tuple(sorted(place for place in group.fits if place in known))
-        together[places, counted, group.rank if by_rank else None].append(group)
+        fits = tuple(
+            (place, (fit.share, fit.money) if exact else None)
+            for place, fit in sorted(group.fits.items())
+            if place in known
+        )
+        together[fits, counted, group.rank if by_rank else None].append(group)
     blocks = []
-    for (places, counted, _), groups in together.items():
+    for groups in together.values():
+        first = groups[0]
         requests = sorted((g.rank, r, g.id) for g in groups for r in g.requests)
-        blocks.append(_Block(groups[0].rank, requests, _average(groups, places), counted))
+        counted = tuple(sorted(t for t in takes[first.id] if t[1] in first.fits))
+        places = sorted(place for place in first.fits if place in known)
+        blocks.append(_Block(first.rank, requests, _average(groups, places), counted))
     return blocks
+
+
+def _is_small(component: Component) -> bool:
+    return sum(len(group.fits) for group in component.groups) <= _EXACT
 
 
 def _average(groups: Sequence[Group], places: Sequence[str]) -> dict[str, tuple[float, float]]:
