@@ -1,0 +1,55 @@
+"""Machines are replaced and let go of through the program, run after run."""
+
+from tests.trial import Trial, fleet_yaml
+
+POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
+OLD, NEW = "trial-builders-1", "trial-builders-2"
+
+
+def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": POOL}))
+    trial.apply()
+    trial.age(minutes=5)
+    trial.write(fleet_yaml(pools={"builders": POOL.replace("ccx33", "ccx43")}))
+
+    seen = []
+    for _ in range(4):
+        trial.apply()
+        seen.append(trial.machines())
+        trial.age(minutes=5)
+
+    assert seen == [[OLD, NEW], [OLD, NEW], [NEW], [NEW]]
+    assert trial.plan()["actions"] == []
+
+
+def test_a_machine_that_boots_for_a_withdrawn_request_is_deleted_and_none_is_made_again(
+    trial: Trial,
+) -> None:
+    pool = POOL.replace("min: 1", "min: 0")
+    trial.write(fleet_yaml(pools={"builders": pool}, desk="boot: 5m"))
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for()
+
+    trial.apply()
+
+    assert (trial.machines(), trial.recorded()) == ([], [])
+    assert trial.plan()["actions"] == []
+
+
+def test_a_removed_pool_lets_its_worker_end_its_work_and_disappears(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": POOL}))
+    trial.apply()
+    trial.age(minutes=5)
+    trial.cloud.assign(OLD, "7")
+    guards = "guards: {refuse: {delete: {share: 100%, count: 9}}}\n"
+    trial.write(fleet_yaml(pools={"other": POOL.replace("min: 1", "min: 0")}, more=guards))
+
+    trial.apply()
+    trial.apply()
+    assert trial.machines() == [OLD]
+    trial.cloud.assign(OLD, None)
+    trial.apply()
+
+    assert trial.machines() == []
+    assert "trial-builders" not in trial.do("state", "show")[1]
