@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts import Stack, Unknown
+from fleet.facts import Stack, Unknown, Worker
 from fleet.operate.spending import used_so_far
 from tests.builders import a_stack, a_worker, some_inputs
 
@@ -14,11 +14,9 @@ def holding_one() -> Stack:
     return a_stack(serial=3, workers=(some_inputs(name=ONE),), ids={ONE: "sim-1"})
 
 
-def used(machine: str, stack: Stack | Unknown | None, *workers: object) -> int:
+def used(machine: str, stack: Stack | Unknown | None, *workers: Worker) -> int:
     stacks = {} if stack is None else {"builders": stack}
-    readings = [tuple(each for each in workers if not isinstance(each, Unknown))]
-    dark = [each for each in workers if isinstance(each, Unknown)]
-    return used_so_far({"a": (machine,)}, stacks, [*readings, *dark])["a"]
+    return used_so_far({"a": (machine,)}, stacks, [workers])["a"]
 
 
 def test_a_drain_that_was_never_told_counts_nothing() -> None:
@@ -50,5 +48,7 @@ def test_a_creation_that_was_begun_counts() -> None:
 
 def test_what_is_not_known_counts() -> None:
     assert used(f"builders/{ONE}:sim-1", DARK) == 1
-    assert used(f"builders/{ONE}:sim-1", holding_one(), DARK) == 1
+    assert used_so_far({"a": (f"builders/{ONE}:sim-1",)}, {"builders": holding_one()}, [DARK]) == {
+        "a": 1
+    }
     assert used_so_far({"a": (f"builders/{ONE}@1",)}, DARK, []) == {"a": 1}
