@@ -126,11 +126,14 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
+    said = {"provides": pool.provides, "requires": pool.requires}
     made_from = {
         "type": option.type,
         "image": option.image,
         "architecture": architecture,
         "settings": settings,
+        # What is not said is left out, so that it outdates nothing.
+        **{key: sorted(tags) for key, tags in said.items() if tags},
     }
     return WorkerInputs(
         name=worker,

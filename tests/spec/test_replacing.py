@@ -79,6 +79,19 @@ def test_another_machine_type_outdates_a_machine() -> None:
     assert sentence_of(plan, FIRST) == "its machine type is ccx33, today's is ccx13"
 
 
+@pytest.mark.parametrize("tags", [{"provides": ["big"]}, {"requires": ["task:big"]}])
+def test_other_tags_outdate_a_machine(tags: dict[str, object]) -> None:
+    made = reconcile(fleet_with(), a_sim_world(requests=(a_request(),))).actions[0]
+    assert isinstance(made, Create)
+    world = with_machines(
+        a_sim_world(*idle(FIRST)), digest=made.inputs.labels["digest"], image="trixie"
+    )
+
+    plan = reconcile(fleet_with(**tags), world)
+
+    assert sentence_of(plan, FIRST) == "it was made from another configuration than today's"
+
+
 def test_a_machine_without_a_digest_is_not_outdated() -> None:
     assert reconcile(fleet_with(), a_sim_world(*idle(FIRST))).is_quiet
 
