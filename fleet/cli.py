@@ -253,7 +253,13 @@ def _explain(verbs: _Verbs) -> None:
     parser = _verb(verbs, "explain", "say why a request waits, a pool wants N, a worker stays")
     parser.add_argument("kind", choices=["request", "pool", "worker"], help="what to explain")
     parser.add_argument(
-        "name", metavar="ID|NAME", help="a request's id, else a name, as plan and status show them"
+        "name",
+        nargs="?",
+        metavar="ID|NAME",
+        help="a request's id, else a name, as plan and status show them",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every waiting request, in groups, in place of an id"
     )
     _world(parser)
     _json(parser)

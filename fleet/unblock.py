@@ -60,7 +60,8 @@ def find_remedies(
         for wait in find_waits(fleet, world, plan, key, replans)
     ]
     search = _Search(fleet, world, key, replans)
-    found = sorted(map(search.minimised, search.run(plan)), key=_size)
+    wide = sorted(search.run(plan, most=replans.left // 2), key=_size)[: 2 * SHOWN]
+    found = sorted(filter(None, map(search.minimised, wide)), key=_size)
     return (*waits, *(Remedy(_suggest(fleet, edits), edits) for edits in found[:SHOWN]))
 
 
@@ -73,14 +74,18 @@ class _Search:
     key: str
     replans: Replans
 
-    def run(self, plan: Plan) -> list[tuple[Edit, ...]]:
-        """Return every set of the fewest edits that serves the request, figures wide open."""
+    def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
+        """Return every set of the fewest edits that serves the request, figures wide open.
+
+        So many states are planned again at most: figures have to be made small afterwards.
+        """
         order = count()
         heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
         heappush(heap, (0, 0, next(order), (), plan))
         seen: set[frozenset[tuple[Path, str]]] = set()
         found: list[tuple[Edit, ...]] = []
-        while heap:
+        while heap and most > 0:
+            most -= 1
             size, _, _, edits, before = heappop(heap)
             if size > MOST_EDITS or (found and size > _count(found[0])):
                 break
@@ -99,11 +104,11 @@ class _Search:
         return found
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits with every figure as small as it serves the request."""
+        """Return the edits with every figure as small as it serves; none if that took too long."""
         for number, edit in enumerate(edits):
             if edit.knob is not None:
                 edits = self._turned_down(edits, number)
-        return edits
+        return () if self.replans.is_spent else edits
 
     def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
         most = edits[number].steps
@@ -135,7 +140,7 @@ def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
     return (
         _count(edits),
         sum(edit.rank for edit in edits),
-        sum(edit.steps for edit in edits),
+        max((edit.steps for edit in edits), default=0),
         str([edit.path for edit in edits]),
     )
 

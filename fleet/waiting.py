@@ -9,7 +9,7 @@ from fleet.facts import Listing, Moment, Value, Worker, World
 from fleet.later import freed, later, next_run
 from fleet.plan import Plan
 from fleet.registrations import is_busy
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
 MOST_RUNS = 12
@@ -121,6 +121,8 @@ def _ending(fleet: Fleet, worker: Worker, now: datetime) -> tuple[bool, int, str
 
 def _after_time(fleet: Fleet, world: World, key: str, replans: Replans) -> Wait | None:
     """Return the first run that serves a request although nothing else happens until then."""
+    if not _clock_matters(fleet, world):
+        return None
 
     def at(runs: int) -> datetime:
         return world.time + timedelta(seconds=runs * fleet.cadence)
@@ -128,6 +130,17 @@ def _after_time(fleet: Fleet, world: World, key: str, replans: Replans) -> Wait 
     most = MOST_DAYS * 86_400 // fleet.cadence
     runs = first_that(lambda n: replans.serves(fleet, later(world, at(n)), key), most)
     return Wait(until=at(runs)) if runs else None
+
+
+def _clock_matters(fleet: Fleet, world: World) -> bool:
+    """Say whether time alone may serve a request: a period, a back-off or a patience ends."""
+    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    return bool(
+        world.attempts
+        or fleet.budgets
+        or any(pool.budget or pool.replace for pool in pools)
+        or any(rule.otherwise != "wait" for rule in fleet.tags.values())
+    )
 
 
 def first_that(holds: Callable[[int], bool], most: int) -> int:

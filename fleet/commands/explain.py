@@ -5,37 +5,64 @@ import argparse
 from fleet.commands.wiring import Config, Decision, decide
 from fleet.errors import FleetError
 from fleet.explain import (
+    Everything,
     ExplainedReason,
     Explanation,
+    Path,
+    each_request,
+    explain_every,
     explain_pool,
     explain_request,
     explain_worker,
 )
 from fleet.ports import Console
-from fleet.render.explain_text import explanation_to_text
+from fleet.render.explain_text import everything_to_text, explanation_to_text
 from fleet.render.terminal import clean
 from fleet.render.to_json import value_to_json
+from fleet.unblock import Suggestion
+
+
+class _Usage(FleetError):
+    """Arguments that do not go together."""
+
+    exit_code = 2
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print one explanation; exit 1 when nobody knows the name."""
+    """Print one explanation, or that of all that waits; exit 1 when nobody knows the name."""
+    if args.all != (args.name is None) or (args.all and args.kind != "request"):
+        raise _Usage("name what to explain, or say `request --all` for everything that waits")
     decision = decide(args, console)
+    if args.all:
+        return _explain_all(args, decision, console)
     explanation = _explain(decision, args.kind, args.name)
     if explanation is None:
         raise FleetError(_unknown(decision, args.kind, args.name))
-    placed = _with_places(decision, explanation)
+    placed = _with_places(decision.config, explanation)
     console.out(
         value_to_json(placed) if args.json else explanation_to_text(placed, colour=console.colour)
     )
     return 0
 
 
+def _explain_all(args: argparse.Namespace, decision: Decision, console: Console) -> int:
+    everything = explain_every(decision.config.fleet, decision.world, decision.plan)
+    placed = _all_with_places(decision.config, everything)
+    console.out(
+        value_to_json(each_request(placed))
+        if args.json
+        else everything_to_text(placed, colour=console.colour)
+    )
+    return 0
+
+
 def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
+    rests_on = (decision.config.fleet, decision.world, decision.plan)
     if kind == "request":
-        return explain_request(decision.config.fleet, decision.world, decision.plan, name)
+        return explain_request(*rests_on, name)
     if kind == "pool":
-        return explain_pool(decision.config.fleet, decision.plan, name)
-    return explain_worker(decision.plan, name)
+        return explain_pool(*rests_on, name)
+    return explain_worker(*rests_on, name)
 
 
 def _unknown(decision: Decision, kind: str, name: str) -> str:
@@ -47,23 +74,56 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
     return f"no {waits} is called {name}{also}; known are: {_known(decision, kind)}"
 
 
-def _with_places(decision: Decision, explanation: Explanation) -> Explanation:
-    reasons = tuple(with_place(decision.config, reason) for reason in explanation.reasons)
-    return explanation.model_copy(update={"reasons": reasons})
+def _all_with_places(config: Config, everything: Everything) -> Everything:
+    """Return every answer with its lines of fleet.yaml; equal reasons are placed once."""
+    known: dict[tuple[ExplainedReason, ...], tuple[ExplainedReason, ...]] = {}
+    groups = []
+    for group in everything.groups:
+        answers = []
+        for answer in group.requests:
+            if answer.reasons not in known:
+                known[answer.reasons] = tuple(with_place(config, r) for r in answer.reasons)
+            suggestions = _placed_suggestions(config, answer)
+            placed = {"reasons": known[answer.reasons], "suggestions": suggestions}
+            answers.append(answer.model_copy(update=placed))
+        groups.append(group.model_copy(update={"requests": tuple(answers)}))
+    return everything.model_copy(update={"groups": tuple(groups)})
+
+
+def _with_places(config: Config, explanation: Explanation) -> Explanation:
+    reasons = tuple(with_place(config, reason) for reason in explanation.reasons)
+    suggestions = _placed_suggestions(config, explanation)
+    return explanation.model_copy(update={"reasons": reasons, "suggestions": suggestions})
+
+
+def _placed_suggestions(config: Config, explanation: Explanation) -> tuple[Suggestion, ...]:
+    return tuple(
+        suggestion.model_copy(
+            update={
+                "changes": tuple(
+                    change.model_copy(update={"place": place_of(config, change.path)})
+                    for change in suggestion.changes
+                )
+            }
+        )
+        for suggestion in explanation.suggestions
+    )
 
 
 def with_place(config: Config, reason: ExplainedReason) -> ExplainedReason:
     """Return a reason with the line of fleet.yaml that decides it."""
-    document = config.document
-    written = document.value if isinstance(document.value, dict) else {}
     if not reason.path:
         return reason
-    place = (
-        document.place(reason.path)
-        if reason.path[0] in written
-        else f"{'.'.join(map(str, reason.path))} (a default: {document.name} does not say it)"
-    )
-    return reason.model_copy(update={"place": place})
+    return reason.model_copy(update={"place": place_of(config, reason.path)})
+
+
+def place_of(config: Config, path: Path) -> str:
+    """Return where a key was written, or that it is a default."""
+    document = config.document
+    written = document.value if isinstance(document.value, dict) else {}
+    if path[0] in written:
+        return document.place(path)
+    return f"{'.'.join(map(str, path))} (a default: {document.name} does not say it)"
 
 
 def _known(decision: Decision, kind: str, most: int = 8) -> str:

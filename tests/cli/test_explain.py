@@ -7,6 +7,9 @@ import pytest
 from tests.process import RunFleet
 from tests.trial import Trial
 
+TEN = tuple(str(number) for number in range(1, 11))
+"""Requests for the two pools of a trial, which hold eight workers."""
+
 
 def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     trial: Trial, run_fleet: RunFleet
@@ -18,9 +21,64 @@ def test_a_request_that_nothing_fits_is_told_what_each_pool_lacks(
     explained = run_fleet("explain", "request", "7")
 
     assert (explained.returncode, explained.stderr) == (0, "")
-    assert explained.stdout.startswith("request work/7 waits: no pool fits; ")
+    assert explained.stdout.startswith(
+        "request work/7 waits: no worker of this fleet can ever run it, because no pool fits; "
+    )
     assert "  - pool big does not provide gpu\n    see fleet.yaml:" in explained.stdout
-    assert "\nwhat would change it:\n" in explained.stdout
+    assert "can change it: who knows that its workers have gpu: pools.big.provides" in (
+        explained.stdout
+    )
+    assert "  - add gpu to pools.big.provides, if its workers really have it\n" in explained.stdout
+
+
+def test_a_request_that_waits_is_told_its_smallest_change_with_its_place_and_text(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for(*TEN)
+
+    explained = run_fleet("explain", "request", "9")
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "raise pools.builders.workers.max from 4 to 5\n" in explained.stdout
+    assert "      pools: {builders: {workers: {max: 5}}}\n    see fleet.yaml:" in explained.stdout
+    assert "by capacity alone" in explained.stdout
+    assert "  - expected start: " in explained.stdout
+
+
+def test_everything_that_waits_is_explained_in_groups(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for(*TEN)
+
+    explained = run_fleet("explain", "request", "--all")
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert explained.stdout.startswith("10 requests of fleet trial wait\n\n")
+    assert "  get new machines: work/1, work/2, work/3 and 5 more\n" in explained.stdout
+    assert ": work/9, work/10\n" in explained.stdout
+
+
+def test_everything_as_json_is_one_object_per_request(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for(*TEN)
+
+    explained = run_fleet("explain", "request", "--all", "--json")
+
+    answers = json.loads(explained.stdout)["requests"]
+    assert [answer["name"] for answer in answers] == [f"work/{name}" for name in TEN]
+    assert [answer["like"] for answer in answers[8:]] == ["", "work/9"]
+    (change,) = answers[8]["suggestions"][0]["changes"]
+    assert change["path"] == ["pools", "big", "workers", "max"]
+    assert (change["old"], change["new"]) == ("4", "5")
+
+
+@pytest.mark.parametrize("words", [("request",), ("pool", "--all"), ("request", "1", "--all")])
+def test_a_question_without_a_name_or_with_too_many_is_refused(
+    trial: Trial, run_fleet: RunFleet, words: tuple[str, ...]
+) -> None:
+    trial.wait_for()
+
+    refused = run_fleet("explain", *words)
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "name what to explain, or say `request --all`" in refused.stderr
 
 
 def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: RunFleet) -> None:

@@ -1,0 +1,21 @@
+"""This package says why a request waits, why a pool holds what it holds, why a worker stays."""
+
+from fleet.explain.every import EachRequest, Everything, Group, each_request, explain_every
+from fleet.explain.pool import explain_pool
+from fleet.explain.request import explain_request
+from fleet.explain.values import ExplainedReason, Explanation, Path
+from fleet.explain.worker import explain_worker
+
+__all__ = [
+    "EachRequest",
+    "Everything",
+    "ExplainedReason",
+    "Explanation",
+    "Group",
+    "Path",
+    "each_request",
+    "explain_every",
+    "explain_pool",
+    "explain_request",
+    "explain_worker",
+]

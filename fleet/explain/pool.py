@@ -1,0 +1,151 @@
+"""This module says why a pool holds as many machines as it does, and not one less or more."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from fleet.counterfactual import Replans, is_served
+from fleet.edits import Edit, apply_edits
+from fleet.explain.values import ExplainedReason, Explanation
+from fleet.explain_enforcement import enforcement_facts
+from fleet.facts import World
+from fleet.plan import Plan, PoolVerdict
+from fleet.schema.model import Fleet, Pool
+from fleet.tagrules import serves_queue
+from fleet.tagrules.enforcement import pools_providing
+
+_NAMED = 3
+
+
+def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
+    """Return why a pool holds as many machines as it does; None when there is no such pool."""
+    verdict = next((pool for pool in plan.pools if pool.pool == name), None)
+    if verdict is None:
+        return None
+    pool = fleet.pools.get(name)
+    wanted = wanted_of(verdict)
+    margins: list[ExplainedReason] = []
+    if isinstance(pool, Pool):
+        margins += [_one_less(fleet, world, plan, verdict, pool)] if wanted else []
+        margins += _one_more(plan, verdict)
+    return Explanation(
+        kind="pool",
+        name=name,
+        headline=f"pool {name} wants {wanted} machines (max {verdict.max}): {verdict.because}",
+        facts=(*_pool_facts(plan, verdict), *_enforced(fleet, name)),
+        reasons=(*_pool_reasons(plan, name), *margins),
+        next_steps=tuple(_next_for_pool(fleet, plan, name)),
+    )
+
+
+def wanted_of(verdict: PoolVerdict) -> int:
+    """Return how many machines a pool has once this plan is done."""
+    held = verdict.busy + verdict.idle + verdict.starting + verdict.other
+    return held + verdict.create - verdict.delete
+
+
+def _one_less(
+    fleet: Fleet, world: World, plan: Plan, verdict: PoolVerdict, pool: Pool
+) -> ExplainedReason:
+    """Return why not one machine less: what would wait then, or what keeps one that is idle."""
+    name, fewer = verdict.pool, wanted_of(verdict) - 1
+    workers = ("pools", name, "workers")
+    less = pool.workers.model_copy(update={"max": fewer, "min": min(pool.workers.min, fewer)})
+    without = Replans(world).plan(apply_edits(fleet, [Edit(workers, less)]), world)
+    waiting = [key for s in plan.signatures for key in s.requests if is_served(plan, key)]
+    lost = [key for key in waiting if without is not None and not is_served(without, key)]
+    if lost:
+        named = ", ".join(lost[:_NAMED]) + (" and others" if len(lost) > _NAMED else "")
+        because = f"not {fewer}: planned with workers.max {fewer}, {_lose(len(lost))}: {named}"
+        return ExplainedReason(because=because, path=(*workers, "max"))
+    if fewer < pool.workers.min:
+        because = f"not {fewer}: workers.min is {pool.workers.min}"
+        return ExplainedReason(because=because, path=(*workers, "min"))
+    held = {action.worker for action in plan.withheld if action.action != "create"}
+    kept = [
+        each
+        for each in plan.workers
+        if each.pool == name and each.verdict in ("keep", "create") and not each.inactive
+    ]
+    kept += [v for v in plan.workers if v.pool == name and v.worker in held]
+    last = next((each for each in kept if each.state != "busy"), kept[-1] if kept else None)
+    if last is None:
+        return ExplainedReason(because=f"not {fewer}: what it has is on its way out", path=workers)
+    because = f"not {fewer}, although nothing more would wait: {last.worker}: {last.because}"
+    return ExplainedReason(because=because, path=workers)
+
+
+def _one_more(plan: Plan, verdict: PoolVerdict) -> Iterator[ExplainedReason]:
+    """Yield what stops one machine more, or that it would be idle."""
+    name, more = verdict.pool, wanted_of(verdict) + 1
+    stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
+    for unserved in plan.unserved:
+        for blocked in unserved.blocked:
+            if blocked.pool == name:
+                count = stopped.get(blocked.path, (0, ""))[0] + unserved.count
+                stopped[blocked.path] = (count, blocked.because)
+    for path, (count, because) in stopped.items():
+        said = f"not {more}, though {_many(count)} that would fit: {because}"
+        yield ExplainedReason(because=said, path=path, by="capacity")
+    if not stopped:
+        price = verdict.price.normalize() if "price" not in verdict.not_known else None
+        cost = f", for {price:f} {plan.currency}/h" if price not in (None, Decimal(0)) else ""
+        full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
+        because = f"not {more}: {full}it would be idle{cost}; nothing waits that it could serve"
+        path = ("pools", name, "workers", *(["max"] if full else []))
+        yield ExplainedReason(because=because, path=path)
+
+
+def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
+    yield (
+        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
+        f"{verdict.other} other; this plan creates {verdict.create}, drains {verdict.drain}, "
+        f"deletes {verdict.delete}"
+    )
+    yield (
+        f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
+        f"{verdict.cost_after.normalize():f} after; one machine "
+        f"{verdict.price.normalize():f} {plan.currency}/h"
+    )
+
+
+def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
+    if name in fleet.pools:
+        tags = [tag for tag in fleet.tags if name in pools_providing(fleet, tag)]
+        served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
+        yield from enforcement_facts(fleet, tags, served)
+
+
+def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
+    ours = {verdict.worker for verdict in plan.workers if verdict.pool == name}
+    for signature in plan.signatures:
+        made = [worker for worker in signature.by_create.values() if worker in ours]
+        used = [worker for worker in signature.by_worker.values() if worker in ours]
+        if made or used:
+            because = (
+                f"of queue {signature.queue} {_many(signature.count)} with priority "
+                f"{signature.priority} for {', '.join(signature.required) or 'nothing'}: "
+                f"{len(used)} go to its workers, {len(made)} to new machines"
+            )
+            yield ExplainedReason(because=because)
+    for guard in plan.guards:
+        if guard.pool == name and guard.result != "passed":
+            yield ExplainedReason(because=guard.because, path=guard.path, by="capacity")
+
+
+def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
+    pool = fleet.pools.get(name)
+    limit = ("pools", name, "workers", "max")
+    if isinstance(pool, Pool) and any(
+        blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
+    ):
+        yield f"one more needs pools.{name}.workers.max above {pool.workers.max}"
+    yield "`fleet explain worker NAME` says why each of them stays or goes"
+
+
+def _many(count: int) -> str:
+    return "1 request waits" if count == 1 else f"{count} requests wait"
+
+
+def _lose(count: int) -> str:
+    many = "1 request that is" if count == 1 else f"{count} requests that are"
+    return f"{many} served now would wait"

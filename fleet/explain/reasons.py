@@ -1,0 +1,212 @@
+"""This module says of every pool why it does not serve a request, and who makes that true."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from fleet.explain.values import ExplainedReason, Path
+from fleet.facts import World
+from fleet.forecast import Forecast, Standing, forecast, workers_of
+from fleet.plan import Plan, Signature, Unserved
+from fleet.schema.model import AnyPool, Fleet, HooksPool, StaticPool, WorldQueue
+from fleet.tagrules import (
+    Ask,
+    Mismatch,
+    Offer,
+    ask_of_tags,
+    find_mismatch,
+    offer_of_pool,
+    satisfies,
+    serves_queue,
+)
+from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an answer rests on: fleet.yaml, the world and its plan, and what follows from them."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Return when each waiting request is expected to start."""
+        return forecast(self.fleet, self.world, self.plan)
+
+    @cached_property
+    def enforcement(self) -> tuple[Enforcement, ...]:
+        """Return who makes each tag, exclusivity and limit true."""
+        return enforcement_of(self.fleet)
+
+    @cached_property
+    def offers(self) -> dict[str, Offer]:
+        """Return what the workers of each pool offer, by its name."""
+        return {
+            name: offer_of_pool(self.fleet, name, self.world.images)
+            for name in sorted(self.fleet.pools)
+        }
+
+    @cached_property
+    def workers(self) -> tuple[Standing, ...]:
+        """Return the workers that take work, or are made by this plan."""
+        return tuple(workers_of(self.fleet, self.world, self.plan))
+
+    @cached_property
+    def unserved(self) -> dict[str, Unserved]:
+        """Return why each request that is not served waits."""
+        return {key: each for each in self.plan.unserved for key in each.requests}
+
+    def ask_of(self, signature: Signature) -> Ask:
+        """Return what the requests of a signature ask for."""
+        return ask_of_tags(self.fleet, signature.required, signature.provided)
+
+    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer:
+        """Return the weakest of those who make a claim of these tags true at a queue."""
+        names = {tag_name(tag) for tag in tags}
+        found = [
+            each.by
+            for each in self.enforcement
+            if each.tag in names and each.claim == claim and each.queue == queue
+        ]
+        known: Enforcer | None = weakest(found)
+        if known is not None:
+            return known
+        # Of a tag that nothing here declares or provides, the queue itself still knows.
+        is_recording = isinstance(self.fleet.queues.get(queue), WorldQueue)
+        return "report" if is_recording else "scheduler"
+
+
+def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
+    """Say whether no worker of this fleet, existing or made, could ever run such a request."""
+    if unserved is None or unserved.blocked:
+        return False
+    ask = case.ask_of(signature)
+    able = any(
+        serves_queue(pool, signature.queue) and satisfies(ask, case.offers[name])
+        for name, pool in case.fleet.pools.items()
+    )
+    return not able and not any(
+        signature.queue in queues and satisfies(ask, offer)
+        for queues, offer in (worker.alike for worker in case.workers)
+    )
+
+
+def reasons_of(
+    case: Case, signature: Signature, unserved: Unserved | None
+) -> Iterator[ExplainedReason]:
+    """Yield everything that bears on a request: tags that do not count, and every pool."""
+    for refused in signature.refused:
+        who = f"who may say who asks for {refused.tag}"
+        by = case.enforcer([refused.tag], "tag", signature.queue)
+        yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
+    for difference in signature.differences:
+        yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
+    for name, pool in sorted(case.fleet.pools.items()):
+        yield _of_pool(case, signature, unserved, name, pool)
+
+
+def _of_pool(
+    case: Case, signature: Signature, unserved: Unserved | None, name: str, pool: AnyPool
+) -> ExplainedReason:
+    path: Path = ("pools", name)
+    if not serves_queue(pool, signature.queue):
+        because = f"pool {name} does not serve queue {signature.queue}"
+        who = f"whoever runs the fleet: pools.{name}.serves"
+        serves = (*path, "serves")
+        return ExplainedReason(because=because, path=serves, by="scheduler", who=who)
+    for blocked in unserved.blocked if unserved else ():
+        if blocked.pool == name:
+            said = blocked.because.removeprefix(f"pool {name} ")
+            return ExplainedReason(
+                because=f"pool {name} fits, but {said}",
+                path=blocked.path,
+                by=_of_limit(case, signature, blocked.path),
+                who=_who_allows(case.plan, blocked.path),
+            )
+    mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
+    if mismatch:
+        return _of_mismatch(case, signature, name, mismatch)
+    return _of_fitting(case, signature, name, pool, waits=unserved is not None)
+
+
+def _of_fitting(
+    case: Case, signature: Signature, name: str, pool: AnyPool, *, waits: bool
+) -> ExplainedReason:
+    """Return why a pool that fits serves a request, or does not although nothing blocks it."""
+    path: Path = ("pools", name)
+    offer = case.offers[name]
+    if offer.on_demand and not offer.on_demand & set(signature.required):
+        tags = ", ".join(sorted(offer.on_demand))
+        because = f"pool {name} fits, but makes machines only for who asks for {tags}"
+        who = f"whoever makes the request: it may ask for {tags}, if it may"
+        return ExplainedReason(because=because, path=path, by="capacity", who=who)
+    if not waits:
+        return ExplainedReason(because=f"pool {name} fits", path=path)
+    by: Enforcer = "capacity"
+    because = f"pool {name} fits, but what it has serves others"
+    if isinstance(pool, StaticPool):
+        because, by = f"pool {name} fits, but all its workers are taken", "scheduler"
+    elif isinstance(pool, HooksPool):
+        because = f"pool {name} fits, but hooks cannot make machines yet"
+    return ExplainedReason(because=because, path=path, by=by, who="wait")
+
+
+def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer:
+    """Return who holds a limit: fleet, which buys no more; of a limited tag, whoever can."""
+    if path[:1] == ("tags",) and len(path) > 1:
+        return case.enforcer([str(path[1])], "limits", signature.queue)
+    return "capacity"
+
+
+def _who_allows(plan: Plan, path: Path) -> str:
+    way_out = next((g.way_out for g in plan.guards if g.path == path and g.way_out), "")
+    if way_out:
+        return way_out
+    match path[:1]:
+        case ("guards",):
+            return "the next runs, or who may change guards"
+        case ("budgets",):
+            return "who answers for the money: budgets"
+    return "whoever runs the fleet"
+
+
+def _of_mismatch(
+    case: Case, signature: Signature, name: str, mismatch: Mismatch
+) -> ExplainedReason:
+    ask_for = [*mismatch.missing, *mismatch.not_brought, *mismatch.too_small]
+    found = [case.enforcer(ask_for, "tag", signature.queue)] if ask_for else []
+    if mismatch.not_asked:
+        found.append(case.enforcer(mismatch.not_asked, "exclusive", signature.queue))
+    return ExplainedReason(
+        because=f"pool {name} {mismatch}",
+        path=("pools", name),
+        by=weakest(found),
+        who="; ".join(_who_fits(case, name, mismatch)),
+    )
+
+
+def _who_fits(case: Case, name: str, mismatch: Mismatch) -> Iterator[str]:
+    """Yield who could make a pool fit, for each way in which it does not."""
+    vocabulary = Vocabulary(case.fleet)
+    fixed = [
+        tag
+        for tag in mismatch.missing
+        if not {"pool", "image"} & set(vocabulary.provided_by(tag)[0] or ("pool",))
+        or tag.startswith(_ARCHITECTURE)
+    ]
+    if fixed or mismatch.too_small:
+        what = ", ".join((*fixed, *mismatch.too_small))
+        yield f"only a new pool, whose machine and image have {what}"
+    if said := [tag for tag in mismatch.missing if tag not in fixed]:
+        yield f"who knows that its workers have {', '.join(said)}: pools.{name}.provides"
+    if mismatch.not_brought:
+        yield f"whoever runs the fleet: pools.{name}.requires"
+    if mismatch.not_asked:
+        yield f"whoever makes the request: it may ask for {', '.join(mismatch.not_asked)}"
+
+
+_ARCHITECTURE = "worker:build-arch:"

@@ -1,0 +1,139 @@
+"""This module says why a request waits, when it starts, and what would get it served."""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from fleet.counterfactual import Replans, find_request
+from fleet.explain.reasons import Case, is_never, reasons_of
+from fleet.explain.values import Explanation
+from fleet.explain_enforcement import enforcement_facts
+from fleet.facts import World
+from fleet.plan import Plan, Signature, Unserved
+from fleet.schema.model import Fleet
+from fleet.schema.units import write_duration
+from fleet.unblock import Suggestion, find_remedies
+
+
+def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
+    """Return why a request waits or what serves it; None when nobody knows it.
+
+    `name` is the queue's own id, or `queue/id` where two queues use the same one.
+    """
+    keys = [key for signature in plan.signatures for key in signature.requests]
+    key = next((key for is_meant in _NAMES for key in keys if is_meant(key, name)), None)
+    if key is None:
+        return None
+    signature = next(s for s in plan.signatures if key in s.requests)
+    return explain_one(Case(fleet, world, plan), signature, key, Replans(world))
+
+
+def explain_one(
+    case: Case, signature: Signature, key: str, replans: Replans | None
+) -> Explanation:
+    """Return the answer about one request; without `replans` nothing is suggested."""
+    unserved = case.unserved.get(key)
+    never = is_never(case, signature, unserved)
+    remedies = (
+        find_remedies(case.fleet, case.world, case.plan, key, replans)
+        if replans and unserved
+        else ()
+    )
+    suggestions = tuple(remedy.suggestion for remedy in remedies)
+    start = _expected(case, key, suggestions)
+    steps = [coming(case.plan, signature, key)] if unserved is None else []
+    if replans and unserved and not remedies:
+        steps += _nothing_found(unserved, replans, never=never)
+    return Explanation(
+        kind="request",
+        name=key,
+        headline=headline(signature, key, unserved, never=never),
+        facts=(
+            *_request_facts(case, signature, key, start),
+            *enforcement_facts(case.fleet, signature.required, (signature.queue,)),
+        ),
+        reasons=tuple(reasons_of(case, signature, unserved)),
+        next_steps=tuple(steps),
+        expected=start,
+        never=never,
+        suggestions=suggestions,
+    )
+
+
+def headline(signature: Signature, key: str, unserved: Unserved | None, *, never: bool) -> str:
+    """Return the answer in a line."""
+    if key in signature.by_worker:
+        return f"request {key} is next for worker {signature.by_worker[key]}, which exists"
+    if key in signature.by_create:
+        return f"request {key} gets a new machine: {signature.by_create[key]}"
+    because = unserved.because if unserved else "no reason is recorded"
+    if never:
+        return f"request {key} waits: no worker of this fleet can ever run it, because {because}"
+    return f"request {key} waits: {because}"
+
+
+def expectation(case: Case, key: str, start: datetime | None) -> str:
+    """Return when a request is expected to start, in words."""
+    if start is None:
+        because = case.forecast.not_known.get(key, "its queue could not be read")
+        return f"expected start: not known ({because})"
+    seconds = int((start - case.world.time).total_seconds())
+    soon = f"in {write_duration(seconds)}" if seconds else "now"
+    return f"expected start: {start:%Y-%m-%d %H:%M} UTC ({soon}), in the queue's own order"
+
+
+def coming(plan: Plan, signature: Signature, key: str) -> str:
+    """Return how a request that is served comes to its worker."""
+    worker = signature.by_worker.get(key)
+    if worker is None:
+        return "nothing to do: the next `fleet apply` makes it, then the queue assigns the request"
+    state = next((w.state for w in plan.workers if w.worker == worker), "")
+    boots = "once it has booted, " if state == "starting" else ""
+    return f"nothing to do: {boots}the queue assigns the request to a free worker that fits"
+
+
+def _is_first_of(key: str, name: str) -> bool:
+    whole = key.removesuffix("#1")
+    return whole != key and name in (whole, whole.partition("/")[2])
+
+
+_NAMES: tuple[Callable[[str, str], bool], ...] = (
+    str.__eq__,
+    lambda key, name: key.partition("/")[2] == name,
+    _is_first_of,
+)
+"""Whom a name may mean, the surest first: a whole name, a queue's own id, a group's id."""
+
+
+def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
+    """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
+    starts = [case.forecast.start_of(key)]
+    starts += [each.wait.until for each in suggestions if each.wait and each.wait.runs]
+    return min((start for start in starts if start is not None), default=None)
+
+
+def _request_facts(
+    case: Case, signature: Signature, key: str, start: datetime | None
+) -> Iterator[str]:
+    found = find_request(case.world, key)
+    if found is not None:
+        request, _ = found
+        described = " ".join(filter(None, [request.task, request.package, request.scope]))
+        since = (
+            f"{request.pending_since:%Y-%m-%d %H:%M} UTC" if request.pending_since else "not known"
+        )
+        yield f"task {described or 'not known'}, priority {signature.priority}, since {since}"
+    yield f"requires {', '.join(signature.required) or 'nothing'}"
+    position = signature.requests.index(key) + 1
+    yield f"number {position} of {signature.count} waiting requests that ask the same"
+    yield expectation(case, key, start)
+
+
+def _nothing_found(unserved: Unserved, replans: Replans, *, never: bool) -> Iterator[str]:
+    if replans.is_spent:
+        yield "no smallest change was found before the search ended: so large a queue takes long"
+    elif "does not provide worker:build-arch:" in unserved.because:
+        yield "add a pool with machines and an image of that architecture"
+    elif never:
+        yield "add a pool whose machines and image have what it requires"
+    else:
+        yield "no edit of fleet.yaml and no waiting gets it served: see to the reasons above"

@@ -1,0 +1,311 @@
+"""Why a request waits, why a pool holds N, why a worker stays: the reasons in sentences."""
+
+import pytest
+
+from fleet.explain import (
+    Explanation,
+    each_request,
+    explain_every,
+    explain_pool,
+    explain_request,
+    explain_worker,
+)
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+)
+from tests.deciding import FIRST, SECOND, fleet_with
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def of_request(fleet: Fleet, world: World, name: str = "101") -> Explanation:
+    found = explain_request(fleet, world, planned(fleet, world), name)
+    assert found is not None
+    return found
+
+
+def of_pool(fleet: Fleet, world: World, name: str = "builders") -> list[str]:
+    found = explain_pool(fleet, world, planned(fleet, world), name)
+    assert found is not None
+    return [reason.because for reason in found.reasons]
+
+
+def of_worker(fleet: Fleet, world: World, name: str = FIRST) -> list[str]:
+    found = explain_worker(fleet, world, planned(fleet, world), name)
+    assert found is not None
+    return [reason.because for reason in found.reasons]
+
+
+ASKING = a_sim_world(requests=(a_request(),))
+GPU = a_sim_world(requests=(a_request(required=("gpu",)),))
+
+
+# a request
+
+
+def test_a_request_is_told_when_it_starts_and_what_comes() -> None:
+    found = of_request(a_sim_fleet(), ASKING)
+
+    assert "expected start: 2026-11-21 08:01 UTC (in 1m 30s), in the queue's own order" in (
+        found.facts
+    )
+    assert found.next_steps == (
+        "nothing to do: the next `fleet apply` makes it, then the queue assigns the request",
+    )
+
+
+def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_machine() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}})
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    found = of_request(fleet, world, "2")
+
+    assert found.expected is not None
+    assert f"{found.expected:%H:%M}" == "08:10"
+
+
+@pytest.mark.parametrize(
+    ("pool", "because", "by"),
+    [
+        ({"max": 0}, "pool builders fits, but is at workers.max (0)", "capacity"),
+        ({"mode": "pause"}, "pool builders fits, but makes no machine: it has mode: pause", None),
+        (
+            {"serves": ["copr"]},
+            "pool builders does not serve queue debian",
+            "scheduler",
+        ),
+        (
+            {"requires": ["trusted"]},
+            "pool builders requires trusted, which the request lacks",
+            "scheduler",
+        ),
+    ],
+)
+def test_each_pool_says_what_stands_against_a_request_and_who_enforces_it(
+    pool: dict[str, object], because: str, by: str | None
+) -> None:
+    (reason,) = of_request(fleet_with(**pool), ASKING).reasons
+
+    assert reason.because == because
+    assert reason.by == (by or "capacity")
+    assert reason.who
+
+
+def test_an_exclusive_pool_says_who_may_use_it() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
+        tags={"powerful": {"exclusive": True}},
+    )
+
+    (reason,) = of_request(fleet, ASKING).reasons
+
+    assert reason.because == "pool builders is exclusive to requests that ask for powerful"
+    assert reason.who == "whoever makes the request: it may ask for powerful"
+
+
+def test_a_request_that_no_worker_can_ever_run_is_told_so_and_who_could_change_it() -> None:
+    found = of_request(a_sim_fleet(), GPU)
+
+    assert found.never
+    assert found.headline.startswith(
+        "request debian/101 waits: no worker of this fleet can ever run it, because no pool fits"
+    )
+    assert [reason.who for reason in found.reasons] == [
+        "who knows that its workers have gpu: pools.builders.provides"
+    ]
+
+
+def test_what_only_another_machine_has_needs_a_new_pool() -> None:
+    fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
+
+    (reason,) = of_request(fleet, GPU).reasons
+
+    assert reason.who == "only a new pool, whose machine and image have gpu"
+
+
+def test_a_full_pool_may_run_a_request_some_day() -> None:
+    assert not of_request(fleet_with(max=0), ASKING).never
+
+
+def test_a_worker_that_reports_more_than_its_pool_may_run_a_request_some_day() -> None:
+    world = a_sim_world(
+        a_worker(provides=("gpu",), busy=True), requests=(a_request(required=("gpu",)),)
+    )
+
+    assert not of_request(a_sim_fleet(), world).never
+
+
+def test_what_cannot_be_helped_is_said_to_be_so() -> None:
+    fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
+
+    assert of_request(fleet, ASKING).next_steps == (
+        "no edit of fleet.yaml and no waiting gets it served: see to the reasons above",
+    )
+
+
+# everything that waits
+
+
+def test_a_thousand_requests_are_a_few_groups() -> None:
+    world = a_sim_world(
+        queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}
+    )
+    fleet = a_sim_fleet()
+
+    everything = explain_every(fleet, world, planned(fleet, world))
+
+    assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
+        ("get new machines", 3),
+        ("pool builders is at workers.max (3)", 997),
+    ]
+    assert len(each_request(everything).requests) == 1000
+
+
+def test_a_group_says_what_gets_its_first_request_served() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 7)))
+    fleet = a_sim_fleet()
+
+    served, waits = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert served.requests[0].suggestions == ()
+    assert waits.requests[0].suggestions[0].sentence == (
+        "raise pools.builders.workers.max from 3 to 4"
+    )
+    assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
+
+
+def test_after_so_many_groups_the_way_to_a_suggestion_is_told() -> None:
+    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 23))
+    world = a_sim_world(requests=requests)
+    fleet = a_sim_fleet()
+
+    groups = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert groups[0].requests[0].suggestions
+    assert groups[21].requests[0].suggestions == ()
+    assert groups[21].requests[0].next_steps == (
+        "`fleet explain request debian/22` looks for the smallest change",
+    )
+
+
+# a pool
+
+
+def test_a_pool_says_who_would_wait_with_one_machine_less() -> None:
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    assert (
+        "not 1: planned with workers.max 1, 1 request that is served now would wait: debian/2"
+    ) in of_pool(a_sim_fleet(), world)
+
+
+def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
+    assert "not 0: workers.min is 1" in of_pool(fleet_with(min=1), a_sim_world(a_worker()))
+
+
+def test_a_pool_says_which_worker_stays_although_nothing_would_wait() -> None:
+    found = of_pool(a_sim_fleet(), a_sim_world(a_worker()))
+
+    assert any(
+        said.startswith(f"not 0, although nothing more would wait: {FIRST}: idle for less")
+        for said in found
+    )
+
+
+def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert (
+        "not 4, though 2 requests wait that would fit: pool builders is at workers.max (3)"
+    ) in of_pool(a_sim_fleet(), world)
+
+
+def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:
+    assert (
+        "not 1: it would be idle, for 0.0777 EUR/h; nothing waits that it could serve"
+    ) in of_pool(a_sim_fleet(), a_sim_world())
+
+
+def test_a_static_pool_has_no_margins() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
+
+    assert of_pool(fleet, a_sim_world(), "legacy") == []
+
+
+# a worker
+
+
+def test_an_idle_worker_is_told_when_its_idle_time_is_over() -> None:
+    found = of_worker(a_sim_fleet(), a_sim_world(a_worker()))
+
+    assert (
+        "retire.idle_after (15m) is reached at 2026-11-21 08:10 UTC; "
+        "it then goes if nothing else keeps it"
+    ) in found
+
+
+def test_a_busy_worker_is_told_when_its_work_is_expected_to_end() -> None:
+    work = {"started_at": ago(minutes=10), "expected_seconds": 1200}
+
+    found = of_worker(a_sim_fleet(), a_sim_world(a_worker(busy=True, work=work)))
+
+    assert "its work is expected to end at 2026-11-21 08:10 UTC" in found
+
+
+def test_a_busy_worker_that_nobody_can_time_says_so() -> None:
+    found = of_worker(a_sim_fleet(), a_sim_world(a_worker(busy=True)))
+
+    assert found[-1].startswith("when its work ends is not known")
+
+
+def test_a_worker_that_boots_is_told_when_it_is_up_and_when_it_has_failed() -> None:
+    world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
+
+    assert (
+        "it is expected to be up at 2026-11-21 08:01 UTC, and counts as failed from "
+        "2026-11-21 08:09 UTC"
+    ) in of_worker(a_sim_fleet(), world)
+
+
+def test_a_worker_is_told_when_it_is_too_old_and_how_often_it_was_used() -> None:
+    fleet = fleet_with(retire={"max_age": "7d", "max_uses": 50})
+
+    found = of_worker(fleet, a_sim_world(a_worker(uses=12)))
+
+    assert "max_age (7d) is reached at 2026-11-28 07:00 UTC" in found
+    assert "it goes after 50 requests; finished so far: 12" in found
+
+
+def test_a_worker_that_is_withheld_names_the_guard() -> None:
+    fleet = fleet_with(max=1)
+    world = a_sim_world(a_worker(), a_worker(name=SECOND, machine=SECOND))
+    plan = planned(fleet, world)
+    name = next(action.worker for action in plan.withheld)
+
+    found = explain_worker(fleet, world, plan, name)
+
+    assert found is not None
+    assert found.headline.endswith("(withheld by a guard in this run)")
+    assert ("guards", "refuse", "delete") in [reason.path for reason in found.reasons]
+
+
+def test_nobody_knows_a_name_that_is_not_there() -> None:
+    fleet, world = a_sim_fleet(), a_sim_world()
+    plan = planned(fleet, world)
+
+    assert explain_request(fleet, world, plan, "x") is None
+    assert explain_pool(fleet, world, plan, "x") is None
+    assert explain_worker(fleet, world, plan, "x") is None

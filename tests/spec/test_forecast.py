@@ -1,0 +1,138 @@
+"""When each waiting request is expected to start, in the queue's own order."""
+
+from datetime import timedelta
+
+from fleet.facts import Request, World
+from fleet.forecast import Forecast, forecast
+from fleet.guard import guard
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+
+TEN_MINUTES = {"any": "10m"}
+
+
+def one_worker(**overrides: object) -> Fleet:
+    """Return a fleet that may hold one worker, and knows that everything takes ten minutes."""
+    pools = {"builders": a_pool(provider="desk", max=1)}
+    return a_sim_fleet(**({"pools": pools, "durations": TEN_MINUTES} | overrides))
+
+
+def expected(fleet: Fleet, world: World) -> Forecast:
+    return forecast(fleet, world, guard(fleet, reconcile(fleet, world)))
+
+
+def starts(fleet: Fleet, world: World) -> dict[str, float]:
+    """Return in how many minutes each request starts."""
+    return {key: seconds / 60 for key, seconds in expected(fleet, world).starts.items()}
+
+
+def three(**overrides: object) -> tuple[Request, ...]:
+    return tuple(a_request(id=str(number), **overrides) for number in (1, 2, 3))
+
+
+def test_requests_take_turns_on_the_one_worker_that_is_free() -> None:
+    world = a_sim_world(a_worker(), requests=three())
+
+    assert starts(one_worker(), world) == {"debian/1": 0, "debian/2": 10, "debian/3": 20}
+
+
+def test_a_higher_priority_goes_first_and_then_who_waits_longer() -> None:
+    requests = (
+        a_request(id="1", pending_since=ago(minutes=1)),
+        a_request(id="2", pending_since=ago(minutes=9)),
+        a_request(id="3", priority=1, pending_since=ago(minutes=1)),
+    )
+
+    found = starts(one_worker(), a_sim_world(a_worker(), requests=requests))
+
+    assert found == {"debian/3": 0, "debian/2": 10, "debian/1": 20}
+
+
+def test_what_history_says_of_a_request_comes_before_the_default_of_its_task() -> None:
+    requests = (a_request(id="1", expected_seconds=120), a_request(id="2"))
+
+    found = starts(one_worker(), a_sim_world(a_worker(), requests=requests))
+
+    assert found == {"debian/1": 0, "debian/2": 2}
+
+
+def test_a_busy_worker_is_free_once_its_work_is_expected_to_end() -> None:
+    work = {"started_at": ago(minutes=4), "expected_seconds": 600}
+    world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
+
+    assert starts(one_worker(), world) == {"debian/101": 6}
+
+
+def test_a_machine_of_this_plan_takes_work_once_it_has_booted() -> None:
+    assert starts(one_worker(), a_sim_world(requests=(a_request(),))) == {"debian/101": 1.5}
+
+
+def test_a_machine_that_boots_has_only_the_rest_of_its_boot_to_go() -> None:
+    world = a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-1",))
+
+    assert starts(one_worker(), world) == {"debian/101": 1}
+
+
+def test_the_worker_that_the_plan_counts_for_a_request_takes_it_where_several_are_free() -> None:
+    big = a_worker(name="a", machine="a", provides=("big",))
+    world = a_sim_world(
+        big,
+        a_worker(name="b", machine="b"),
+        requests=(a_request(id="1"), a_request(id="2", required=("big",))),
+    )
+    fleet = one_worker(pools={"builders": a_pool(provider="desk", max=2)})
+
+    assert starts(fleet, world) == {"debian/1": 0, "debian/2": 0}
+
+
+def test_after_work_that_nobody_can_time_nothing_is_known_of_a_worker() -> None:
+    found = expected(one_worker(durations={}), a_sim_world(a_worker(), requests=three()))
+
+    assert found.start_of("debian/1") == NOW
+    assert found.start_of("debian/2") is None
+    assert found.not_known["debian/2"].startswith("nothing says how long the workers that fit")
+
+
+def test_a_request_that_no_worker_fits_is_told_so() -> None:
+    world = a_sim_world(a_worker(), requests=(a_request(required=("gpu",)),))
+
+    found = expected(one_worker(), world)
+
+    assert found.not_known == {"debian/101": "no worker that fits exists or is made by this plan"}
+
+
+def test_a_draining_worker_takes_nothing_more() -> None:
+    fleet = one_worker(pools={"builders": a_pool(provider="desk", max=0)})
+    world = a_sim_world(a_worker(draining=True), requests=(a_request(),))
+
+    assert expected(fleet, world).start_of("debian/101") is None
+
+
+def test_a_machine_that_a_guard_withholds_takes_nothing() -> None:
+    fleet = one_worker(guards={"throttle": {"create": {"count": 0}}})
+
+    assert starts(fleet, a_sim_world(requests=(a_request(),))) == {}
+
+
+def test_requests_that_a_queue_counts_together_take_turns_too() -> None:
+    world = a_sim_world(a_worker(), requests=(a_request(id="1", count=3),))
+
+    assert starts(one_worker(), world) == {"debian/1#1": 0, "debian/1#2": 10, "debian/1#3": 20}
+
+
+def test_a_request_whose_tag_does_not_count_and_was_stored_never_starts() -> None:
+    request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
+    world = a_sim_world(a_worker(), requests=(request,))
+    reading = world.queues["debian"]
+    demand = reading.demand.model_copy(update={"stored": True})
+    queues = {"debian": reading.model_copy(update={"demand": demand})}
+    fleet = one_worker(tags={"powerful": {"asked_by": ["rules"]}})
+
+    assert starts(fleet, world.model_copy(update={"queues": queues})) == {}
+
+
+def test_a_start_is_a_moment_after_the_time_of_the_world() -> None:
+    found = expected(one_worker(), a_sim_world(a_worker(), requests=three()))
+
+    assert found.start_of("debian/3") == NOW + timedelta(minutes=20)

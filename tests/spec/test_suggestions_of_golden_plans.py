@@ -1,0 +1,73 @@
+"""Every suggestion about a golden plan, written into its fleet.yaml as text, does what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.commands.loading import check_file
+from fleet.counterfactual import Replans, edited, is_served
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.queues.world import read_world
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.store.files import LocalFiles
+from fleet.unblock import Change, find_remedies
+from fleet.waiting import awaited
+from tests.builders import NOW
+from tests.spec.test_golden_plans import FOLDERS
+
+
+def load(path: Path) -> Fleet:
+    checked = check_file(str(path), NOW.date())
+    assert checked.fleet is not None, checked.findings
+    return checked.fleet
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def write(document: Any, change: Change) -> None:  # noqa: ANN401 - any YAML
+    """Write a change into what fleet.yaml says, as a person would who reads it."""
+    for step, following in zip(change.path, change.path[1:], strict=False):
+        if isinstance(document, list):
+            document = document[int(step)]
+        else:
+            document = document.setdefault(step, [] if isinstance(following, int) else {})
+    last = change.path[-1]
+    if isinstance(document, list) and last == len(document):
+        document.append(yaml.safe_load(change.new))
+    elif change.new:
+        document[last] = yaml.safe_load(change.new)
+    else:
+        del document[last]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
+    folder: Path, tmp_path: Path
+) -> None:
+    fleet = load(folder / "fleet.yaml")
+    world = read_world(str(folder / "world.json"), LocalFiles())
+    plan = planned(fleet, world)
+    for key in (key for each in plan.unserved for key in {each.requests[0], each.requests[-1]}):
+        for remedy in find_remedies(fleet, world, plan, key, Replans(world)):
+            after, then = fleet, world
+            if remedy.suggestion.wait is not None:
+                seen = awaited(fleet, world, remedy.suggestion.wait, plan, Replans(world))
+                assert seen is not None
+                then = seen
+            else:
+                document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
+                for change in remedy.suggestion.changes:
+                    write(document, change)
+                (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+                after = load(tmp_path / "fleet.yaml")
+                of_request = [edit for edit in remedy.edits if edit.path == ("request",)]
+                _, then = edited(fleet, world, key, of_request)
+
+            assert is_served(planned(after, then), key), remedy.suggestion.sentence

@@ -1,0 +1,270 @@
+"""What would get a waiting request served: each kind of suggestion in a sentence, and proven."""
+
+from datetime import date
+
+import pytest
+
+from fleet.counterfactual import Replans, edited, is_served
+from fleet.edits import apply_edits
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.unblock import Remedy, find_remedies
+from fleet.waiting import awaited
+from tests.builders import (
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+)
+
+KEY = "debian/101"
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
+    """Return what is suggested, once it was done and found to work."""
+    plan = planned(fleet, world)
+    found = find_remedies(fleet, world, plan, key, Replans(world))
+    for remedy in found:
+        wait = remedy.suggestion.wait
+        if wait is None:
+            after = edited(fleet, world, key, remedy.edits)
+        else:
+            then = awaited(fleet, world, wait, plan, Replans(world))
+            assert then is not None
+            after = fleet, then
+        assert is_served(planned(*after), key)
+    return [*found]
+
+
+def said(fleet: Fleet, world: World, key: str = KEY) -> list[str]:
+    return [remedy.suggestion.sentence for remedy in remedies(fleet, world, key)]
+
+
+def pools(**builders: object) -> dict[str, object]:
+    return {"builders": a_pool(provider="desk", **builders)}
+
+
+ASKING = a_sim_world(requests=(a_request(),))
+
+
+def test_a_served_request_needs_nothing() -> None:
+    assert said(a_sim_fleet(), ASKING) == []
+
+
+def test_a_request_that_nobody_knows_is_suggested_nothing() -> None:
+    assert said(a_sim_fleet(), ASKING, "debian/9") == []
+
+
+def test_a_full_pool_is_raised_by_just_enough() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 8)))
+
+    assert said(a_sim_fleet(), world, "debian/7") == [
+        "raise pools.builders.workers.max from 3 to 7"
+    ]
+
+
+def test_two_limits_are_raised_together_where_neither_alone_does() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0, max_starting=0))
+
+    (together,) = said(fleet, ASKING)
+
+    assert together == (
+        "raise pools.builders.workers.max from 0 to 1, and "
+        "raise pools.builders.workers.max_starting from 0 to 1"
+    )
+
+
+def test_a_busy_worker_of_a_full_pool_is_waited_for_until_it_is_expected_to_be_free() -> None:
+    work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
+    world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
+
+    assert said(a_sim_fleet(pools=pools(max=1)), world) == [
+        "wait until a worker is free (debian-ci-builders-1), expected 2026-11-21 08:10 UTC",
+        "raise pools.builders.workers.max from 1 to 2",
+    ]
+
+
+def test_a_busy_worker_that_nobody_can_time_is_waited_for_without_a_moment() -> None:
+    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
+
+    assert said(a_sim_fleet(pools=pools(max=1)), world)[0] == (
+        "wait until a worker is free (debian-ci-builders-1), when is not known: "
+        "nothing says how long"
+    )
+
+
+def test_as_many_busy_workers_are_waited_for_as_wait_before_it() -> None:
+    busy = [a_worker(name=f"debian-ci-builders-{n}", busy=True) for n in (1, 2, 3)]
+    world = a_sim_world(*busy, requests=(a_request(id="1"), a_request(id="2")))
+
+    found = remedies(a_sim_fleet(), world, "debian/2")
+
+    assert found[0].suggestion.wait is not None
+    assert len(found[0].suggestion.wait.workers) == 2
+
+
+def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
+    throttle = {"throttle": {"create": {"count": 1}}}
+    fleet = a_sim_fleet(guards=throttle)
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2"), a_request(id="3")))
+
+    assert said(fleet, world, "debian/3") == [
+        "wait for 2 runs, about 2026-11-21 08:20 UTC: fleet apply every 10m",
+        "raise guards.throttle.create.count from 1 to 3",
+    ]
+
+
+def test_a_request_behind_machines_that_boot_waits_for_the_next_run() -> None:
+    fleet = a_sim_fleet(pools=pools(max_starting=1))
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    assert said(fleet, world, "debian/2") == [
+        "wait for the next run, about 2026-11-21 08:10 UTC: fleet apply every 10m",
+        "raise pools.builders.workers.max_starting from 1 to 2",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["drain", "pause"])
+def test_a_pool_that_makes_nothing_is_set_to_apply(mode: str) -> None:
+    assert said(a_sim_fleet(pools=pools(mode=mode)), ASKING) == [
+        "set pools.builders.mode to apply"
+    ]
+
+
+def test_an_observed_pool_is_set_to_apply() -> None:
+    assert said(a_sim_fleet(pools=pools(mode="observe")), ASKING) == [
+        "set pools.builders.mode to apply"
+    ]
+
+
+def test_a_missing_tag_is_added_if_the_workers_really_have_it() -> None:
+    found = remedies(a_sim_fleet(), a_sim_world(requests=(a_request(required=("gpu",)),)))
+
+    assert [each.suggestion.sentence for each in found] == [
+        "add gpu to pools.builders.provides, if its workers really have it"
+    ]
+    assert found[0].suggestion.changes[0].yaml == "pools: {builders: {provides: [gpu]}}"
+
+
+def test_a_tag_that_only_images_provide_is_added_to_the_image() -> None:
+    fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["image"]}})
+
+    assert said(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == [
+        "add gpu to images.trixie.provides, if its workers really have it"
+    ]
+
+
+def test_a_tag_that_only_machines_have_cannot_be_added() -> None:
+    fleet = a_sim_fleet(tags={"gpu": {"provided_by": ["machine"]}})
+
+    assert said(fleet, a_sim_world(requests=(a_request(required=("gpu",)),))) == []
+
+
+def test_a_queue_that_no_pool_serves_is_served() -> None:
+    assert said(a_sim_fleet(pools=pools(serves=["copr"])), ASKING) == [
+        "let pool builders serve queue debian"
+    ]
+
+
+def test_a_tag_that_the_request_does_not_bring_is_no_longer_required() -> None:
+    assert said(a_sim_fleet(pools=pools(requires=["trusted"])), ASKING) == [
+        "take trusted out of pools.builders.requires"
+    ]
+
+
+def test_a_request_for_ordinary_workers_may_ask_for_the_exclusive_ones() -> None:
+    fleet = a_sim_fleet(
+        pools=pools(provides=["powerful"]),
+        tags={"powerful": {"on_demand": True, "exclusive": True}},
+    )
+
+    found = remedies(fleet, ASKING)
+
+    assert [each.suggestion.sentence for each in found] == ["have the request ask for powerful"]
+    assert found[0].suggestion.asks == ("powerful",)
+
+
+def test_an_on_demand_pool_makes_a_machine_for_who_asks_or_for_everyone() -> None:
+    fleet = a_sim_fleet(pools=pools(provides=["powerful"]), tags={"powerful": {"on_demand": True}})
+
+    assert said(fleet, ASKING) == [
+        "have the request ask for powerful",
+        "set tags.powerful.on_demand from true to false",
+    ]
+
+
+def test_who_may_not_ask_for_a_tag_can_be_let() -> None:
+    request = a_request(required=("powerful",), asked={"powerful": "user"}, requester="ada")
+    fleet = a_sim_fleet(
+        pools=pools(provides=["powerful"]),
+        tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
+    )
+
+    assert said(fleet, a_sim_world(requests=(request,))) == [
+        "let user ada ask for powerful",
+        "let everyone ask for powerful by user",
+        "set tags.powerful.exclusive from true to false",
+    ]
+
+
+def test_a_rule_that_has_expired_is_given_another_day() -> None:
+    request = a_request(
+        workspace="System", package="chromium", task_data={"host_architecture": "amd64"}
+    )
+    fleet = a_sim_fleet(
+        pools=pools(provides=["powerful"]),
+        tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
+        powerful=[
+            {"match": "debian/.*/chromium", "ask": ["powerful"], "expires": date(2026, 11, 1)}
+        ],
+    )
+
+    found = remedies(fleet, a_sim_world(requests=(request,)))
+
+    assert found[0].suggestion.sentence == (
+        "move powerful[0].expires from 2026-11-01 to 2026-11-21 or later"
+    )
+    assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
+
+
+def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
+    fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
+
+    assert said(fleet, ASKING) == []
+
+
+def test_the_search_ends_when_enough_was_planned() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0))
+    replans = Replans(ASKING)
+    replans.left = 2
+
+    assert find_remedies(fleet, ASKING, planned(fleet, ASKING), KEY, replans) == ()
+    assert replans.is_spent
+
+
+def test_a_long_queue_is_planned_again_less_often() -> None:
+    many = a_sim_world(
+        queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(10_000)))}
+    )
+
+    assert Replans(many).left < Replans(ASKING).left
+
+
+def test_an_edit_leaves_everything_else_as_it_was() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0))
+    (remedy,) = remedies(fleet, ASKING)
+
+    after = apply_edits(fleet, remedy.edits)
+
+    assert after == a_sim_fleet(pools=pools(max=1))
+    assert fleet.pools["builders"] != after.pools["builders"]
