@@ -24,7 +24,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 def _named(fleet: Fleet) -> Iterator[tuple[Path, str]]:
     yield ("money", "time_zone"), fleet.money.time_zone
     for name, pool in fleet.pools.items():
-        windows = pool.replace.windows if isinstance(pool, Pool) and pool.replace else ()
+        windows = pool.replace.windows if isinstance(pool, Pool) else []
         for number, window in enumerate(windows):
             words = window.split(" ")
             if len(words) > 2:  # noqa: PLR2004 - days, hours and then the zone

@@ -1,4 +1,4 @@
-"""This step lets go of machines that failed to boot: their workers never registered.
+"""This module lets go of machines that failed to boot: their workers never registered.
 
 Their tokens are revoked first, so that none registers while its machine is being deleted. Where
 no token can be revoked, they stay and a person is told.

@@ -1,4 +1,4 @@
-"""This step finds what was made from something else than today's config and images.
+"""This module finds what was made from something else than today's config and images.
 
 A machine is outdated when the digest of what made it is not today's, by none of the ways in which
 the pool makes machines now. What only steers behaviour (limits, budgets, guards, times, mode, the

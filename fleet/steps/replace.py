@@ -1,4 +1,4 @@
-"""This step replaces what is due, a share of the pool at a time, in the pool's windows.
+"""This module replaces what is due, a share of the pool at a time, in the pool's windows.
 
 The replacement comes first: while min or spare needs a worker that is due, another machine is
 made, and the run that sees that one registered drains the old one. Where workers.max leaves no

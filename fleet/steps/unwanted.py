@@ -1,4 +1,4 @@
-"""This step lets go of what was drained, what config no longer wants, and what is above max."""
+"""This module lets go of what was drained, what config no longer wants, and what is above max."""
 
 from fleet.census import State
 from fleet.draft import Draft, is_going

@@ -1,4 +1,4 @@
-"""This step finds what has grown too old or was used too often; `retire` says where that begins.
+"""This module finds what has grown too old or was used too often; `retire` says where that begins.
 
 Age counts from the creation of the machine. Both are replaced like what is outdated: a share at
 a time, in the pool's windows, and only when their work has ended.
