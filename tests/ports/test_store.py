@@ -1,73 +1,21 @@
 """This module holds what every Store promises, run over the fake, SQLite and PostgreSQL."""
 
 import re
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.facts import Charge, Entry, Ledger
-from fleet.ports import Charging, Since, StackRecord, Store
+from fleet.ports import StackRecord, Store
 from fleet.store.database import DatabaseStore
 from tests import postgres
 from tests.builders import NOW, an_attempt
-from tests.fakes_store import FakeStore, Shelf
+from tests.ports.stores import Opener, opener, postgres_url, store
 
-
-class Creatable(Store, Protocol):
-    """A store that can be created."""
-
-    def init(self) -> bool: ...
-
-
-Opener = Callable[[str], Creatable]
-"""Opens the one place where stores of this test live, for a fleet."""
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Return the URL of a PostgreSQL, or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"the store in PostgreSQL is NOT TESTED: {because}")
-    with postgres.running() as url:
-        yield url
-
-
-def _empty(url: str) -> str:
-    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        connection.execute(sa.text("drop schema public cascade"))
-        connection.execute(sa.text("create schema public"))
-    engine.dispose()
-    return url
-
-
-@pytest.fixture(params=["fake", "sqlite", "postgresql"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """Return what opens a store that is not created yet."""
-    match request.param:
-        case "fake":
-            shelf = Shelf()
-            return lambda fleet: FakeStore(shelf, fleet)
-        case "sqlite":
-            return lambda fleet: DatabaseStore(f"sqlite:///{tmp_path}/store.db", fleet)
-        case _:
-            url = _empty(request.getfixturevalue("postgres_url"))
-            return lambda fleet: DatabaseStore(url, fleet)
-
-
-@pytest.fixture
-def store(opener: Opener) -> Store:
-    """Return a store that was created and is empty."""
-    store = opener("debian")
-    store.init()
-    return store
+__all__ = ["opener", "postgres_url", "store"]
 
 
 def a_record(**overrides: object) -> StackRecord:
@@ -200,102 +148,6 @@ def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
     assert [run["outcome"] for run in store.last_runs(3)] == ["{}", ""]
 
 
-# the ledger
-
-
-def an_entry(**overrides: object) -> Entry:
-    defaults = {"hour": NOW, "pool": "builders", "seconds": 60, "money": "0.002"}
-    return Entry.model_validate(defaults | overrides)
-
-
-def a_charging(*entries: Entry, **overrides: object) -> Charging:
-    defaults = {"since": None, "until": NOW, "currency": "EUR", "entries": entries}
-    return Charging.model_validate(defaults | overrides)
-
-
-SINCE = Since(hour=NOW, day=NOW - timedelta(hours=8), month=NOW - timedelta(days=20, hours=8))
-
-
-def test_a_new_ledger_was_never_charged(store: Store) -> None:
-    assert store.ledger(SINCE, "EUR") == Ledger()
-
-
-def test_the_ledger_adds_up_the_current_hour_day_and_month(store: Store, opener: Opener) -> None:
-    hours = [NOW, NOW - timedelta(hours=1), NOW - timedelta(days=1), NOW - timedelta(days=30)]
-
-    assert store.charge(a_charging(*(an_entry(hour=hour) for hour in hours)))
-
-    ledger = opener("debian").ledger(SINCE, "EUR")
-    assert ledger == Ledger(
-        charged_until=NOW,
-        charges=(
-            Charge(
-                pool="builders",
-                seconds=(60, 120, 180),
-                money=(Decimal("0.002"), Decimal("0.004"), Decimal("0.006")),
-            ),
-        ),
-    )
-
-
-def test_each_payer_has_sums_of_its_own(store: Store) -> None:
-    of_work = {"scope": "debian", "team": "x", "owner": "ann", "tags": ("big",)}
-    store.charge(a_charging(an_entry(), an_entry(**of_work), an_entry(pool="other")))
-
-    charges = store.ledger(SINCE, "EUR").charges
-
-    assert sorted((c.pool, c.scope, c.team, c.owner, c.tags) for c in charges if c.scope) == [
-        ("builders", "debian", "x", "ann", ("big",))
-    ]
-    assert sorted(c.pool for c in charges if c.scope is None) == ["builders", "other"]
-
-
-def test_an_hour_that_is_charged_in_parts_adds_up_exactly(store: Store) -> None:
-    later = NOW + timedelta(minutes=1)
-    tenth = an_entry(money="0.1")
-    store.charge(a_charging(tenth))
-    store.charge(a_charging(an_entry(money="0.2"), since=NOW, until=later))
-
-    (charge,) = store.ledger(SINCE, "EUR").charges
-
-    assert (charge.seconds[0], charge.money[0]) == (120, Decimal("0.3"))
-
-
-def test_what_is_given_back_is_taken_off(store: Store) -> None:
-    store.charge(a_charging(an_entry(money="0.5"), an_entry(seconds=0, money="-0.125")))
-
-    assert store.ledger(SINCE, "EUR").charges[0].money[0] == Decimal("0.375")
-
-
-def test_the_same_time_is_charged_once(store: Store) -> None:
-    later = NOW + timedelta(minutes=1)
-    charging = a_charging(an_entry(), since=NOW, until=later)
-    store.charge(a_charging())
-
-    assert [store.charge(charging), store.charge(charging)] == [True, False]
-
-    ledger = store.ledger(SINCE, "EUR")
-    assert (ledger.charged_until, ledger.charges[0].seconds[0]) == (later, 60)
-
-
-def test_a_first_charging_counts_once_too(store: Store) -> None:
-    assert [store.charge(a_charging(an_entry())) for _ in range(2)] == [True, False]
-
-
-def test_a_month_charged_in_another_currency_is_not_added_up(store: Store) -> None:
-    store.charge(a_charging(an_entry()))
-
-    with pytest.raises(StoreFailed, match="another currency than USD"):
-        store.ledger(SINCE, "USD")
-
-
-def test_the_ledger_of_a_missing_store_is_missing(opener: Opener) -> None:
-    with pytest.raises(StoreMissing):
-        opener("debian").ledger(SINCE, "EUR")
-    with pytest.raises(StoreMissing):
-        opener("debian").charge(a_charging())
-
-
 # the lock
 
 
@@ -349,40 +201,6 @@ def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
         DatabaseStore(url, "debian")
 
     assert "canary" not in str(failed.value)
-
-
-def test_a_store_from_before_there_was_a_ledger_gets_one_when_it_is_charged(
-    tmp_path: Path,
-) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
-    with engine.begin() as connection:
-        connection.execute(sa.text("drop table fleet_ledger"))
-    engine.dispose()
-
-    assert store.ledger(SINCE, "EUR") == Ledger()
-    assert store.charge(a_charging(an_entry()))
-    assert store.ledger(SINCE, "EUR").charges[0].seconds == (60, 60, 60)
-
-
-def test_a_charge_that_fails_half_way_adds_nothing(tmp_path: Path) -> None:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
-    store.init()
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/store.db")
-    with engine.begin() as connection:
-        connection.execute(
-            sa.text(
-                "create trigger full before insert on fleet_ledger when new.seconds = 13 "
-                "begin select raise(abort, 'disk full'); end"
-            )
-        )
-    engine.dispose()
-
-    with pytest.raises(StoreFailed, match="disk full"):
-        store.charge(a_charging(an_entry(), an_entry(pool="other", seconds=13)))
-
-    assert store.ledger(SINCE, "EUR") == Ledger()
 
 
 def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:

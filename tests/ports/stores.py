@@ -1,0 +1,63 @@
+"""This module opens the stores that a contract is run over: the fake, SQLite and PostgreSQL."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.ports import Store
+from fleet.store.database import DatabaseStore
+from tests import postgres
+from tests.fakes_store import FakeStore, Shelf
+
+
+class Creatable(Store, Protocol):
+    """A store that can be created."""
+
+    def init(self) -> bool: ...
+
+
+Opener = Callable[[str], Creatable]
+"""Opens the one place where stores of this test live, for a fleet."""
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Return the URL of a PostgreSQL, or skip loudly."""
+    if because := postgres.why_not():
+        pytest.skip(f"the store in PostgreSQL is NOT TESTED: {because}")
+    with postgres.running() as url:
+        yield url
+
+
+def _empty(url: str) -> str:
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sa.text("drop schema public cascade"))
+        connection.execute(sa.text("create schema public"))
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(params=["fake", "sqlite", "postgresql"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Return what opens a store that is not created yet."""
+    match request.param:
+        case "fake":
+            shelf = Shelf()
+            return lambda fleet: FakeStore(shelf, fleet)
+        case "sqlite":
+            return lambda fleet: DatabaseStore(f"sqlite:///{tmp_path}/store.db", fleet)
+        case _:
+            url = _empty(request.getfixturevalue("postgres_url"))
+            return lambda fleet: DatabaseStore(url, fleet)
+
+
+@pytest.fixture
+def store(opener: Opener) -> Store:
+    """Return a store that was created and is empty."""
+    store = opener("debian")
+    store.init()
+    return store

@@ -1,0 +1,162 @@
+"""What a plan takes of budgets, one sentence per test. Machines cost 1 EUR/h; it is 08:00."""
+
+from datetime import datetime
+from decimal import Decimal
+
+from fleet.budgets import judge_budgets
+from tests.budgeting import (
+    FREE,
+    HOUR,
+    NEW,
+    TAIL,
+    a_budgeted_fleet,
+    a_busy,
+    a_charge,
+    a_group,
+    a_spent_world,
+    accounts,
+    rounded,
+    these,
+)
+from tests.builders import NOW, a_worker
+
+# what is chosen takes
+
+
+def test_a_new_machine_takes_its_boot_and_idle_time_and_a_request_its_work() -> None:
+    today, _ = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world())
+
+    assert rounded(today.row.machines[NEW.key]) == rounded(TAIL)
+    assert rounded(today.row.requests["g", NEW.key]) == 1
+
+
+def test_on_hourly_billing_machine_and_request_together_take_whole_hours() -> None:
+    fleet = a_budgeted_fleet(
+        {"per_day": "10 EUR"},
+        providers={"desk": {"kind": "sim", "billing": {"increment": "1h"}}},
+    )
+
+    today, _ = accounts(fleet, a_spent_world())
+
+    assert these(today.row.machines[NEW.key], today.row.requests["g", NEW.key]) == (1, 1)
+
+
+def test_a_machine_made_to_stay_takes_both_periods_to_their_end() -> None:
+    today, tomorrow = accounts(a_budgeted_fleet({"per_day": "99 EUR"}), a_spent_world())
+
+    assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (16, 24)
+
+
+def test_a_request_of_unknown_duration_takes_both_periods_to_their_end() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
+
+    today, tomorrow = accounts(fleet, a_spent_world(), a_group(None))
+
+    assert rounded(today.row.requests["g", NEW.key] + today.row.machines[NEW.key]) == 16
+    assert tomorrow.row.requests["g", NEW.key] == 24
+
+
+def test_a_request_on_an_idle_machine_takes_only_the_time_that_was_not_reserved() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
+
+    today, _ = accounts(fleet, a_spent_world(a_worker(since=NOW)))
+
+    assert today.row.requests["g", FREE.key] == 1
+
+
+def test_a_request_on_a_machine_that_stays_anyway_takes_nothing_of_its_pool_s_budget() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"spare": 1})
+
+    today, _ = accounts(fleet, a_spent_world(a_worker()))
+
+    assert ("g", FREE.key) not in today.row.requests
+
+
+def test_requests_that_share_a_machine_take_its_time_once() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
+
+    today, _ = accounts(fleet, a_spent_world(), a_group(600, share=0.2))
+
+    assert rounded(today.row.machines[NEW.key]) == rounded(1 + TAIL - Decimal(90) / HOUR)
+    assert ("g", NEW.key) not in today.row.requests
+
+
+def test_a_request_that_outlasts_target_wait_takes_what_is_beyond_it() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, pool={"target_wait": "1h"})
+
+    today, _ = accounts(fleet, a_spent_world(), a_group(5 * HOUR, share=0.9))
+
+    both = today.row.machines[NEW.key] + today.row.requests["g", NEW.key]
+    assert rounded(both) == rounded(5 + TAIL)
+
+
+def test_a_request_on_a_busy_machine_takes_the_time_after_its_present_work() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"})
+
+    today, _ = accounts(fleet, a_spent_world(a_busy(HOUR)), a_group(2 * HOUR))
+
+    assert today.row.requests["g", FREE.key] == 2
+
+
+def test_a_build_of_20_hours_is_weighed_against_tomorrow_too() -> None:
+    fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
+    evening = datetime.fromisoformat("2026-11-21T20:00Z")
+    world = a_spent_world(time=evening)
+
+    today, tomorrow = accounts(fleet, world, a_group(20 * HOUR))
+
+    boot = Decimal(90) / HOUR
+    assert rounded(today.row.requests["g", NEW.key]) == rounded(4 - boot)
+    assert rounded(tomorrow.row.requests["g", NEW.key]) == rounded(16 + boot)
+    assert today.row.requests["g", NEW.key] < today.row.room
+    assert tomorrow.row.requests["g", NEW.key] > tomorrow.row.room
+
+
+def test_the_day_on_which_clocks_go_back_has_an_hour_more_to_pay() -> None:
+    fleet = a_budgeted_fleet({"per_day": "99 EUR"}, money={"time_zone": "Europe/Berlin"})
+    evening = datetime.fromisoformat("2026-10-24T20:00Z")  # 22:00 on the day before
+
+    today, tomorrow = accounts(fleet, a_spent_world(time=evening), a_group(None))
+
+    assert these(today.row.kept[NEW.key], tomorrow.row.kept[NEW.key]) == (2, 25)
+
+
+def test_many_machines_in_one_batch_cannot_pass_the_limit_together() -> None:
+    fleet = a_budgeted_fleet({"per_hour": "6 EUR"})
+
+    this_hour, next_hour = accounts(fleet, a_spent_world(), a_group(20 * HOUR))
+
+    for account in (this_hour, next_hour):
+        each = account.row.machines.get(NEW.key, Decimal(0)) + account.row.requests["g", NEW.key]
+        assert account.row.room // each == 6
+
+
+# verdicts
+
+
+def test_a_verdict_says_what_was_spent_is_reserved_and_planned() -> None:
+    fleet = a_budgeted_fleet({"per_day": "10 EUR"})
+    found = accounts(fleet, a_spent_world(a_busy(), charges=[a_charge("4")]))
+
+    today, _ = judge_budgets(found, {NEW.key: 2}, {}, {("g", NEW.key): 2})
+
+    assert these(today.spent, today.exceeded, today.coming) == (4, False, False)
+    assert today.planned == rounded(2 * (1 + TAIL))
+
+
+def test_a_build_that_runs_past_midnight_is_reported_where_it_passes_tomorrow_s_limit() -> None:
+    fleet = a_budgeted_fleet(budgets={"debian": {"scope": "debian", "per_day": "10 EUR"}})
+    evening = datetime.fromisoformat("2026-11-21T20:00Z")
+    running = a_busy(20 * HOUR, started_at=evening)
+
+    found = accounts(fleet, a_spent_world(running, time=evening))
+
+    assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [False, True]
+
+
+def test_an_exceeded_budget_is_reported() -> None:
+    found = accounts(
+        a_budgeted_fleet({"per_day": "10 EUR"}), a_spent_world(charges=[a_charge("14")])
+    )
+
+    assert [verdict.exceeded for verdict in judge_budgets(found, {}, {}, {})] == [True, False]
