@@ -84,6 +84,10 @@ class Replans:
         """Say whether nothing may be planned again any more."""
         return self.left <= 0
 
+    def give_up(self) -> None:
+        """Plan nothing more: the search was ended before it found anything."""
+        self.left = 0
+
     def plan(self, fleet: Fleet, world: World) -> Plan | None:
         """Return what would be done; None when enough was planned."""
         if self.is_spent:

@@ -101,6 +101,8 @@ class _Search:
                     seen.add(name)
                     rank = sum(edit.rank for edit in each)
                     heappush(heap, (_count(each), rank, next(order), each, after))
+        if heap and most <= 0 and not found:
+            self.replans.give_up()
         return found
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
