@@ -5,7 +5,7 @@ The queue's own order decides who is served first: priority, then age, then id.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,11 +13,12 @@ from fleet.census import demand_trouble
 from fleet.durations import expected_seconds
 from fleet.facts import Demand, Request, Unknown, World
 from fleet.plan import digest
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Otherwise
 from fleet.tagrules import Ask, Offer
 from fleet.tagrules.asking import Asking, Difference, Judge, Refusal
 from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.numbers import write_minimums
+from fleet.tagrules.vocabulary import Vocabulary
 
 Order = tuple[int, str, str, int, str, int]
 _MOST_DIGITS = 20
@@ -78,6 +79,18 @@ class Signed:
     """The queue stored a tag that was asked for without permission: nothing may serve it."""
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
+    dropped: frozenset[str] = frozenset()
+    """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
+
+
+class _Kind(NamedTuple):
+    """What makes requests one signature."""
+
+    queue: str
+    shape: Shape
+    priority: int
+    payer: Payer
+    dropped: frozenset[str]
 
 
 def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> tuple[Signed, ...]:
@@ -85,7 +98,8 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     looks_at_provided = any(supply.offer.requires for supply in supplies.values())
     judge = judge_of(fleet, world, with_provided=looks_at_provided)
     payer_of = _payers(fleet)
-    groups: defaultdict[tuple[str, Shape, int, Payer], list[Ordered]] = defaultdict(list)
+    drops = _Drops(fleet, world.time)
+    groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
@@ -96,17 +110,21 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             shape = shapes.get(id(asking))
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
-            group = groups[queue, shape, request.priority, payer_of(request)]
-            group.extend(ordered(queue, request, expected_seconds(fleet, request)))
+            dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
+            kind = _Kind(queue, shape, request.priority, payer_of(request), dropped)
+            groups[kind].extend(ordered(queue, request, expected_seconds(fleet, request)))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
         for queue in world.queues
     }
     signed = []
-    for (queue, shape, priority, payer), requests in groups.items():
-        able = () if shape.held else offers[queue].fitting(shape.ask)
-        fitting = {key: supplies[key] for key in able}
-        signed.append(_sign(shape, queue, (priority, payer), requests, fitting))
+    for kind, requests in groups.items():
+        able: dict[str, Ask] = {}
+        # Those that have what it asked for come last, so that theirs is the ask that is told of.
+        for ask in _asks(kind) if not kind.shape.held else ():
+            able |= dict.fromkeys(offers[kind.queue].fitting(ask), ask)
+        fitting = {key: (supplies[key], able[key]) for key in sorted(able)}
+        signed.append(_sign(kind, requests, fitting))
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
 
 
@@ -172,17 +190,50 @@ def _shape(asking: Asking) -> Shape:
     return Shape(asking.ask, asking.refused, asking.differences, asking.held)
 
 
+_NOTHING: frozenset[str] = frozenset()
+
+
+class _Drops:
+    """Says which tags a request may do without because it has waited for them long enough."""
+
+    def __init__(self, fleet: Fleet, now: datetime) -> None:
+        self._now = now
+        self._vocabulary = Vocabulary(fleet)
+        self._after = {
+            tag: rule.otherwise.after
+            for tag, rule in fleet.tags.items()
+            if isinstance(rule.otherwise, Otherwise)
+        }
+
+    def of(self, ask: Ask, request: Request) -> frozenset[str]:
+        """Return the tags that a request may run without by now."""
+        if not self._after or request.pending_since is None:
+            return _NOTHING
+        waited = (self._now - request.pending_since).total_seconds()
+        return frozenset(
+            tag
+            for tag in ask.required
+            for name in self._vocabulary.names_of(tag)
+            if name in self._after and waited >= self._after[name]
+        )
+
+
+def _asks(kind: _Kind) -> tuple[Ask, ...]:
+    """Return what may be asked for: without the tags that are dropped, and with them."""
+    ask = kind.shape.ask
+    if not kind.dropped:
+        return (ask,)
+    return (replace(ask, required=ask.required - kind.dropped), ask)
+
+
 def _sign(
-    shape: Shape,
-    queue: str,
-    served_as: tuple[int, Payer],
-    requests: list[Ordered],
-    fitting: Mapping[str, Supply],
+    kind: _Kind, requests: list[Ordered], fitting: Mapping[str, tuple[Supply, Ask]]
 ) -> Signed:
+    queue, shape, priority, payer, dropped = kind
     ask = shape.ask
-    priority, payer = served_as
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
     said += [payer] if any(payer) else []
+    said += [sorted(dropped)] if dropped else []
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
@@ -199,9 +250,10 @@ def _sign(
         workers_of=tuple(fitting),
         machines_of=tuple(
             key
-            for key, supply in fitting.items()
-            if key == supply.pool and _may_call_up(ask, supply.offer)
+            for key, (supply, asked) in fitting.items()
+            if key == supply.pool and _may_call_up(asked, supply.offer)
         ),
+        dropped=dropped,
     )
 
 

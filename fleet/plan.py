@@ -183,6 +183,9 @@ class Signature(Value):
         (), description="Pools that may make a machine for it, by name."
     )
     refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
+    dropped: tuple[str, ...] = Field(
+        (), description="Required tags that it may run without by now (`otherwise`)."
+    )
     differences: tuple[TagDifference, ...] = Field(
         (), description="What today's rules would add to what the queue stored."
     )

@@ -335,6 +335,7 @@ def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signatur
                 RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)
                 for each in signed.refused
             ),
+            dropped=tuple(sorted(signed.dropped)),
             differences=tuple(
                 TagDifference(tag=each.tag, because=each.because, path=each.path)
                 for each in signed.differences

@@ -37,9 +37,6 @@ KEYS = (
     _key("queues.*.kind", "copr", "tickets"),
     _key("queues.*.read"),
     _key("queues.*.admin"),
-    _key("tags.*.limits", protects=True),
-    _key("tags.*.priority"),
-    _key("tags.*.otherwise"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),
@@ -49,7 +46,6 @@ KEYS = (
     _key("pools.*.hooks"),
     _key("pools.*.machine.swap"),
     _key("pools.*.machine.slots"),
-    _key("pools.*.target_wait"),
 )
 """What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""
 

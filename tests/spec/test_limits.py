@@ -1,0 +1,219 @@
+"""Limits of tags, classes, target_wait and `otherwise`, as a whole decision shows them."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.facts import Demand, QueueReading, Request, Worker, World
+from fleet.plan import Create, Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+
+POWER = "extra_powerful"
+GIANT = "debian-ci-giants-1"
+
+
+def powerful(max: int = 9, **rule: object) -> Fleet:  # noqa: A002 - the key of fleet.yaml
+    """Return a fleet with everyday builders and giants that provide a tag of this rule."""
+    giants = a_pool(provider="desk", machine="ccx63", provides=[POWER], max=max)
+    return a_sim_fleet(
+        pools={"builders": a_pool(provider="desk"), "giants": giants}, tags={POWER: rule}
+    )
+
+
+def asking(count: int, **overrides: object) -> tuple[Request, ...]:
+    first = overrides.pop("first", 1)
+    assert isinstance(first, int)
+    return tuple(
+        a_request(id=str(number), required=(POWER,), **overrides)
+        for number in range(first, first + count)
+    )
+
+
+def made(plan: Plan, pool: str) -> int:
+    return sum(isinstance(action, Create) and action.pool == pool for action in plan.actions)
+
+
+def why_not(plan: Plan) -> set[tuple[str, tuple[str | int, ...]]]:
+    return {(b.because, b.path) for unserved in plan.unserved for b in unserved.blocked}
+
+
+def a_busy_giant(**work: object) -> Worker:
+    """Return a giant that runs what `work` says; nobody knows what where it says nothing."""
+    said = {"required": (POWER,), **work} if work else None
+    return a_worker(name=GIANT, pool="giants", busy=True, work=said)
+
+
+def test_a_tag_s_total_limit_holds_inside_one_batch() -> None:
+    plan = reconcile(powerful(limits={"total": 2}), a_sim_world(requests=asking(5)))
+
+    assert made(plan, "giants") == 2
+    assert why_not(plan) == {
+        (f"tag {POWER} is at limits.total (0 of 2 are in use)", ("tags", POWER, "limits", "total"))
+    }
+
+
+def test_what_runs_already_counts_to_a_tag_s_limit() -> None:
+    world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(5))
+
+    assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [("submitter", "requester"), ("owner", "owner"), ("scope", "scope"), ("team", "team")],
+)
+def test_each_of_somebody_has_a_limit_of_its_own(key: str, field: str) -> None:
+    requests = (
+        *asking(3, **{field: "ada"}),
+        *asking(3, first=4, **{field: "bob"}),
+    )
+    world = a_sim_world(a_busy_giant(**{field: "ada"}), requests=requests)
+
+    plan = reconcile(powerful(limits={"per": {key: 2}}), world)
+
+    served = [key for signature in plan.signatures for key in signature.by_create]
+    assert sorted(served) == ["debian/1", "debian/4", "debian/5"]
+    assert {path for _, path in why_not(plan)} == {("tags", POWER, "limits", "per", key)}
+
+
+def test_those_of_whom_nobody_knows_who_they_are_count_together() -> None:
+    plan = reconcile(
+        powerful(limits={"per": {"submitter": 2}}), a_sim_world(requests=asking(5, requester=None))
+    )
+
+    assert made(plan, "giants") == 2
+
+
+def test_a_busy_worker_of_which_nobody_knows_what_it_runs_counts_to_everybody_s_limit() -> None:
+    world = a_sim_world(a_busy_giant(), requests=asking(3, requester="ada"))
+
+    assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1
+
+
+def test_a_lowered_limit_kills_nothing_and_makes_nothing() -> None:
+    world = a_sim_world(a_busy_giant(requester="ada"), requests=asking(1, requester="ada"))
+
+    plan = reconcile(powerful(limits={"total": 0}), world)
+
+    assert plan.is_quiet
+
+
+def test_a_low_tag_displaces_nothing_whatever_its_priority_in_the_queue() -> None:
+    low = asking(3, priority=100)
+    normal = tuple(a_request(id=str(number), priority=0) for number in (7, 8))
+    fleet = a_sim_fleet(
+        pools={"giants": a_pool(provider="desk", provides=[POWER], max=2)},
+        tags={POWER: {"priority": "low"}},
+    )
+
+    plan = reconcile(fleet, a_sim_world(requests=(*low, *normal)))
+
+    served = [key for signature in plan.signatures for key in signature.by_create]
+    assert sorted(served) == ["debian/7", "debian/8"]
+
+
+def test_who_waits_for_long_is_served_before_who_came_just_now() -> None:
+    young = a_request(id="1", required=(POWER,), pending_since=ago(minutes=1))
+    old = a_request(id="2", required=(POWER,), pending_since=ago(hours=5))
+
+    plan = reconcile(powerful(max=1), a_sim_world(requests=(young, old)))
+
+    assert [key for s in plan.signatures for key in s.by_create] == ["debian/2"]
+
+
+def waiting(fleet: Fleet, hours: float, *, stored: bool = False) -> Plan:
+    requests = asking(1, pending_since=NOW - timedelta(hours=hours))
+    demand = Demand(read_at=NOW, requests=requests, stored=stored)
+    reading = QueueReading(demand=demand)
+    return reconcile(fleet, a_sim_world(queues={"debian": reading}))
+
+
+OTHERWISE = {"on_demand": True, "otherwise": {"after": "2h", "drop": True}}
+
+
+def test_a_tag_that_cannot_be_had_is_dropped_after_its_time() -> None:
+    fleet = powerful(max=0, **OTHERWISE)
+
+    assert waiting(fleet, 1.9).is_quiet
+    assert made(waiting(fleet, 2.1), "builders") == 1
+
+
+def test_a_dropped_tag_is_told_of() -> None:
+    signature, *_ = waiting(powerful(max=0, **OTHERWISE), 2.1).signatures
+
+    assert (signature.required, signature.dropped) == ((POWER,), (POWER,))
+
+
+def test_what_the_queue_stored_is_not_dropped() -> None:
+    assert waiting(powerful(max=0, **OTHERWISE), 99, stored=True).is_quiet
+
+
+def test_without_otherwise_a_request_waits_for_its_tag() -> None:
+    assert waiting(powerful(max=0, on_demand=True), 99).is_quiet
+
+
+def patient(target_wait: str | None, **overrides: object) -> Fleet:
+    pool = a_pool(provider="desk", max=9, **({"target_wait": target_wait} if target_wait else {}))
+    return a_sim_fleet(pools={"builders": pool}, **overrides)
+
+
+def five(**overrides: object) -> World:
+    requests = (a_request(id=str(n), **overrides) for n in range(1, 6))
+    return a_sim_world(requests=tuple(requests))
+
+
+def test_without_target_wait_every_request_gets_a_machine() -> None:
+    assert made(reconcile(patient(None), five(expected_seconds=60)), "builders") == 5
+
+
+def test_within_target_wait_one_machine_clears_several_requests() -> None:
+    # A machine is ready after 90 s, so that it clears four of 420 s in 30 minutes.
+    assert made(reconcile(patient("30m"), five(expected_seconds=420)), "builders") == 2
+
+
+def test_without_a_duration_every_request_gets_a_machine() -> None:
+    assert made(reconcile(patient("30m"), five()), "builders") == 5
+
+
+def test_durations_stand_in_for_history_by_task() -> None:
+    known = patient("30m", durations={"sbuild": "7m"})
+    other = patient("30m", durations={"lintian": "7m"})
+    any_ = patient("30m", durations={"any": "7m"})
+
+    assert [made(reconcile(fleet, five()), "builders") for fleet in (known, other, any_)] == [
+        2,
+        5,
+        2,
+    ]
+
+
+def test_who_waits_longer_than_target_wait_shares_no_machine() -> None:
+    world = five(expected_seconds=420, pending_since=ago(hours=1))
+
+    assert made(reconcile(patient("30m"), world), "builders") == 5
+
+
+def test_a_long_request_has_a_machine_of_its_own() -> None:
+    assert made(reconcile(patient("30m"), five(expected_seconds=20 * 3600)), "builders") == 5
+
+
+def test_a_worker_that_is_free_soon_is_waited_for() -> None:
+    busy = a_worker(busy=True, work={"started_at": ago(minutes=5), "expected_seconds": 360})
+    request = a_request(expected_seconds=600)
+
+    assert reconcile(patient("30m"), a_sim_world(busy, requests=(request,))).is_quiet
+    assert made(reconcile(patient(None), a_sim_world(busy, requests=(request,))), "builders") == 1
+
+
+def test_the_plan_proves_what_its_machines_cost() -> None:
+    optimum = reconcile(patient(None), five()).optimum
+
+    assert optimum is not None
+    assert optimum.cost == optimum.bound > 0
+    assert optimum.gap == 0
+
+
+def test_where_no_machine_is_made_for_requests_nothing_is_proven() -> None:
+    assert reconcile(patient(None), a_sim_world()).optimum is None
