@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fleet.checks.not_yet_supported import unenforced_protections
 from fleet.digests import seal
 from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Signature, Unserved
@@ -27,10 +26,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
     approved: dict[str, str] = {}
-    guards: tuple[_Guard, ...] = (
-        *(_observed, _unenforced, _unappliable),
-        *(refuse_delete, refuse_cost, throttle),
-    )
+    guards: tuple[_Guard, ...] = (_observed, _unappliable, refuse_delete, refuse_cost, throttle)
     for hold in guards:
         left = [action for action in plan.actions if action.worker not in withheld]
         for held in hold(fleet, plan, left):
@@ -126,22 +122,6 @@ def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]
             path = ("pools", verdict.pool, "mode")
             said = GuardResult(guard="mode", result="throttled", because=because, path=path)
             yield _held(said, verdict, own)
-
-
-def _unenforced(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
-    """Refuse to buy machines under a limit that this version does not enforce yet."""
-    creates = [action for action in actions if isinstance(action, Create)]
-    for path, pools in unenforced_protections(fleet):
-        for verdict, own in pools_with(plan, creates):
-            if verdict.pool in pools:
-                key = ".".join(str(part) for part in path)
-                because = (
-                    f"{key} limits pool {verdict.pool}, and this version does not enforce it yet: "
-                    f"{many(len(own), 'creation')} withheld"
-                )
-                way_out = f"remove {key}, or set `mode: observe` on the pool and only plan"
-                said = _refused("unenforced", because, path, way_out)
-                yield _held(said, verdict, own)
 
 
 def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from fleet.schema.findings import Finding, Path
-from fleet.schema.model import Fleet, Pool, Section
+from fleet.schema.model import Fleet, Section
 
 RULE = "not-yet-supported"
 
@@ -17,13 +16,12 @@ class Key:
 
     path: tuple[str, ...]
     values: tuple[str, ...] = ()
-    protects: bool = False
     instead: str = ""
     """What it does, where it does something."""
 
 
-def _key(path: str, *values: str, protects: bool = False, instead: str = "") -> Key:
-    return Key(tuple(path.split(".")), values, protects, instead)
+def _key(path: str, *values: str, instead: str = "") -> Key:
+    return Key(tuple(path.split(".")), values, instead)
 
 
 KEYS = (
@@ -47,7 +45,7 @@ KEYS = (
     _key("pools.*.machine.swap"),
     _key("pools.*.machine.slots"),
 )
-"""What is parsed but not yet acted upon; `protects` where it bounds money or guards builds."""
+"""What is parsed but not yet acted upon."""
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
@@ -55,21 +53,6 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     for key in KEYS:
         for path, value in _written(fleet, key):
             yield _finding(key, path, value)
-
-
-def unenforced_protections(fleet: Fleet) -> tuple[tuple[Path, tuple[str, ...]], ...]:
-    """Return the keys that were to protect money or builds, each with the pools it is about.
-
-    Until they are enforced, changing machines of these pools would break their promise.
-    """
-    found = []
-    for key in KEYS:
-        if key.protects:
-            for path, _ in _written(fleet, key):
-                pools = tuple(sorted(_pools_of(fleet, path)))
-                if pools:
-                    found.append((path, pools))
-    return tuple(found)
 
 
 def _written(value: Any, key: Key, path: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - any part
@@ -85,31 +68,12 @@ def _written(value: Any, key: Key, path: Path = ()) -> Iterator[tuple[Path, Any]
         yield from _written(getattr(value, step), key, (*path, step))
 
 
-def _pools_of(fleet: Fleet, path: Path) -> Iterator[str]:
-    dynamic = {name: pool for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
-    match path:
-        case ("pools", str(name), *_):
-            yield name
-        case ("tags", str(tag), *_):
-            yield from (name for name, pool in dynamic.items() if _provides(fleet, pool, tag))
-        case _:
-            yield from dynamic
-
-
-def _provides(fleet: Fleet, pool: Pool, pattern: str) -> bool:
-    image = fleet.images.get(pool.image)
-    tags = (*pool.provides, *(image.provides if image else ()))
-    return any(fnmatchcase(tag, pattern) for tag in tags)
-
-
 def _finding(key: Key, path: Path, value: object) -> Finding:
     what = f"{path[-1]}: {value}" if key.values else path[-1]
-    promise = "; fleet apply refuses pools that rely on it" if key.protects else ""
     return Finding(
         RULE,
-        f"'{what}' {key.instead or 'is understood but has no effect yet'}{promise}",
+        f"'{what}' {key.instead or 'is understood but has no effect yet'}",
         path,
         severity="warning",
         at="value" if key.values else "key",
-        hint="remove it until it is supported" if key.protects else "",
     )

@@ -4,17 +4,11 @@ from decimal import Decimal
 
 from fleet.guard import guard
 from fleet.plan import Cause, Reason
-from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
 from tests.builders import (
     a_delete,
     a_plan,
-    a_pool,
     a_pool_verdict,
-    a_request,
     a_sim_fleet,
-    a_sim_world,
-    a_worker,
 )
 from tests.guarding import creates, drains, said, with_guards
 
@@ -190,29 +184,6 @@ def test_money_after_counts_only_what_is_not_withheld() -> None:
     guarded = guard(a_sim_fleet(), plan)
 
     assert guarded.cost_after == Decimal("1.2")
-
-
-def with_unenforced_limit() -> Fleet:
-    pool = a_pool(provider="desk", provides=["power"])
-    return a_sim_fleet(pools={"builders": pool}, tags={"power": {"limits": {"total": 2}}})
-
-
-def test_a_limit_that_is_not_enforced_yet_refuses_to_buy() -> None:
-    fleet = with_unenforced_limit()
-    plan = reconcile(fleet, a_sim_world(requests=(a_request(),)))
-
-    guarded = guard(fleet, plan)
-
-    assert guarded.actions == ()
-    assert said(guarded) == [("unenforced", "builders", "refused")]
-    assert guarded.guards[0].path == ("tags", "power", "limits")
-
-
-def test_a_pool_with_an_unenforced_limit_may_still_shrink() -> None:
-    fleet = with_unenforced_limit()
-    plan = reconcile(fleet, a_sim_world(a_worker(draining=True)))
-
-    assert [action.action for action in guard(fleet, plan).actions] == ["delete"]
 
 
 def test_a_small_share_still_lets_a_pool_begin_with_one() -> None:

@@ -1,8 +1,6 @@
-"""Keys without effect: always named, and never relied upon to protect anything."""
+"""Keys without effect: always named."""
 
-import pytest
-
-from fleet.checks.not_yet_supported import KEYS, check, unenforced_protections
+from fleet.checks.not_yet_supported import KEYS, check
 from fleet.schema.load import load
 from fleet.schema.model import Fleet
 from tests.fakes_files import FakeFiles
@@ -46,25 +44,3 @@ def _is_at(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
     return len(pattern) == len(path) and all(
         step in ("*", name) for step, name in zip(pattern, path, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "pools"),
-    [
-        ("tags: {power: {limits: {total: 2}}}", ("tags", "power", "limits"), ("powerful",)),
-        ("tags: {'gpu:*': {limits: {total: 2}}}", ("tags", "gpu:*", "limits"), ("gpu",)),
-    ],
-)
-def test_a_protection_that_is_not_enforced_names_the_pools_it_was_for(
-    text: str, path: tuple[str, ...], pools: tuple[str, ...]
-) -> None:
-    found = unenforced_protections(a_fleet(text + POOLS))
-
-    assert found == ((path, pools),)
-
-
-@pytest.mark.parametrize(
-    "text", ["tags: {other: {limits: {total: 2}}}", "powerful: []", "derive: [{ask: source}]"]
-)
-def test_what_protects_no_pool_stops_nothing(text: str) -> None:
-    assert unenforced_protections(a_fleet(text + POOLS)) == ()
