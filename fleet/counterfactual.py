@@ -23,6 +23,11 @@ def is_served(plan: Plan, key: str) -> bool:
     return any(key in s.by_worker or key in s.by_create for s in plan.signatures)
 
 
+def served_by(signature: Signature) -> tuple[str, ...]:
+    """Return the requests of a signature that a worker, existing or made now, is counted for."""
+    return (*signature.by_worker, *signature.by_create)
+
+
 def signature_of(plan: Plan, key: str) -> Signature | None:
     """Return the signature that a waiting request belongs to; None when it does not wait."""
     return next((each for each in plan.signatures if key in each.requests), None)

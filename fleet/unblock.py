@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from fleet.candidates import candidates, describe
-from fleet.counterfactual import REQUEST, Replans, edited, is_served, signature_of
+from fleet.counterfactual import REQUEST, Replans, edited, is_served, served_by, signature_of
 from fleet.edits import Edit, Path, value_at, write_value, write_yaml
 from fleet.facts import Value, World
 from fleet.plan import Plan
@@ -18,6 +18,7 @@ from fleet.waiting import Wait, describe_wait, find_waits, first_that
 
 MOST_EDITS = 4
 SHOWN = 4
+_NAMED = 3
 
 
 class Change(Value):
@@ -39,6 +40,8 @@ class Suggestion(Value):
     asks: tuple[str, ...] = ()
     """Tags that the request would have to ask for too."""
     wait: Wait | None = None
+    harms: tuple[str, ...] = ()
+    """Requests that are served now and would wait then."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,10 @@ def find_remedies(
     ]
     search = _Search(fleet, world, key, replans)
     wide = sorted(search.run(plan, most=replans.left // 2), key=_size)[: 2 * SHOWN]
-    found = sorted(filter(None, map(search.minimised, wide)), key=_size)
-    return (*waits, *(Remedy(_suggest(fleet, edits), edits) for edits in found[:SHOWN]))
+    found = [(edits, search.harms(plan, edits)) for edits in map(search.minimised, wide) if edits]
+    found.sort(key=lambda each: (_count(each[0]), len(each[1]), _size(each[0])))
+    by_edit = [Remedy(_suggest(fleet, edits, harms), edits) for edits, harms in found[:SHOWN]]
+    return (*waits, *by_edit)
 
 
 @dataclass
@@ -112,6 +117,13 @@ class _Search:
                 edits = self._turned_down(edits, number)
         return () if self.replans.is_spent else edits
 
+    def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
+        """Return the requests that a plan serves, and would not serve after these edits."""
+        after = self._plan(edits)
+        keys = (key for signature in plan.signatures for key in served_by(signature))
+        still = {key for s in after.signatures for key in served_by(s)} if after else set()
+        return tuple(key for key in keys if after is not None and key not in still)
+
     def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
         most = edits[number].steps
 
@@ -147,10 +159,10 @@ def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
     )
 
 
-def _suggest(fleet: Fleet, edits: tuple[Edit, ...]) -> Suggestion:
+def _suggest(fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...]) -> Suggestion:
     asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
     return Suggestion(
-        sentence=", and ".join(describe(fleet, edit) for edit in edits),
+        sentence=", and ".join(describe(fleet, edit) for edit in edits) + _but(harms),
         changes=tuple(
             Change(
                 path=edit.path,
@@ -162,4 +174,12 @@ def _suggest(fleet: Fleet, edits: tuple[Edit, ...]) -> Suggestion:
             if edit.path != REQUEST
         ),
         asks=tuple(asks),
+        harms=harms,
     )
+
+
+def _but(harms: tuple[str, ...]) -> str:
+    if not harms:
+        return ""
+    many = f"{len(harms)} requests that are" if len(harms) > 1 else "1 request that is"
+    return f" (but {many} served now would wait: {', '.join(harms[:_NAMED])})"

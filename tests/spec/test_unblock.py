@@ -237,6 +237,21 @@ def test_a_rule_that_has_expired_is_given_another_day() -> None:
     assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
 
 
+def test_who_would_wait_instead_is_told() -> None:
+    fleet = a_sim_fleet(pools=pools(max=2), tags={"powerful": {"exclusive": True}})
+    world = a_sim_world(
+        requests=(a_request(required=("powerful",), priority=-1), a_request(id="7", priority=1))
+    )
+
+    found = remedies(fleet, world)
+
+    assert found[0].suggestion.harms == ("debian/7",)
+    assert found[0].suggestion.sentence == (
+        "add powerful to pools.builders.provides, if its workers really have it "
+        "(but 1 request that is served now would wait: debian/7)"
+    )
+
+
 def test_what_no_edit_can_mend_is_suggested_nothing() -> None:
     fleet = a_sim_fleet(images={"trixie": {"existing": {"hetzner": "ami-1"}}})
 
