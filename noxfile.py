@@ -119,7 +119,7 @@ def pages(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure and print what `python -m bench` knows; `nox -s bench -- NAME` one of them."""
-    for name in session.posargs or ["startup", "tags"]:
+    for name in session.posargs or ["startup", "tags", "reconcile"]:
         session.run("python", "-m", "bench", name)
 
 

@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup", "tags")
+NAMES = ("startup", "tags", "reconcile")
 
 
 def main() -> int:
