@@ -15,7 +15,7 @@ from fleet.choices import Group, Place, Row
 from fleet.facts import Charge, Entry, Unknown, World
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
-from fleet.plan import BudgetVerdict, PeriodName, say_when
+from fleet.money import BudgetVerdict, PeriodName, say_when
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import HOURS, PERIODS, SpendingLimit, spending_limits
 

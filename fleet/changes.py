@@ -13,7 +13,8 @@ from pydantic import Field
 
 from fleet.facts import Unknown, Value, World
 from fleet.guard_results import GuardResult
-from fleet.plan import Action, Create, Delete, Plan, PoolVerdict, Rate, Reason
+from fleet.money import Rate
+from fleet.plan import Action, Create, Delete, Plan, PoolVerdict, Reason
 from fleet.schema.model import Fleet
 
 _COMPARED = ("max", "mode", "provider", "type", "image", "price", "provides")

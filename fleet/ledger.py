@@ -17,7 +17,7 @@ from fleet.billing import Life, Tariff, tariff_at, tariff_of
 from fleet.census import PoolCensus, State, Unit
 from fleet.facts import Entry, Stack, Unknown, Work, WorkerInputs, World
 from fleet.making import market_of
-from fleet.plan import PeriodName
+from fleet.money import PeriodName
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fleet.catalogue import convert
 from fleet.choices import Group, Path
 from fleet.facts import Charge, Entry, Work
-from fleet.plan import PeriodName
+from fleet.money import PeriodName
 from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Money, Pool
 

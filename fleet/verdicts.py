@@ -14,13 +14,12 @@ from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
 from fleet.facts import MachineState, World
+from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
     Action,
-    BudgetVerdict,
     Create,
     Digests,
     NotKnown,
-    Optimum,
     Plan,
     PoolVerdict,
     Reason,

@@ -19,8 +19,8 @@ from fleet.facts import (
     World,
 )
 from fleet.guard_results import GuardResult
+from fleet.money import BudgetVerdict
 from fleet.plan import (
-    BudgetVerdict,
     Cause,
     Create,
     Delete,

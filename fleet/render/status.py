@@ -10,13 +10,11 @@ from pydantic import Field
 
 from fleet.facts import Moment, Value
 from fleet.guard_results import ApprovalVerdict, GuardResult
+from fleet.money import BudgetVerdict, PeriodName, Rate
 from fleet.plan import (
-    BudgetVerdict,
     NotKnown,
-    PeriodName,
     Plan,
     PoolVerdict,
-    Rate,
     WorkerVerdict,
 )
 

@@ -3,7 +3,8 @@
 import json
 from decimal import Decimal
 
-from fleet.plan import BudgetVerdict, Plan
+from fleet.money import BudgetVerdict
+from fleet.plan import Plan
 from fleet.render.budgets_shown import shown
 from fleet.render.status_text import status_to_text
 from fleet.render.to_html import site
