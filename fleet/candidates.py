@@ -58,6 +58,7 @@ def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
     paths = [each.path for each in unserved.blocked] + [unserved.path]
     pools = {each.pool for each in unserved.blocked}
     paths += [("pools", pool, "mode") for pool in sorted(pools)]
+    paths += [("guards", "boot_failures")] if pools else []
     paths += [g.path for g in plan.guards if g.result != "passed" and g.pool in (None, *pools)]
     yield from dict.fromkeys(path for path in paths if path)
 

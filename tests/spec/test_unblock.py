@@ -4,9 +4,10 @@ from datetime import date
 
 import pytest
 
+from fleet.candidates import candidates, describe
 from fleet.counterfactual import Replans, edited, is_served
 from fleet.edits import apply_edits
-from fleet.facts import World
+from fleet.facts import Attempt, Ledger, World
 from fleet.guard import guard
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
@@ -14,13 +15,17 @@ from fleet.schema.model import Fleet
 from fleet.unblock import Remedy, find_remedies
 from fleet.waiting import awaited
 from tests.builders import (
+    a_guard_result,
+    a_plan,
     a_pool,
     a_reading,
     a_request,
+    a_signature,
     a_sim_fleet,
     a_sim_world,
     a_worker,
     ago,
+    an_unserved,
 )
 
 KEY = "debian/101"
@@ -235,6 +240,98 @@ def test_a_rule_that_has_expired_is_given_another_day() -> None:
         "move powerful[0].expires from 2026-11-01 to 2026-11-21 or later"
     )
     assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
+
+
+def test_a_back_off_is_waited_for_until_the_first_run_after_it() -> None:
+    attempts = tuple(
+        Attempt(
+            pool="builders",
+            worker=f"debian-ci-builders-{number}",
+            type="ccx33",
+            image="trixie",
+            at=ago(minutes=number),
+            result="out-of-stock",
+        )
+        for number in (1, 2, 3)
+    )
+
+    assert said(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
+        "wait until 2026-11-21 08:20 UTC"
+    ]
+
+
+def test_boots_that_fail_are_waited_for_or_allowed_once_more() -> None:
+    attempts = tuple(
+        Attempt(
+            pool="builders",
+            worker=f"debian-ci-builders-{number}",
+            type="ccx33",
+            image="trixie",
+            at=ago(minutes=20 * number),
+            result="failed",
+        )
+        for number in (1, 2, 3)
+    )
+    fleet = a_sim_fleet(guards={"boot_failures": {"stop_after": 3, "of_last": 5}})
+
+    found = said(fleet, a_sim_world(requests=(a_request(),), attempts=attempts))
+
+    assert found[-1] == "raise guards.boot_failures.stop_after from 3 to 4"
+
+
+@pytest.mark.parametrize(
+    ("limits", "figure"),
+    [({"total": 1}, "total"), ({"per": {"submitter": 1}}, "per.submitter")],
+)
+def test_a_limit_of_a_tag_is_raised_by_just_enough(limits: dict[str, object], figure: str) -> None:
+    fleet = a_sim_fleet(pools=pools(provides=["big"]), tags={"big": {"limits": limits}})
+    requests = tuple(
+        a_request(id=name, required=("big",), requester="ada") for name in ("100", "101")
+    )
+
+    assert said(fleet, a_sim_world(requests=requests)) == [
+        f"raise tags.big.limits.{figure} from 1 to 2"
+    ]
+
+
+def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
+    fleet = a_sim_fleet(pools=pools(budget={"per_hour": "0.01 EUR"}))
+
+    found = remedies(fleet, a_sim_world(requests=(a_request(),), ledger=Ledger()))
+
+    assert found[0].suggestion.sentence == (
+        "raise pools.builders.budget.per_hour from 0.01 EUR to 0.08 EUR"
+    )
+
+
+REFUSED = a_plan(
+    signatures=(a_signature(requests=(KEY,)),),
+    unserved=(an_unserved(requests=(KEY,), path=("guards", "refuse", "delete")),),
+    guards=(a_guard_result(path=("guards", "refuse", "delete")),),
+)
+
+
+def considered(fleet: Fleet) -> list[str]:
+    return [describe(fleet, edit) for edit in candidates(fleet, ASKING, REFUSED, KEY)]
+
+
+def test_what_a_guard_refuses_may_be_approved() -> None:
+    assert any(said.startswith("add an approval: {guard:") for said in considered(a_sim_fleet()))
+
+
+def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass() -> None:
+    approval = {
+        "guard": "delete",
+        "pool": "builders",
+        "count": 3,
+        "reason": "move",
+        "expires": date(2026, 11, 1),
+    }
+
+    found = considered(a_sim_fleet(approvals=[approval]))
+
+    assert "move approvals[0].expires from 2026-11-01 to 2026-11-21 or later" in found
+    assert "raise approvals[0].count from 3 to 100000" in found
 
 
 def test_who_would_wait_instead_is_told() -> None:
