@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.allocate import Stop
+from fleet.answer import Stop
 from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 
-from fleet.allocate import Allocation, Stop
+from fleet.allocate import Allocation
+from fleet.answer import Stop
 from fleet.census import State
 from fleet.choices import Place, Rank
 from fleet.demand import Ordered, Supply
