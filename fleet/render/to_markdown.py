@@ -42,6 +42,9 @@ def _headline(plan: Plan) -> Iterator[str]:
     money = words.before_after(plan.cost_before, plan.cost_after, plan.currency, arrow="→")
     yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
     yield f"**{money}**, as of {words.time(plan.time)}"
+    proof = words.proof(plan)
+    if proof:
+        yield f"Proven: {sentence(proof)}"
     kept_back = words.withheld(plan)
     if kept_back:
         yield f"**Guards keep back: {kept_back}**"

@@ -52,6 +52,9 @@ def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     money = words.before_after(plan.cost_before, plan.cost_after, plan.currency)
     yield line(Span(f"Plan: {words.changes(plan)}; {money}", Style.BOLD))
+    proof = words.proof(plan)
+    if proof:
+        yield line(f"Proven: {proof}")
     kept_back = words.withheld(plan)
     if kept_back:
         yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))

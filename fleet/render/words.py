@@ -100,6 +100,21 @@ def changes(plan: Plan) -> str:
     return _counts(plan.actions, always=True)
 
 
+def proof(plan: Plan) -> str:
+    """Return what is proven of the cost of the machines for what waits; empty: none are made."""
+    proven = plan.optimum
+    if proven is None:
+        return ""
+    cost, bound, relaxed = rates((proven.cost, proven.bound, proven.relaxed))
+    said = f"machines for what waits cost {cost} {plan.currency} over their time; "
+    if not proven.gap:
+        return said + f"no way costs less (in parts of machines: {relaxed})"
+    return said + (
+        f"no way costs less than {bound} (in parts of machines: {relaxed}), "
+        f"a gap of {proven.gap:.2%}: {proven.because}"
+    )
+
+
 def withheld(plan: Plan) -> str:
     """Return what guards keep back, empty where they keep back nothing."""
     return _counts(plan.withheld, always=False)

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from fleet.money import Optimum
 from fleet.render import words
 from tests.builders import NOW, a_create, a_drain, a_plan, ago
 
@@ -106,3 +107,30 @@ def test_a_quiet_plan_says_so() -> None:
 
 def test_what_guards_keep_back_is_counted() -> None:
     assert words.withheld(a_plan(withheld=(a_create(), a_create()))) == "2 to create"
+
+
+def test_a_proof_without_a_gap_says_that_nothing_is_cheaper() -> None:
+    plan = a_plan(optimum=an_optimum())
+
+    assert words.proof(plan) == (
+        "machines for what waits cost 2.00 EUR over their time; "
+        "no way costs less (in parts of machines: 1.50)"
+    )
+
+
+def test_a_proof_with_a_gap_says_what_ended_the_search() -> None:
+    optimum = an_optimum(bound=Decimal("1.9"), gap=0.05, because="the search ended")
+
+    assert words.proof(a_plan(optimum=optimum)) == (
+        "machines for what waits cost 2.00 EUR over their time; no way costs less than 1.90 "
+        "(in parts of machines: 1.50), a gap of 5.00%: the search ended"
+    )
+
+
+def test_without_machines_for_what_waits_nothing_is_proven() -> None:
+    assert words.proof(a_plan(optimum=None)) == ""
+
+
+def an_optimum(**overrides: object) -> Optimum:
+    defaults = {"cost": "2", "bound": "2", "relaxed": "1.5", "gap": 0.0}
+    return Optimum.model_validate(defaults | overrides)
