@@ -1,12 +1,14 @@
 """This module lays out what allocation chooses among: who waits, where they could be served."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate
 
-from fleet.billing import bill, tariff_of
+from fleet.billing import Tariff, bill, tariff_of
 from fleet.budgets import Account, open_accounts
 from fleet.census import State, Unit
 from fleet.choices import Fit, Group, Place, Rank, Row
@@ -117,6 +119,7 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
+    pools = {place.key: _pool_at(fleet, drafts, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     budgeted = bool(spending_limits(fleet))
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
@@ -134,7 +137,7 @@ def _groups(
                 together[rank, able, signed.payer, tags, length].append(request)
     for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
-        fits = _Fits(fleet, drafts, requests, world.time)
+        fits = _Fits(pools, requests, world.time)
         yield Group(
             id=requests[0].key,
             rank=rank,
@@ -143,6 +146,17 @@ def _groups(
             payer=payer,
             tags=tags,
         )
+
+
+def _pool_at(
+    fleet: Fleet, drafts: Mapping[str, Draft], place: Place
+) -> tuple[Pool | None, Tariff | None]:
+    """Return the pool of a place, and how machines made there are billed."""
+    draft = drafts.get(place.pool)
+    pool = draft.pool if draft else None
+    if pool is None or not place.makes:
+        return pool, None
+    return pool, tariff_of(fleet, pool, place.type, place.market)
 
 
 def _class_of(fleet: Fleet, vocabulary: Vocabulary, required: frozenset[str]) -> int:
@@ -169,27 +183,29 @@ class _Fits:
     """What one request of a group takes of places, on average."""
 
     def __init__(
-        self, fleet: Fleet, drafts: Mapping[str, Draft], requests: Sequence[Ordered], now: datetime
+        self,
+        pools: Mapping[str, tuple[Pool | None, Tariff | None]],
+        requests: Sequence[Ordered],
+        now: datetime,
     ) -> None:
-        self._fleet = fleet
-        self._drafts = drafts
-        self._requests = requests
-        self._now = now
+        self._pools = pools
+        self._requests = [
+            (r.seconds, (now - r.since).total_seconds() if r.since else 0.0) for r in requests
+        ]
         known = [r.seconds for r in requests if r.seconds is not None]
         whole = len(known) == len(requests)
         self._longest = max(known, default=0) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         self._shares: dict[tuple[int, int], float] = {}
+        self._in_time: dict[int, tuple[list[int], list[int]]] = {}
 
     def at(self, place: Place) -> Fit:
         """Return what one takes of a place."""
-        draft = self._drafts.get(place.pool)
-        pool = draft.pool if draft else None
+        pool, tariff = self._pools[place.key]
         share = self._share(pool) if pool else 1.0
         if not place.makes or pool is None:
             return Fit(share, Decimal(0), self._seconds, self._longest)
         seconds = _USUAL if self._seconds is None else self._seconds
-        tariff = tariff_of(self._fleet, pool, place.type, place.market)
         if tariff is None or share < 1:
             money = place.price * seconds / 3600
         else:
@@ -202,12 +218,21 @@ class _Fits:
             return 1.0
         key = (pool.target_wait, pool.boot.expected)
         if key not in self._shares:
-            parts = [self._part(request, *key) for request in self._requests]
-            self._shares[key] = sum(parts) / len(parts)
+            self._shares[key] = self._average(*key)
         return self._shares[key]
 
-    def _part(self, request: Ordered, wait: int, boot: int) -> float:
-        waited = (self._now - request.since).total_seconds() if request.since else 0.0
-        if request.seconds is None or waited >= wait or wait <= boot:
+    def _average(self, wait: int, boot: int) -> float:
+        """Return what a request takes on average: a whole machine if it is long or waits long."""
+        whole = len(self._requests)
+        if wait <= boot:
             return 1.0
-        return min(1.0, request.seconds / (wait - boot))
+        seconds, sums = self._short(wait)
+        shorter = bisect_right(seconds, wait - boot)
+        return (whole - shorter + sums[shorter] / (wait - boot)) / whole
+
+    def _short(self, wait: int) -> tuple[list[int], list[int]]:
+        """Return the lengths, sorted, of those that have not waited for this long, and sums."""
+        if wait not in self._in_time:
+            seconds = sorted(s for s, waited in self._requests if s is not None and waited < wait)
+            self._in_time[wait] = seconds, [0, *accumulate(seconds)]
+        return self._in_time[wait]
