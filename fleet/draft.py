@@ -17,9 +17,13 @@ from fleet.schema.pools import Market
 
 _UNREGISTERED = frozenset({State.STARTING, State.NEVER_REGISTERED})
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
-_BY_CONFIG = frozenset(
-    {Reason.ABOVE_MAX, Reason.OUTDATED, Reason.POOL_DRAINING, Reason.POOL_REMOVED}
-)
+_CAUSES = {
+    Reason.ABOVE_MAX: Cause.CONFIG,
+    Reason.OUTDATED: Cause.CONFIG,
+    Reason.POOL_DRAINING: Cause.CONFIG,
+    Reason.POOL_REMOVED: Cause.CONFIG,
+    Reason.REGISTRATION_LOST: Cause.KNOWLEDGE,
+}
 Because = tuple[Reason, str]
 
 
@@ -38,6 +42,8 @@ class Draft:
     """Every way to make a machine here, in the order of fleet.yaml."""
     digests: frozenset[str] = frozenset()
     """Digests of what its machines are made from today, one for each way."""
+    lost: frozenset[str] = frozenset()
+    """Units that had registered, and that no registry knows now."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """What its next machine boots."""
     offers: tuple[str, ...] = ()
@@ -117,7 +123,7 @@ class Draft:
         """
         if self.census.tokens is None:
             return []
-        return [unit for unit in self.staying if unit.state is State.STARTING]
+        return [u for u in self.staying if u.state is State.STARTING and u.name not in self.lost]
 
     def cost_of(self, unit: Unit) -> Decimal | None:
         """Return what a unit costs per hour; None when that is not known."""
@@ -202,4 +208,4 @@ def is_going(unit: Unit) -> bool:
 
 def cause_of(reason: Reason) -> Cause:
     """Return what made it necessary that a worker goes."""
-    return Cause.CONFIG if reason in _BY_CONFIG else Cause.DEMAND
+    return _CAUSES.get(reason, Cause.DEMAND)

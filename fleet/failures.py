@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from fleet.census import PoolCensus, State
-from fleet.facts import Attempt, AttemptResult, Market, World
+from fleet.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.schema.model import BootFailures, Fleet, Pool
 
 BASE = timedelta(minutes=3)
@@ -103,12 +103,33 @@ def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> Me
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
     for attempt in sorted(world.attempts, key=lambda each: (each.at, each.worker), reverse=True):
+        if attempt.at > world.time:
+            continue
+        known = settled.get((attempt.worker, attempt.at), attempt)
+        by_pool[attempt.pool].append(known)
         pool = fleet.pools.get(attempt.pool)
-        if isinstance(pool, Pool) and attempt.at <= world.time:
-            known = settled.get((attempt.worker, attempt.at), attempt)
-            by_pool[attempt.pool].append(known)
+        if isinstance(pool, Pool):
             by_account[pool.provider, attempt.market].append(known)
     return Memory(world.time, by_pool, by_account)
+
+
+def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
+    """Return the machines whose workers had registered, and that no registry knows now.
+
+    One from before everything that is remembered would long have been let go of if it had not
+    registered.
+    """
+    tries = memory.by_pool.get(census.pool, ())
+    latest = {attempt.worker: attempt.result for attempt in reversed(tries)}
+    oldest = {attempt.type: attempt.at for attempt in tries}
+
+    def had_registered(machine: Machine) -> bool:
+        if machine.name in latest:
+            return latest[machine.name] == "registered"
+        return machine.type in oldest and machine.created_at < oldest[machine.type]
+
+    silent = census.having(State.STARTING, State.NEVER_REGISTERED)
+    return frozenset(unit.name for unit in silent if unit.machine and had_registered(unit.machine))
 
 
 def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> str:

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"

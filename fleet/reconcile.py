@@ -10,7 +10,7 @@ from fleet.census import take_census
 from fleet.demand import sign_demand
 from fleet.draft import Draft
 from fleet.facts import World
-from fleet.failures import recall
+from fleet.failures import find_lost, recall
 from fleet.headroom import Headroom
 from fleet.image_choice import choose_image
 from fleet.layout import lay_out
@@ -75,6 +75,7 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             names=worker_names(fleet, name, taken),
             closed=wont_make(fleet, census, choice),
             options=options_of(fleet, memory, name, choice),
+            lost=find_lost(memory, census),
             choice=choice,
         )
         if draft.pool is not None:

@@ -21,6 +21,7 @@ _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
 _REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES})
 _WAY_OUT = "check that the change means this; then add under approvals, in the same merge request:"
+_RESTORE = "restore what was lost; or if they shall go, add under approvals:"
 _CAUSES = {Cause.CONFIG: "a change of config", Cause.KNOWLEDGE: "lost knowledge"}
 
 
@@ -84,6 +85,7 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     """Yield the pools that lose machines without demand being the cause."""
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     ours = by_pool([a for a in actions if _is_removal(a) and a.worker not in drained])
+    made = by_pool([a for a in actions if isinstance(a, Create) and not _is_begun(a)])
     for verdict in plan.pools:
         if verdict.mode in ("static", "observe"):
             continue
@@ -91,13 +93,21 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
         count = max(verdict.unwanted, len(going))
         left = max(verdict.unwanted - verdict.draining, len(going))
         if left > 0:
-            yield _Case(verdict, count, left, going, _because(going))
+            # Workers that may merely be unseen are not made again.
+            is_lost = any(action.cause is Cause.KNOWLEDGE for action in going)
+            again = made[verdict.pool] if is_lost else ()
+            yield _Case(verdict, count, left, going, _because(going), again)
 
 
 def _is_removal(action: Action) -> bool:
     """Say whether demand did not cause it; what a killed apply had begun was let pass then."""
-    begun = action.reason is Reason.INTERRUPTED
-    return not (isinstance(action, Create) or begun) and action.cause is not Cause.DEMAND
+    kept = isinstance(action, Create) or _is_begun(action)
+    return not kept and action.cause is not Cause.DEMAND
+
+
+def _is_begun(action: Action) -> bool:
+    """Say whether an earlier apply had begun it."""
+    return action.reason is Reason.INTERRUPTED
 
 
 def _faster_than_replaced(
@@ -221,12 +231,13 @@ def _refuse(
         if rest:
             lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
     used = said_of(plan, limit.guard, pool, len(passing)) if pool else ""
+    is_lost = any(a.cause is Cause.KNOWLEDGE for case in cases for a in case.actions)
     result = GuardResult(
         guard=limit.guard,
         pool=pool,
         result="refused" if lines else "passed",
         because=f"{because}{used}",
-        way_out=f"{_WAY_OUT} {' and '.join(lines)}" if lines else "",
+        way_out=f"{_RESTORE if is_lost else _WAY_OUT} {' and '.join(lines)}" if lines else "",
         path=limit.path,
         count=sum(case.count for case in cases),
         of=held_by(cases[0].verdict) if pool else held_by_fleet(plan),

@@ -1,7 +1,8 @@
-"""This module lets go of machines that failed to boot: their workers never registered.
+"""This module lets go of machines whose workers no registry knows, though they had time to boot.
 
 Their tokens are revoked first, so that none registers while its machine is being deleted. Where
-no token can be revoked, they stay and a person is told.
+no token can be revoked, they stay and a person is told. A worker that had registered did boot: if
+many are not known any more, it is their registry that lost something, and guards refuse that.
 """
 
 from fleet.census import State
@@ -9,6 +10,11 @@ from fleet.draft import Draft
 from fleet.plan import Reason
 from fleet.schema.model import Boot
 from fleet.schema.units import write_duration
+
+_LOST = (
+    "its worker had registered, but its registry does not know it any more; "
+    "its token is revoked first"
+)
 
 
 def delete_failed(draft: Draft) -> None:
@@ -21,4 +27,7 @@ def delete_failed(draft: Draft) -> None:
         "its token is revoked first"
     )
     for unit in draft.census.having(State.NEVER_REGISTERED):
-        draft.delete(unit, Reason.BOOT_FAILED, because)
+        if unit.name in draft.lost:
+            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+        else:
+            draft.delete(unit, Reason.BOOT_FAILED, because)

@@ -1,0 +1,93 @@
+"""What is done when a registry no longer knows workers that had registered: it is refused."""
+
+import pytest
+
+from fleet.facts import Attempt, Listing, Request, World
+from fleet.guard import guard
+from fleet.plan import Cause, Plan, Reason
+from fleet.reconcile import reconcile
+from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
+from tests.deciding import FIRST, fleet_with, reason_of, with_machines
+
+NAMES = tuple(f"debian-ci-builders-{number}" for number in range(1, 11))
+
+
+def forgetful(*attempts: Attempt, known: int = 0, requests: tuple[Request, ...] = ()) -> World:
+    """Return a world with ten machines an hour old; so many workers are known, the others not."""
+    workers = (a_worker(name=name) for name in NAMES)
+    before = a_sim_world(*workers, requests=requests, attempts=attempts)
+    listing = before.providers["desk"]
+    assert isinstance(listing, Listing)
+    emptied = listing.model_copy(update={"workers": (listing.workers or ())[:known]})
+    return before.model_copy(update={"providers": {"desk": emptied}})
+
+
+def tries(result: str = "registered", **said: object) -> tuple[Attempt, ...]:
+    return tuple(an_attempt(worker=name, at=ago(hours=1), result=result, **said) for name in NAMES)
+
+
+def plan_of(world: World, **pool: object) -> Plan:
+    fleet = fleet_with(max=20, **pool)
+    return guard(fleet, reconcile(fleet, world))
+
+
+def test_a_registry_that_was_emptied_is_refused_not_throttled() -> None:
+    plan = plan_of(forgetful(*tries()))
+
+    assert plan.actions == ()
+    assert [(g.guard, g.result) for g in plan.guards] == [("delete", "refused")]
+    assert "10 of 10 machines of pool builders would go because of lost knowledge" in (
+        plan.guards[0].because
+    )
+    assert plan.guards[0].way_out.startswith("restore what was lost; or if they shall go, ")
+
+
+def test_workers_that_may_merely_be_unseen_are_not_made_again() -> None:
+    world = forgetful(*tries(), requests=(a_request(count=3),))
+
+    plan = plan_of(world, min=3, spare=2)
+
+    assert plan.actions == ()
+    assert {action.action for action in plan.withheld} == {"create", "delete"}
+
+
+def test_few_lost_registrations_let_their_machines_go_and_others_are_made() -> None:
+    plan = plan_of(forgetful(*tries(), known=9), min=10, spare=0)
+
+    done = [(action.action, action.reason, action.cause) for action in plan.actions]
+    assert done == [
+        ("create", Reason.BELOW_MIN, Cause.CONFIG),
+        ("delete", Reason.REGISTRATION_LOST, Cause.KNOWLEDGE),
+    ]
+
+
+@pytest.mark.parametrize("result", ["starting", "failed"])
+def test_machines_that_really_never_registered_go_as_demands_doing(result: str) -> None:
+    plan = plan_of(forgetful(*tries(result)))
+
+    assert not plan.is_refused
+    assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
+
+
+def test_a_machine_older_than_all_that_is_remembered_counts_as_one_that_had_registered() -> None:
+    other = an_attempt(worker="debian-ci-builders-99", at=ago(minutes=50))
+
+    assert reason_of(plan_of(forgetful(other)), FIRST) is Reason.REGISTRATION_LOST
+    assert reason_of(plan_of(forgetful()), FIRST) is Reason.BOOT_FAILED
+
+
+def test_another_machine_of_a_name_is_judged_by_its_own_try() -> None:
+    again = an_attempt(worker=FIRST, at=ago(minutes=40), result="starting")
+
+    plan = plan_of(forgetful(*tries(), again))
+
+    assert reason_of(plan, FIRST) is Reason.BOOT_FAILED
+
+
+def test_a_machine_that_is_not_overdue_yet_is_not_let_go_of_as_if_it_booted() -> None:
+    world = with_machines(forgetful(*tries()), created_at=ago(minutes=2))
+
+    plan = plan_of(world)
+
+    assert plan.is_quiet
+    assert not plan.withheld
