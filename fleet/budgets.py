@@ -16,6 +16,7 @@ from fleet.facts import Charge, Entry, Unknown, World
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
 from fleet.money import BudgetVerdict, PeriodName, say_when
+from fleet.renames import charges_of
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import HOURS, PERIODS, SpendingLimit, spending_limits
 
@@ -118,8 +119,8 @@ class _Books:
             self._numbers_of.setdefault(holding.pool, []).append(number)
         self._lives = Lifetimes(fleet, world, self._holdings, groups)
         self._periods = {period.name: period for period in periods(fleet, world.time)}
-        ledger = () if isinstance(world.ledger, Unknown) else world.ledger.charges
-        self._charges, self._charges_of = ledger, _by_pool(ledger)
+        self._charges = charges_of(fleet, world)
+        self._charges_of = _by_pool(self._charges)
         self._uncharged = charge(fleet, world, census)
         self._uncharged_of = _by_pool(self._uncharged)
         self._groups_of: dict[str, list[Group]] = {key: [] for key in self._places}

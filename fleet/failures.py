@@ -13,6 +13,7 @@ from itertools import groupby
 
 from fleet.census import PoolCensus, State
 from fleet.facts import Attempt, AttemptResult, Machine, Market, World
+from fleet.renames import attempts_of
 from fleet.schema.model import BootFailures, Fleet, Pool
 
 BASE = timedelta(minutes=3)
@@ -49,7 +50,7 @@ def classify(said: str) -> AttemptResult:
     return "error"
 
 
-def settle(world: World, censuses: Mapping[str, PoolCensus]) -> tuple[Attempt, ...]:
+def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tuple[Attempt, ...]:
     """Return the tries that the world says have ended, each with what became of it.
 
     A machine that is nowhere, although both witnesses were heard, is `gone`: nobody knows whether
@@ -62,7 +63,7 @@ def settle(world: World, censuses: Mapping[str, PoolCensus]) -> tuple[Attempt, .
     }
     return tuple(
         attempt.model_copy(update=_ending(result))
-        for attempt in world.attempts
+        for attempt in attempts_of(fleet, world)
         if attempt.result == "starting"
         and attempt.at < world.time
         and attempt.pool in states
@@ -99,10 +100,11 @@ class Memory:
 
 def recall(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> Memory:
     """Return what is remembered, tries that have ended since counted by what became of them."""
-    settled = {(each.worker, each.at): each for each in settle(world, censuses)}
+    settled = {(each.worker, each.at): each for each in settle(fleet, world, censuses)}
     by_pool: defaultdict[str, list[Attempt]] = defaultdict(list)
     by_account: defaultdict[tuple[str, Market], list[Attempt]] = defaultdict(list)
-    for attempt in sorted(world.attempts, key=lambda each: (each.at, each.worker), reverse=True):
+    tries = attempts_of(fleet, world)
+    for attempt in sorted(tries, key=lambda each: (each.at, each.worker), reverse=True):
         if attempt.at > world.time:
             continue
         known = settled.get((attempt.worker, attempt.at), attempt)

@@ -140,7 +140,10 @@ class Store(Protocol):
         """Return every stack that was ever made and not yet removed, sorted by name."""
 
     def record_stack(self, record: StackRecord) -> None:
-        """Remember a stack; raises EngineMismatch when another engine owns it."""
+        """Remember a stack; raises EngineMismatch when another engine owns it.
+
+        Where it was another pool's, that pool was renamed: charges and attempts follow it.
+        """
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack that is empty and whose pool is gone."""

@@ -1,14 +1,14 @@
 """This module says whose a stack and a machine are when a pool was renamed.
 
 `previously: old` hands the machines and the stack of `old` over to the pool that says so. Names
-and labels of what exists stay; the store then remembers whose the stack is, so that the key may be
-dropped after an apply.
+and labels of what exists stay; the store then remembers whose the stack is, and what was spent and
+tried under the old name, so that the key may be dropped after an apply.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.facts import Machine, Stack, Unknown, World
+from fleet.facts import Attempt, Charge, Machine, Stack, Unknown, World
 from fleet.schema.model import Fleet, Pool
 
 
@@ -20,6 +20,37 @@ def heirs_of(fleet: Fleet) -> dict[str, str]:
         if old is not None and old not in fleet.pools:
             heirs.setdefault(old, name)
     return heirs
+
+
+def takers_of(fleet: Fleet, world: World) -> dict[str, str]:
+    """Return what each renamed pool is called now, without those whose heirs took over nothing.
+
+    A pool that has a stack of its own cannot take over another.
+    """
+    stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
+    return {old: new for old, new in heirs_of(fleet).items() if not {old, new} <= stacks.keys()}
+
+
+def charges_of(fleet: Fleet, world: World) -> tuple[Charge, ...]:
+    """Return what was charged, by the pools' names of today; nothing where it is unknown."""
+    if isinstance(world.ledger, Unknown):
+        return ()
+    takers = takers_of(fleet, world)
+    return tuple(
+        charge.model_copy(update={"pool": takers[charge.pool]})
+        if charge.pool in takers
+        else charge
+        for charge in world.ledger.charges
+    )
+
+
+def attempts_of(fleet: Fleet, world: World) -> tuple[Attempt, ...]:
+    """Return the tries that are remembered, by the pools' names of today."""
+    takers = takers_of(fleet, world)
+    return tuple(
+        each.model_copy(update={"pool": takers[each.pool]}) if each.pool in takers else each
+        for each in world.attempts
+    )
 
 
 def stack_name(fleet: Fleet, pool: str, stack: Stack | None = None) -> str:
@@ -51,8 +82,8 @@ def find_owners(fleet: Fleet, world: World) -> Owners:
     heirs = heirs_of(fleet)
     if isinstance(world.stacks, Unknown):
         return Owners(world.stacks, heirs, {}, {})
-    contested = {old: new for old, new in heirs.items() if {old, new} <= world.stacks.keys()}
-    taken = {old: new for old, new in heirs.items() if old not in contested}
+    taken = takers_of(fleet, world)
+    contested = {old: new for old, new in heirs.items() if old not in taken}
     stacks = {taken.get(pool, pool): stack for pool, stack in world.stacks.items()}
     held = {
         (name, machine_id): pool

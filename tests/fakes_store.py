@@ -51,7 +51,20 @@ class FakeStore:
         known = self._shelf.stacks.get(record.name)
         if known and known.engine != record.engine:
             raise EngineMismatch(f"stack {record.name} belongs to engine {known.engine}")
+        if known and known.pool != record.pool:
+            self._rename(known.pool, record.pool)
         self._shelf.stacks[record.name] = record
+
+    def _rename(self, old: str, new: str) -> None:
+        shelf, name = self._shelf, {"pool": new}
+        shelf.entries = [
+            (currency, entry.model_copy(update=name) if entry.pool == old else entry)
+            for currency, entry in shelf.entries
+        ]
+        shelf.attempts = {
+            key: each.model_copy(update=name) if each.pool == old else each
+            for key, each in shelf.attempts.items()
+        }
 
     def forget_stack(self, name: str) -> None:
         """Drop a stack."""

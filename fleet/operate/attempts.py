@@ -20,7 +20,7 @@ _LINE_LIMIT = 300
 def settle_attempts(fleet: Fleet, world: World, store: Store) -> None:
     """Write down what became of earlier tries, as far as the world tells."""
     if any(attempt.result == "starting" for attempt in world.attempts):
-        store.record_attempts(settle(world, take_census(fleet, world)))
+        store.record_attempts(settle(fleet, world, take_census(fleet, world)))
 
 
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:

@@ -27,6 +27,13 @@ def write_attempts(connection: sa.Connection, attempts: Sequence[Attempt]) -> No
     connection.execute(sa.delete(ATTEMPTS).where(ATTEMPTS.c.at < oldest))
 
 
+def rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
+    """Write every try down under a pool's new name; an older store has none yet."""
+    if sa.inspect(connection).has_table(ATTEMPTS.name):
+        renamed = sa.update(ATTEMPTS).where(ATTEMPTS.c.pool == old).values(pool=new)
+        connection.execute(renamed)
+
+
 def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]:
     """Return the latest tries of each pool, type and market; an older store has none yet."""
     if not sa.inspect(connection).has_table(ATTEMPTS.name):

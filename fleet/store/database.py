@@ -17,8 +17,8 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
-from fleet.store.attempts import read_attempts, write_attempts
-from fleet.store.ledger import add_charges, read_ledger
+from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
+from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 
 _FORMAT = "fleet-store-1"
@@ -77,7 +77,10 @@ class DatabaseStore:
             return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
-        """Remember a stack; raises EngineMismatch when another engine owns it."""
+        """Remember a stack, and what was spent and tried, under its pool's name of today.
+
+        Raises EngineMismatch when another engine owns it.
+        """
         known = {each.name: each for each in self.stacks()}.get(record.name)
         if known is not None and known.engine != record.engine:
             raise EngineMismatch(
@@ -85,6 +88,9 @@ class DatabaseStore:
                 f"set `engine: {known.engine}` on provider {known.provider} again"
             )
         with self._transaction() as connection:
+            if known is not None and known.pool != record.pool:
+                rename_in_attempts(connection, known.pool, record.pool)
+                rename_in_ledger(connection, known.pool, record.pool)
             connection.execute(sa.delete(tables.STACKS).where(tables.STACKS.c.name == record.name))
             connection.execute(sa.insert(tables.STACKS), [record.model_dump()])
 

@@ -1,6 +1,7 @@
 """This module adds to the ledger and reads its sums, within a transaction of the store."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -40,6 +41,18 @@ def add_charges(connection: sa.Connection, charging: Charging) -> bool:
     return True
 
 
+def rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
+    """Charge to a pool's new name what was charged to its old one; an older store has nothing."""
+    if not sa.inspect(connection).has_table(LEDGER.name):
+        return
+    for row in connection.execute(sa.select(LEDGER)).all():
+        payer = json.loads(row.payer)
+        if payer["pool"] == old:
+            same = (LEDGER.c.hour == row.hour, LEDGER.c.payer == row.payer)
+            connection.execute(sa.delete(LEDGER).where(*same))
+            _add_row(connection, row.hour, payer | {"pool": new}, (row.seconds, row.nanos))
+
+
 def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledger:
     """Return the sums of the current hour, day and month; an older store has none yet."""
     if not sa.inspect(connection).has_table(LEDGER.name):
@@ -72,8 +85,15 @@ def _add(connection: sa.Connection, currency: str, entry: Entry) -> None:
         "currency": currency,
         **entry.model_dump(include={"pool", "scope", "team", "owner", "tags"}),
     }
-    key = {"hour": entry.hour.isoformat(), "payer": json.dumps(payer, sort_keys=True)}
-    added = {"seconds": entry.seconds, "nanos": int(entry.money.scaleb(_PLACES))}
+    amounts = (entry.seconds, int(entry.money.scaleb(_PLACES)))
+    _add_row(connection, entry.hour.isoformat(), payer, amounts)
+
+
+def _add_row(
+    connection: sa.Connection, hour: str, payer: Mapping[str, Any], amounts: tuple[int, int]
+) -> None:
+    key = {"hour": hour, "payer": json.dumps(payer, sort_keys=True)}
+    added = {"seconds": amounts[0], "nanos": amounts[1]}
     found = connection.execute(
         sa.update(LEDGER)
         .where(LEDGER.c.hour == key["hour"], LEDGER.c.payer == key["payer"])

@@ -74,6 +74,17 @@ def test_a_pool_may_be_renamed_twice(trial: Trial) -> None:
     assert stacks(trial) == {"heaviest": [FIRST]}
 
 
+def test_what_a_pool_has_spent_and_tried_outlives_its_name(trial: Trial) -> None:
+    trial.apply()
+    trial.write(fleet_yaml(pools={"heavy": OLD}))
+    trial.apply()
+
+    world = trial.world()
+
+    assert {charge["pool"] for charge in world["ledger"]["charges"]} == {"heavy"}
+    assert [(each["pool"], each["worker"]) for each in world["attempts"]] == [("heavy", FIRST)]
+
+
 def test_a_renamed_pool_that_is_removed_is_forgotten_with_its_stack(trial: Trial) -> None:
     trial.apply()
     trial.write(fleet_yaml(pools={"other": OLD.replace("min: 1", "min: 0")}, more=LENIENT))

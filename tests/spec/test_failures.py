@@ -179,7 +179,7 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
     """Return the results of the tries that the world says have ended."""
     fleet = a_sim_fleet()
     known = world.model_copy(update={"attempts": attempts or (BEGUN,)})
-    return [each.result for each in settle(known, take_census(fleet, known))]
+    return [each.result for each in settle(fleet, known, take_census(fleet, known))]
 
 
 @pytest.mark.parametrize("state", list(WorkerState))

@@ -1,0 +1,66 @@
+"""What every Store promises of a pool that is renamed: its money and memory follow its stack."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from fleet.ports import Store
+from fleet.store.database import DatabaseStore
+from tests.builders import an_attempt
+from tests.ports.stores import opener, postgres_url, store
+from tests.ports.test_store import a_record
+from tests.ports.test_store_ledger import SINCE, a_charging, an_entry
+
+__all__ = ["opener", "postgres_url", "store"]
+
+
+def test_what_was_charged_to_a_pool_follows_its_stack_to_the_new_name(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    of_work = {"scope": "debian", "tags": ("big",)}
+    store.charge(a_charging(an_entry(), an_entry(**of_work), an_entry(pool="other")))
+
+    store.record_stack(a_record(pool="heavy"))
+
+    charges = store.ledger(SINCE, "EUR").charges
+    assert sorted((each.pool, each.scope or "", each.tags) for each in charges) == [
+        ("heavy", "", ()),
+        ("heavy", "debian", ("big",)),
+        ("other", "", ()),
+    ]
+
+
+def test_what_both_names_were_charged_in_one_hour_adds_up(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    store.charge(a_charging(an_entry(), an_entry(pool="heavy", seconds=30, money="0.001")))
+
+    store.record_stack(a_record(pool="heavy"))
+
+    (charge,) = store.ledger(SINCE, "EUR").charges
+    assert (charge.pool, charge.seconds[0], charge.money[0]) == ("heavy", 90, Decimal("0.003"))
+
+
+def test_tries_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
+    store.record_stack(a_record(pool="builders"))
+    store.record_attempts([an_attempt(), an_attempt(pool="other", worker="debian-ci-other-1")])
+
+    store.record_stack(a_record(pool="heavy"))
+
+    assert {(each.pool, each.worker) for each in store.attempts(5)} == {
+        ("heavy", "debian-ci-builders-1"),
+        ("other", "debian-ci-other-1"),
+    }
+
+
+def test_a_store_that_an_older_fleet_made_renames_pools_too(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    engine = sa.create_engine(store.url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("drop table fleet_ledger"))
+        connection.execute(sa.text("drop table fleet_attempts"))
+    store.record_stack(a_record(pool="builders"))
+
+    store.record_stack(a_record(pool="heavy"))
+
+    assert [each.pool for each in store.stacks()] == ["heavy"]

@@ -1,0 +1,48 @@
+"""What a renamed pool takes over of what was spent and of what failed, before the first apply."""
+
+from fleet.census import take_census
+from fleet.facts import World
+from fleet.failures import recall, settle, why_failing
+from fleet.schema.model import Fleet
+from tests.budgeting import a_budgeted_fleet, a_charge, a_spent_world, accounts, these
+from tests.builders import a_pool, a_sim_fleet, a_sim_world, a_stack, a_worker, ago, an_attempt
+
+RENAMED = a_pool(provider="desk", previously="old")
+OWN_STACK = {name: a_stack(provider="desk") for name in ("old", "builders")}
+
+
+def failing(fleet: Fleet, world: World) -> str:
+    memory = recall(fleet, world, take_census(fleet, world))
+    return why_failing(memory, "builders", "ccx33", "on-demand", "desk")
+
+
+def test_a_renamed_pool_has_spent_what_it_spent_under_its_old_name() -> None:
+    world = a_spent_world(charges=[a_charge("4", pool="old"), a_charge("1")])
+    fleet = a_budgeted_fleet({"per_day": "10 EUR"}, pool={"previously": "old"})
+
+    today, _ = accounts(fleet, world)
+
+    assert these(today.spent) == (5,)
+
+
+def test_a_renamed_pool_remembers_what_failed_under_its_old_name() -> None:
+    out = an_attempt(pool="old", result="out-of-stock", at=ago(minutes=1))
+
+    assert failing(a_sim_fleet(pools={"builders": RENAMED}), a_sim_world(attempts=(out,)))
+
+
+def test_a_pool_that_could_not_take_over_another_remembers_nothing_of_it() -> None:
+    out = an_attempt(pool="old", result="out-of-stock", at=ago(minutes=1))
+    world = a_sim_world(attempts=(out,), stacks=OWN_STACK)
+
+    assert not failing(a_sim_fleet(pools={"builders": RENAMED}), world)
+
+
+def test_a_try_of_before_the_rename_ends_under_the_name_of_today() -> None:
+    fleet = a_sim_fleet(pools={"builders": RENAMED})
+    begun = an_attempt(pool="old", result="starting")
+    world = a_sim_world(a_worker(), attempts=(begun,))
+
+    (ended,) = settle(fleet, world, take_census(fleet, world))
+
+    assert (ended.pool, ended.result) == ("builders", "registered")
