@@ -13,8 +13,8 @@ REQUEST = ("request",)
 """The path of an edit of the request itself: the tags it would also ask for."""
 
 MOST_REPLANS = 400
-FEWEST_REPLANS = 40
-_REQUESTS_IN_ALL = 2_000_000
+FEWEST_REPLANS = 12
+_REQUESTS_IN_ALL = 400_000
 """How many requests may be planned again while one answer is looked for."""
 
 
@@ -78,11 +78,12 @@ def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
 class Replans:
     """Plans again, so often at most: an answer is worth only so much work."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
         waiting = sum(
             len(r.demand.requests) for r in world.queues.values() if isinstance(r.demand, Demand)
         )
         self.left = max(FEWEST_REPLANS, min(MOST_REPLANS, _REQUESTS_IN_ALL // (1 + waiting)))
+        self.left = min(most, self.left)
 
     @property
     def is_spent(self) -> bool:

@@ -11,7 +11,8 @@ from fleet.plan import Plan, Signature
 from fleet.schema.model import Fleet
 
 MOST_SUGGESTED = 20
-"""For so many groups a smallest change is looked for, in the order of service."""
+"""For so many groups a smallest change is looked for, in the order of service, as long as no more
+is planned again than for one request."""
 
 
 BY_WORKER = "next for workers that exist"
@@ -48,15 +49,16 @@ class EachRequest(Value):
 def explain_every(fleet: Fleet, world: World, plan: Plan) -> Everything:
     """Return the answer about every waiting request, the first to be served first."""
     case = Case(fleet, world, plan)
-    left = MOST_SUGGESTED
+    groups_left, left = MOST_SUGGESTED, Replans(world).left
     groups = []
     for signature in plan.signatures:
         verdicts = {key: _verdict(case, signature, key) for key in signature.requests}
         for verdict in sorted(dict.fromkeys(verdicts.values()), key=_rank):
             keys = [key for key in signature.requests if verdicts[key] == verdict]
             waits = verdict not in (BY_WORKER, BY_CREATE)
-            left -= waits
-            replans = Replans(world) if waits and left >= 0 else None
+            groups_left -= waits
+            replans = Replans(world, left) if waits and groups_left >= 0 and left > 0 else None
+            given = replans.left if replans else 0
             groups.append(
                 Group(
                     signature=signature.id,
@@ -67,6 +69,7 @@ def explain_every(fleet: Fleet, world: World, plan: Plan) -> Everything:
                     requests=tuple(_answers(case, signature, keys, replans)),
                 )
             )
+            left -= given - replans.left if replans else 0
     return Everything(fleet=fleet.fleet, groups=tuple(groups))
 
 
