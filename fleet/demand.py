@@ -100,6 +100,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     payer_of = _payers(fleet)
     drops = _Drops(fleet, world.time)
     groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
+    known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
         demand = reading.demand
@@ -111,8 +112,12 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
             dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
-            kind = _Kind(queue, shape, request.priority, payer_of(request), dropped)
-            groups[kind].extend(ordered(queue, request, expected_seconds(fleet, request)))
+            alike = (queue, id(shape), request.priority, payer_of(request), dropped)
+            group = known.get(alike)
+            if group is None:
+                kind = _Kind(queue, shape, request.priority, alike[3], dropped)
+                group = known[alike] = groups[kind]
+            group.extend(ordered(queue, request, expected_seconds(fleet, request)))
     offers = {
         queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
         for queue in world.queues

@@ -33,6 +33,8 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             results.append(held.result)
             approved |= held.approved
             withheld |= {action.worker: held.result for action in held.withheld}
+    if not results and plan.digests.plan:
+        return plan  # as it was sealed
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
     for action in kept:
