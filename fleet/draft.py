@@ -57,6 +57,8 @@ class Draft:
     """Unit name to why it is due to be replaced."""
     kept: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to why it stays although something speaks for its going."""
+    short: dict[Reason, str] = field(default_factory=dict)
+    """Why of `min` or `spare` so many are not made, where a limit stops that."""
     actions: list[Action] = field(default_factory=list)
 
     @property

@@ -31,7 +31,7 @@ from fleet.plan import (
 )
 from fleet.programme import GAP, NODES
 from fleet.renames import stack_name
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, Workers
 from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
 from fleet.staffing import Service
@@ -290,9 +290,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         are = "request is" if served == 1 else "requests are"
         parts.append(f"{served} waiting {are} served here")
     if draft.pool is not None and not draft.on_demand:
-        workers = draft.pool.workers
-        parts += [f"workers.min is {workers.min}"] if workers.min else []
-        parts += [f"workers.spare is {workers.spare}"] if workers.spare else []
+        parts += _said_of_warm(draft, draft.pool.workers)
     if waiting:
         parts.append(f"{waiting} more that fit {'waits' if waiting == 1 else 'wait'}")
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
@@ -307,6 +305,19 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         parts += [draft.choice.said] if draft.choice.said else []
         parts += [f"not made: {o.type}/{o.market}: {o.closed}" for o in draft.options if o.closed]
     return "; ".join(parts)
+
+
+def _said_of_warm(draft: Draft, workers: Workers) -> Iterator[str]:
+    """Yield what min and spare hold, and what stops a machine that they ask for."""
+    told = (
+        ("min", workers.min, Reason.BELOW_MIN),
+        ("spare", workers.spare, Reason.BELOW_SPARE),
+    )
+    for key, figure, reason in told:
+        # Why the pool makes no machine at all is said once.
+        stop = "" if draft.closed else draft.short.get(reason, "")
+        if figure:
+            yield f"workers.{key} is {figure}{f', but {stop}' if stop else ''}"
 
 
 def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signature, ...]:

@@ -122,7 +122,7 @@ def _replace(draft: Draft, stock: _Stock, unit: Unit, *, turn: int) -> str:
         f"it takes the place of {unit.name}: {because}",
         turn=turn,
     )
-    if make_one(draft, why):
+    if not make_one(draft, why):
         stock.coming += 1
         stock.coming_free += 1
         return "the machine that takes its place is made first"

@@ -25,21 +25,28 @@ def keep_warm(draft: Draft, *, turn: int) -> None:
     _make(draft, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 
 
-def make_one(draft: Draft, why: Why) -> bool:
-    """Make one machine more in the cheapest way that limits leave open; False where none is."""
+def make_one(draft: Draft, why: Why) -> str:
+    """Make one machine more in the cheapest way that limits leave open; return why not, if not."""
     if draft.closed:
-        return False
+        return draft.closed
+    stop = ""
     ways = [option for option in draft.options if not option.closed]
     for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
-        if draft.headroom.take(option.key) is None:
+        row = draft.headroom.take(option.key)
+        if row is None:
             draft.create(new_inputs(draft.fleet, option, next(draft.names)), why)
-            return True
-    return False
+            return ""
+        stop = stop or row.because
+    return stop
 
 
 def _make(draft: Draft, number: int, why: Why) -> int:
     """Make so many machines, or as many as there is room for; return how many."""
-    made = 0
-    while made < number and make_one(draft, why):
-        made += 1
-    return made
+    for made in range(max(0, number)):
+        stop = make_one(draft, why)
+        if stop:
+            lacking = number - made
+            are = "is" if lacking == 1 else "are"
+            draft.short[why.reason] = f"{lacking} {are} not made: {stop}"
+            return made
+    return max(0, number)

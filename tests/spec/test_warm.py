@@ -1,0 +1,47 @@
+"""What a pool says of its warm capacity where a limit keeps it from making a machine."""
+
+from fleet.facts import World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.budgeting import a_ledger
+from tests.builders import a_request, a_sim_world, a_worker
+from tests.deciding import fleet_with
+
+
+def because(fleet: Fleet, world: World) -> str:
+    """Return why the pool `builders` has so many."""
+    (verdict,) = reconcile(fleet, world).pools
+    return verdict.because
+
+
+def test_a_pool_whose_min_is_made_only_says_what_min_is() -> None:
+    assert because(fleet_with(min=2), a_sim_world()) == "workers.min is 2"
+
+
+def test_a_pool_names_the_limit_that_keeps_it_below_min() -> None:
+    assert because(fleet_with(min=3, max_starting=1), a_sim_world()) == (
+        "workers.min is 3, but 2 are not made: pool builders is at workers.max_starting (1)"
+    )
+
+
+def test_a_pool_names_the_limit_that_keeps_it_below_spare() -> None:
+    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
+
+    assert because(fleet_with(max=2, spare=1), world) == (
+        "1 waiting request is served here; workers.spare is 1, but 1 is not made: "
+        "pool builders is at workers.max (2)"
+    )
+
+
+def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
+    fleet = fleet_with(min=1, budget={"per_day": "0.01 EUR"})
+
+    said = because(fleet, a_sim_world(ledger=a_ledger()))
+
+    assert "workers.min is 1, but 1 is not made: the budget of pool builders leaves" in said
+
+
+def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
+    said = because(fleet_with(min=1, mode="pause"), a_sim_world())
+
+    assert said == "workers.min is 1; it makes no machine: it has mode: pause"
