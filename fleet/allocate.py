@@ -96,15 +96,8 @@ def _in_turn(model: Model) -> Solution | None:
     for block in model.blocks:
         ranks[block.rank].extend(block.columns)
     parts = [ranks[rank] for rank in sorted(ranks)]
-    # Parts of machines serve no fewer than whole ones: if those can do as much, it is the most.
     most = model.programme.most_in_turn(parts)
-    wanted = list(zip(parts, most, strict=True))
-    solution = model.programme.solve(wanted)
-    if solution is not None:
-        return solution
-    for turn, part in enumerate(parts):
-        wanted[turn] = (part, model.programme.most_whole(wanted[:turn], part))
-    return model.programme.solve(wanted)
+    return model.programme.solve(list(zip(parts, most, strict=True)))
 
 
 def _write(model: Model, solution: Solution | None, allocation: Allocation) -> None:

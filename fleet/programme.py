@@ -93,29 +93,26 @@ class Programme:
         )
 
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
-        """Return the most that each set of columns can sum to, the earlier ones having theirs.
-
-        Columns need not be whole here, so that each is a bound of what whole ones can do.
-        """
+        """Return the most that each set of columns can sum to, the earlier ones having theirs."""
         solver = self._load(())
-        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
-        found = []
+        size = len(self.costs)
+        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
+        # Only whole numbers are asked for: what is less than one apart is the same.
+        solver.setOptionValue("mip_abs_gap", 1 - _TOLERANCE)
+        solver.setOptionValue("mip_rel_gap", 0.0)
+        found: list[int] = []
         for part in parts:
             columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
             solver.changeColsCost(len(part), columns, -ones)
-            found.append(floor(-(_run(solver) or 0.0) + _TOLERANCE))
+            most = floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE)
+            found.append(most)
+            answer = self._numpy.array(solver.getSolution().col_value)
             solver.changeColsCost(len(part), columns, 0 * ones)
-            # What is left over of a whole number is the later sets' to have.
-            solver.addRow(found[-1] - _SLACK, self._infinity, len(part), columns, ones)
+            solver.addRow(most - _SLACK, self._infinity, len(part), columns, ones)
+            if len(answer) == size:
+                # What the earlier sets have is an answer for the next one to begin with.
+                solver.setSolution(size, self._all_columns, answer)
         return found
-
-    def most_whole(self, sums: Sequence[Sum], part: Sequence[int]) -> int:
-        """Return the most that a set of columns can sum to in whole numbers, given these sums."""
-        solver = self._load(sums)
-        columns = self._numpy.array(part, dtype="int32")
-        solver.changeColsCost(len(self.costs), self._all_columns, 0 * self._ones(len(self.costs)))
-        solver.changeColsCost(len(part), columns, -self._ones(len(part)))
-        return floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE)
 
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")
