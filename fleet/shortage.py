@@ -2,11 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import NamedTuple
 
 from fleet.answer import Stop
+from fleet.choices import Path
 from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World
+from fleet.making import Option, why_closed
 from fleet.plan import Blocked, Unserved
 from fleet.schema.model import Fleet, StaticPool
 from fleet.staffing import Service
@@ -29,10 +33,10 @@ def find_unserved(
             if stops is not None:
                 groups[stops].append(request.key)
         for stops, keys in groups.items():
-            blocked = tuple(dict.fromkeys(_blocked(drafts, signed, stops)))
+            found = tuple(_blocked(drafts, signed, stops))
             because, path = (
-                ("; ".join(dict.fromkeys(each.because for each in blocked)), blocked[0].path)
-                if blocked
+                (_say_once(found), found[0].blocked.path)
+                if found
                 else _unfitting(fleet, offers, signed)
             )
             yield Unserved(
@@ -41,13 +45,25 @@ def find_unserved(
                 count=len(keys),
                 because=because,
                 path=path,
-                blocked=blocked,
+                blocked=_distinct(found),
             )
+
+
+class _Stopped(NamedTuple):
+    """What keeps a pool from making one machine more; of a limit, what room it leaves."""
+
+    blocked: Blocked
+    room: Decimal | None = None
+
+    @property
+    def what(self) -> tuple[Path, str]:
+        """Return what it is: a limit, whatever it leaves in which period, else the sentence."""
+        return self.blocked.path, self.blocked.because if self.room is None else ""
 
 
 def _blocked(
     drafts: Mapping[str, Draft], signed: Signed, stops: Sequence[Stop]
-) -> Iterator[Blocked]:
+) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
     for pool in signed.machines_of:
@@ -56,14 +72,47 @@ def _blocked(
             continue
         if draft.closed:
             because = f"pool {pool} makes no machine: {draft.closed}"
-            yield Blocked(pool=pool, because=because, path=("pools", pool))
+            yield _Stopped(Blocked(pool=pool, because=because, path=_path_of_closed(draft)))
             continue
         for option in draft.options:
             if option.closed:
                 because = f"pool {pool} makes no {option.type}: {option.closed}"
-                yield Blocked(pool=pool, because=because, path=("pools", pool, "machine"))
+                path = _path_of_option(draft, option)
+                yield _Stopped(Blocked(pool=pool, because=because, path=path))
             for row in rows.get(option.key, ()):
-                yield Blocked(pool=pool, because=row.because, path=row.path)
+                yield _Stopped(Blocked(pool=pool, because=row.because, path=row.path), row.room)
+
+
+def _path_of_closed(draft: Draft) -> Path:
+    """Return the line that decides that a pool makes no machine at all."""
+    if draft.options and draft.closed == why_closed(draft.options):
+        return _path_of_option(draft, draft.options[0])
+    return ("pools", draft.name)
+
+
+def _path_of_option(draft: Draft, option: Option) -> Path:
+    """Return the line that decides that nothing is made in one way."""
+    if draft.choice.closed and option.closed == draft.choice.closed:
+        return ("guards", "boot_failures")
+    return ("pools", draft.name, "machine")
+
+
+def _distinct(found: Sequence[_Stopped]) -> tuple[Blocked, ...]:
+    """Return what stops a request, but of one limit in two periods what leaves as much once."""
+    kept: dict[tuple[object, ...], Blocked] = {}
+    for each in found:
+        kept.setdefault((each.blocked.pool, each.what, each.room), each.blocked)
+    return tuple(kept.values())
+
+
+def _say_once(found: Sequence[_Stopped]) -> str:
+    """Return what stops a request; of one limit in two periods only what leaves less."""
+    tightest: dict[tuple[Path, str], _Stopped] = {}
+    for each in found:
+        known = tightest.setdefault(each.what, each)
+        if each.room is not None and known.room is not None and each.room < known.room:
+            tightest[each.what] = each
+    return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
 def _unfitting(

@@ -1,0 +1,97 @@
+"""What is said of requests that get no machine: each limit once, with the line that decides."""
+
+from fleet.facts import World
+from fleet.plan import Unserved
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.budgeting import a_charge, a_ledger
+from tests.builders import a_fleet, a_request, a_sim_world, ago, an_attempt
+from tests.deciding import fleet_with
+
+WAITING = (a_request(expected_seconds=3600),)
+MACHINE = {"type": "ccx33", "price": "1 EUR/h"}
+
+
+def unserved_in(fleet: Fleet, world: World) -> Unserved:
+    (unserved,) = reconcile(fleet, world).unserved
+    return unserved
+
+
+def test_a_budget_that_stops_this_hour_and_the_next_is_said_once_the_tighter_one() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+    spent = a_ledger(a_charge("0.40"))
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
+
+    assert unserved.because == (
+        "the budget of pool builders leaves this plan 0.10 of 0.5 EUR this hour "
+        "(0.40 spent, 0.00 reserved)"
+    )
+    assert [blocked.because.split(" EUR ")[1][:9] for blocked in unserved.blocked] == [
+        "this hour",
+        "in the ne",
+    ]
+
+
+def test_a_budget_that_leaves_the_same_in_both_hours_blocks_once() -> None:
+    fleet = fleet_with(machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
+
+    assert [blocked.because for blocked in unserved.blocked] == [unserved.because]
+    assert "this hour" in unserved.because
+
+
+def test_two_limits_of_one_pool_are_both_said() -> None:
+    fleet = fleet_with(max=0, machine=MACHINE, budget={"per_hour": "0.50 EUR"})
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=a_ledger()))
+
+    assert [blocked.path[-1] for blocked in unserved.blocked] == ["max", "per_hour"]
+    assert "workers.max (0)" in unserved.because
+    assert "0.5 EUR" in unserved.because
+
+
+def dead_image() -> World:
+    """Return a world in which a request waits and the image did not come up in two boots."""
+    failed = (an_attempt(result="failed", at=ago(minutes=m), image="trixie") for m in (40, 20))
+    return a_sim_world(requests=WAITING, attempts=tuple(failed))
+
+
+def test_where_an_image_did_not_come_up_the_guard_that_stopped_it_decides() -> None:
+    fleet = fleet_with().model_copy(
+        update={
+            "guards": a_fleet(guards={"boot_failures": {"stop_after": 2, "of_last": 3}}).guards
+        }
+    )
+
+    unserved = unserved_in(fleet, dead_image())
+
+    assert unserved.path == ("guards", "boot_failures")
+    assert "did not come up in 2 of its last 2 boots" in unserved.because
+
+
+def test_where_there_is_no_stock_the_machine_of_the_pool_decides() -> None:
+    out = an_attempt(result="out-of-stock", at=ago(minutes=1))
+
+    unserved = unserved_in(fleet_with(), a_sim_world(requests=WAITING, attempts=(out,)))
+
+    assert unserved.path == ("pools", "builders", "machine")
+
+
+def test_a_way_that_is_closed_is_said_beside_the_limit_of_the_one_that_is_open() -> None:
+    out = an_attempt(result="out-of-stock", at=ago(minutes=1))
+    fleet = fleet_with(machine={"type": ["ccx33", "ccx63"]}, max=0)
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING, attempts=(out,)))
+
+    assert [blocked.path for blocked in unserved.blocked] == [
+        ("pools", "builders", "machine"),
+        ("pools", "builders", "workers", "max"),
+    ]
+
+
+def test_a_paused_pool_decides_itself() -> None:
+    unserved = unserved_in(fleet_with(mode="pause"), a_sim_world(requests=WAITING))
+
+    assert unserved.path == ("pools", "builders")
