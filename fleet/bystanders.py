@@ -1,9 +1,9 @@
 """This module reports what fleet only looks at: static and machineless workers, reports."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
-from fleet.facts import Listing, Worker, World
+from fleet.facts import ImageVersion, Listing, Worker, World
 from fleet.plan import PoolVerdict, Reason, Warning_, WorkerVerdict
 from fleet.schema.model import Fleet, Pool, StaticPool
 from fleet.tagrules import find_doubts, serves_queue
@@ -59,20 +59,24 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
                     )
 
 
-def find_contradictions(fleet: Fleet, world: World) -> Iterator[Warning_]:
+def find_contradictions(
+    fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
+) -> Iterator[Warning_]:
     """Yield what images and workers report against what fleet.yaml says of their pool.
 
-    What fleet.yaml says against itself is a finding of `fleet validate`.
+    `images` holds by pool the versions that it may boot. What fleet.yaml says against itself is a
+    finding of `fleet validate`.
     """
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         known = set(find_doubts(fleet, name, ()))
-        for doubt in find_doubts(fleet, name, world.images):
+        published = images.get(name, world.images)
+        for doubt in find_doubts(fleet, name, published):
             if doubt not in known:
                 known.add(doubt)
                 yield _warning(f"pool {name}: {doubt.because}")
         for worker in workers[name].values():
-            for doubt in find_doubts(fleet, name, world.images, worker):
+            for doubt in find_doubts(fleet, name, published, worker):
                 if doubt not in known:
                     yield _warning(f"worker {worker.name} of pool {name}: {doubt.because}")
 

@@ -1,6 +1,6 @@
 """This module says where a request's tags are from, which do not count, which pools fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from fleet.explain import ExplainedReason, Path
@@ -65,10 +65,13 @@ def explain_tags(
     name: str,
     asking: Asking,
     *,
-    images: tuple[ImageVersion, ...] = (),
+    images: Mapping[str, tuple[ImageVersion, ...]],
     queue: str | None = None,
 ) -> TagsExplanation:
-    """Return every tag of a request with where it came from, and the pools that fit."""
+    """Return every tag of a request with where it came from, and the pools that fit.
+
+    `images` holds by pool the versions that it may boot.
+    """
     tags = tuple(_tags(asking))
     counting = sum(tag.verdict == "counts" for tag in tags)
     refused = sum(tag.verdict == "refused" for tag in tags)
@@ -120,7 +123,7 @@ def _tags(asking: Asking) -> Iterator[ExplainedTag]:
 
 
 def _pools(
-    fleet: Fleet, asking: Asking, images: tuple[ImageVersion, ...], queue: str | None
+    fleet: Fleet, asking: Asking, images: Mapping[str, tuple[ImageVersion, ...]], queue: str | None
 ) -> Iterator[ExplainedReason]:
     for name, pool in sorted(fleet.pools.items()):
         path: Path = ("pools", name)
@@ -129,7 +132,7 @@ def _pools(
                 because=f"pool {name} does not serve queue {queue}", path=(*path, "serves")
             )
             continue
-        offer = offer_of_pool(fleet, name, images)
+        offer = offer_of_pool(fleet, name, images.get(name, ()))
         mismatch = find_mismatch(asking.ask, offer)
         if asking.held:
             because = f"pool {name} makes no machine for a tag that was asked without permission"

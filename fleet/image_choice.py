@@ -6,8 +6,9 @@ That is the newest, but for one that did not come up: `guards.boot_failures` sto
 
 from dataclasses import dataclass
 
+from fleet.census import take_census
 from fleet.facts import ImageVersion, World
-from fleet.failures import Memory, stopped_images
+from fleet.failures import Memory, recall, stopped_images
 from fleet.schema.model import ExistingImage, Fleet, Pool, SimProvider
 from fleet.tagrules import newest_version
 
@@ -53,6 +54,12 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
     if stopped and newest:
         said.append(f"machines are made with {pool.image} {newest.version} instead")
     return ImageChoice(image, images, tuple(stopped), "; ".join(said))
+
+
+def images_by_pool(fleet: Fleet, world: World) -> dict[str, tuple[ImageVersion, ...]]:
+    """Return for each pool the published versions that what it offers rests on."""
+    memory = recall(fleet, world, take_census(fleet, world))
+    return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
 
 
 def _closed(

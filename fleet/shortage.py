@@ -25,7 +25,11 @@ def find_unserved(
     service: Service,
 ) -> Iterator[Unserved]:
     """Yield the requests that get no machine in this run, by signature and cause."""
-    offers = {name: offer_of_pool(fleet, name, world.images) for name in sorted(fleet.pools)}
+    images = {name: draft.choice.images for name, draft in drafts.items()}
+    offers = {
+        name: offer_of_pool(fleet, name, images.get(name, world.images))
+        for name in sorted(fleet.pools)
+    }
     for signed in demand:
         groups: defaultdict[tuple[Stop, ...], list[str]] = defaultdict(list)
         for request in signed.requests:

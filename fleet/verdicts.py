@@ -53,6 +53,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
     """Return the plan that the drafts amount to."""
     unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
     waiting = _waiting_for(unserved)
+    images = {name: draft.choice.images for name, draft in drafts.items()}
     pools = (
         *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
@@ -75,7 +76,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         budgets=decided.budgets,
         optimum=_optimum(decided),
         unknown=tuple(_unknown(fleet, world, drafts)),
-        warnings=(*find_contradictions(fleet, world), *warn_of_approvals(approvals)),
+        warnings=(*find_contradictions(fleet, world, images), *warn_of_approvals(approvals)),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         attention=tuple(_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),

@@ -10,6 +10,7 @@ from fleet.demand import judge_of
 from fleet.errors import FleetError
 from fleet.explain_tags import TagsExplanation, explain_tags, find_request, request_of_name
 from fleet.facts import Request, World
+from fleet.image_choice import images_by_pool
 from fleet.ports import Console
 from fleet.queues.world import read_world
 from fleet.render.tags_explained import tags_to_text
@@ -93,7 +94,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
     queue, request, stored = found
     asking = judge_of(fleet, world).ask_of(request, stored=stored)
     name = f"{queue}/{request.id}"
-    return decision.config, explain_tags(fleet, name, asking, images=world.images, queue=queue)
+    images = images_by_pool(fleet, world)
+    return decision.config, explain_tags(fleet, name, asking, images=images, queue=queue)
 
 
 def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
@@ -117,7 +119,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     )
     world = _world(config, args)
     asking = judge_of(fleet, world).ask_of(request, stored=False)
-    return config, explain_tags(fleet, args.name, asking, images=world.images)
+    return config, explain_tags(fleet, args.name, asking, images=images_by_pool(fleet, world))
 
 
 def _world(config: Config, args: argparse.Namespace) -> World:
