@@ -110,7 +110,7 @@ def _mark(action: str, text: str) -> Span:
 
 def _type(action: Action, types: dict[str, str | None]) -> str:
     if isinstance(action, Create):
-        return action.inputs.type
+        return action.inputs.type + words.market(action.inputs)
     return types.get(action.worker) or ""
 
 

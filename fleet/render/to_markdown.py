@@ -56,7 +56,7 @@ def _creates(plan: Plan) -> Iterator[str]:
         (
             code(action.worker),
             code(action.pool),
-            code(action.inputs.type),
+            code(action.inputs.type) + words.market(action.inputs),
             words.rate(action.cost, sign=True),
             _why(action),
         )

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet.facts import WorkerInputs
 from fleet.guard_results import ApprovalVerdict
+from fleet.making import market_of
 from fleet.plan import Action, Plan, WorkerVerdict
 
 NOT_KNOWN = "not known"
@@ -36,6 +38,12 @@ def before_after(
     first, second = rates([before, after])
     figures = first if before == after else f"{first} {arrow} {second}"
     return f"{figures} {currency}/h"
+
+
+def market(inputs: WorkerInputs) -> str:
+    """Return on which market a machine is bought, to stand after its type; on demand is silent."""
+    bought = market_of(inputs)
+    return "" if bought == "on-demand" else f" ({bought})"
 
 
 def cost_of(worker: WorkerVerdict) -> Decimal | None:

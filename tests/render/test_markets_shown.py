@@ -1,0 +1,41 @@
+"""Where a machine is bought, and what it boots instead of a dead image: text and Markdown."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import WorkerInputs
+from fleet.plan import Plan
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from tests.builders import a_create, a_plan, some_inputs
+
+PLANS = Path(__file__).parents[1] / "plans"
+
+
+def creating(inputs: WorkerInputs) -> Plan:
+    return a_plan(actions=(a_create(inputs=inputs),))
+
+
+def test_a_machine_that_is_bought_on_the_spot_market_says_so() -> None:
+    plan = creating(some_inputs(settings={"market": "spot"}))
+
+    assert "ccx33 (spot)  +0.12 EUR/h" in plan_to_text(plan, colour=False)
+    assert "| `ccx33` (spot) | +0.12 |" in plan_to_markdown(plan)
+
+
+def test_a_machine_on_demand_needs_no_word_for_it() -> None:
+    plan = creating(some_inputs())
+
+    assert "ccx33  +0.12 EUR/h" in plan_to_text(plan, colour=False)
+    assert "| `ccx33` | +0.12 |" in plan_to_markdown(plan)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_fall_back_to_the_previous_image_is_shown(form: str) -> None:
+    folder = PLANS / "a-dead-image-gives-way-to-the-version-before-it"
+    plan = Plan.model_validate_json((folder / "plan.json").read_bytes())
+
+    shown = plan_to_text(plan, colour=False) if form == "text" else plan_to_markdown(plan)
+
+    assert "machines are made with trixie 1 instead" in shown.partition("Pools")[0]
