@@ -1,8 +1,9 @@
 """This module reports what fleet only looks at: static and machineless workers, reports."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from fleet.census import PoolCensus
 from fleet.facts import ImageVersion, Listing, Worker, World
 from fleet.plan import PoolVerdict, Reason, Warning_, WorkerVerdict
 from fleet.schema.model import Fleet, Pool, StaticPool
@@ -104,6 +105,24 @@ def _reporting_workers(
 
 def _warning(message: str) -> Warning_:
     return Warning_(rule="contradicting-sources", message=message)
+
+
+def unseen_workers(censuses: Iterable[PoolCensus]) -> Iterator[WorkerVerdict]:
+    """Yield the verdicts on machines whose provider could not be read: they are left alone."""
+    for census in censuses:
+        for unit in census.unseen:
+            yield WorkerVerdict(
+                worker=unit.name,
+                pool=census.pool,
+                registry=unit.registry,
+                verdict="keep",
+                reason=Reason.NOT_KNOWN,
+                because=f"its stack knows it; {census.blind[0]}",
+                state=unit.state.value,
+                running=unit.worker.running if unit.worker else None,
+                since=unit.since,
+                cost_known=False,
+            )
 
 
 def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterator[WorkerVerdict]:

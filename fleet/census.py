@@ -74,6 +74,10 @@ class PoolCensus:
     pool: str
     provider: str
     units: tuple[Unit, ...] = ()
+    unseen: tuple[Unit, ...] = ()
+    """What its stack holds, and registries tell of, where its provider could not be read."""
+    uncounted: int = 0
+    """How many machines it may hold where neither its provider nor its stack could be read."""
     frozen: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
@@ -169,10 +173,20 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
             f"pool {heir} says `previously: {name}`, but has a stack of its own; "
             f"remove that key, and pool {name} drains"
         )
-    if isinstance(listing, Unknown):
-        return PoolCensus(name, provider, blind=tuple(blind), frozen=tuple(blind), listed=False)
-    blind += _strays(seen, name, provider)
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
+    if isinstance(listing, Unknown):
+        return PoolCensus(
+            pool=name,
+            provider=provider,
+            unseen=_unseen(name, stack, seen, _queue_registries(world, queues)),
+            uncounted=pool.workers.max
+            if isinstance(pool, Pool) and isinstance(stack, Unknown)
+            else 0,
+            blind=tuple(blind),
+            frozen=tuple(blind),
+            listed=False,
+        )
+    blind += _strays(seen, name, provider)
     registries, unreadable = _registries(world, queues, provider, listing)
     return PoolCensus(
         pool=name,
@@ -223,6 +237,13 @@ def _registries(
     """Return the workers by registry, and what could not be read."""
     if listing.workers is not None:
         return {provider: listing.workers}, ()
+    return _queue_registries(world, queues)
+
+
+def _queue_registries(
+    world: World, queues: list[str]
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by queue, and what could not be read."""
     registries = {}
     unreadable = []
     for queue in queues:
@@ -232,6 +253,24 @@ def _registries(
         elif workers is not None:
             registries[queue] = workers
     return registries, tuple(unreadable)
+
+
+def _unseen(
+    pool: str,
+    stack: Stack | Unknown | None,
+    seen: _Seen,
+    registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
+) -> tuple[Unit, ...]:
+    """Return the machines that a pool's stack holds, as far as registries tell of them."""
+    readable, unreadable = registries
+    known = seen.registered(readable)
+    units = []
+    for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
+        registry, worker = known.get(name, (None, None))
+        has_registry = bool(readable) and not unreadable
+        state = _registered(worker, has_registry=has_registry, overdue=False)
+        units.append(Unit(name, pool, state, worker=worker, registry=registry))
+    return tuple(units)
 
 
 def _stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ def _places(
     for key, supply in supplies.items():
         if supply.units:
             draft = drafts.get(supply.pool)
-            units = {unit.name: unit for unit in draft.census.units} if draft else {}
+            census = draft.census if draft else None
+            units = {u.name: u for u in (*census.units, *census.unseen)} if census else {}
             parts = (_part(fleet, world, draft, units.get(name)) for name in supply.units)
             yield Place(key, supply.pool, makes=False, room=sum(parts))
     for draft in drafts.values():

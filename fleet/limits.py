@@ -119,7 +119,7 @@ def _who(limit: _Limit, payer: Payer) -> str | None:
 
 
 class _Held(NamedTuple):
-    """A busy worker: what it runs where that is known, else what its pool's workers provide."""
+    """A worker that is or may be busy: what it runs where that is known, else what it provides."""
 
     work: Work | None
     provides: frozenset[str]
@@ -127,8 +127,11 @@ class _Held(NamedTuple):
 
 def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
     for draft in drafts.values():
-        for unit in draft.census.having(State.BUSY):
+        unheard = [u for u in draft.census.unseen if u.worker is None or u.state is State.BUSY]
+        for unit in (*draft.census.having(State.BUSY), *unheard):
             yield _Held(unit.worker.work if unit.worker else None, frozenset(draft.offers))
+        for _ in range(draft.census.uncounted):
+            yield _Held(None, frozenset(draft.offers))
 
 
 def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held) -> bool:

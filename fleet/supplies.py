@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from fleet.census import CAPACITY, State, Unit
 from fleet.demand import Supply
-from fleet.draft import Draft
+from fleet.draft import Draft, is_going
 from fleet.facts import Worker, WorkerState, World
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, StaticPool
@@ -25,7 +26,9 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
         if isinstance(pool, StaticPool):
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:
-            found = [(u.name, u.worker) for u in _taking_work(drafts[name])]
+            draft = drafts[name]
+            found = [(u.name, u.worker) for u in _taking_work(draft)]
+            found += [(each, None) for each in islice(draft.names, draft.census.uncounted)]
         groups = _by_offer(fleet, world, name, offer, found)
         groups.setdefault(offer, [])
         for number, (offered, units) in enumerate(groups.items()):
@@ -35,10 +38,14 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
 
 
 def _taking_work(draft: Draft) -> list[Unit]:
-    """Return the workers that can take a request; busy ones too where work may wait for them."""
+    """Return the workers that can take a request; busy ones too where work may wait for them.
+
+    Those that are merely unseen may be about to take it: nothing is bought twice because of that.
+    """
     may_wait = draft.pool is not None and draft.pool.target_wait is not None
     states = CAPACITY | {State.BUSY} if may_wait else CAPACITY
-    return [unit for unit in draft.staying if unit.state in states]
+    unseen = [unit for unit in draft.census.unseen if not is_going(unit)]
+    return [unit for unit in (*draft.staying, *unseen) if unit.state in states]
 
 
 def _by_offer(

@@ -7,7 +7,13 @@ from decimal import Decimal
 
 from fleet.allocate import Proof
 from fleet.approvals import judge_approvals, warn_of_approvals
-from fleet.bystanders import find_contradictions, gone_workers, static_pools, static_workers
+from fleet.bystanders import (
+    find_contradictions,
+    gone_workers,
+    static_pools,
+    static_workers,
+    unseen_workers,
+)
 from fleet.catalogue import type_names
 from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
@@ -54,6 +60,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
     unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
     waiting = _waiting_for(unserved)
     images = {name: draft.choice.images for name, draft in drafts.items()}
+    censuses = [draft.census for draft in drafts.values()]
     pools = (
         *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
@@ -66,8 +73,9 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         actions=_in_order(action for draft in drafts.values() for action in draft.actions),
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
+            *unseen_workers(censuses),
             *static_workers(fleet, world),
-            *gone_workers(fleet, world, {u.name for d in drafts.values() for u in d.census.units}),
+            *gone_workers(fleet, world, {u.name for c in censuses for u in (*c.units, *c.unseen)}),
         ),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
         signatures=_signatures(decided, drafts),

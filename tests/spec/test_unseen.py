@@ -1,0 +1,125 @@
+"""Machines that are merely unseen may be about to serve what waits: it is not bought again."""
+
+from fleet.facts import Unknown, Worker, World
+from fleet.guard import guard
+from fleet.plan import Create, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    a_listing,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    some_inputs,
+)
+
+FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+DARK = Unknown(unknown="no answer")
+
+
+def a_fleet_of_two(**overrides: object) -> Fleet:
+    """Return a fleet whose pools `builders` and `far`, of two providers, fit the same requests."""
+    pools = {"builders": a_pool(provider="desk", max=4), "far": a_pool(provider="shed", max=4)}
+    providers = {"desk": {"kind": "sim"}, "shed": {"kind": "sim"}}
+    return a_sim_fleet(**({"pools": pools, "providers": providers} | overrides))
+
+
+def a_dark_world(waiting: int, *, workers: tuple[Worker, ...] | None = None) -> World:
+    """Return a world in which the provider of `builders`, which holds two machines, is silent."""
+    stack = a_stack(
+        provider="desk",
+        workers=tuple(some_inputs(name=name) for name in (FIRST, SECOND)),
+        ids={FIRST: "sim-1", SECOND: "sim-2"},
+    )
+    requests = [a_request(id=str(number)) for number in range(waiting)]
+    return a_world(
+        queues={"debian": a_reading(*requests, workers=workers)},
+        providers={"desk": DARK, "shed": a_listing(workers=None)},
+        stacks={"builders": stack},
+    )
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def bought(plan: Plan) -> int:
+    return sum(isinstance(action, Create) for action in plan.actions)
+
+
+def test_what_unseen_machines_may_serve_is_not_bought_elsewhere() -> None:
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2))
+
+    (signature,) = plan.signatures
+    assert bought(plan) == 0
+    assert set(signature.by_worker.values()) == {FIRST, SECOND}
+
+
+def test_what_unseen_machines_could_not_serve_is_bought_elsewhere() -> None:
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=5))
+
+    assert [action.pool for action in plan.actions] == ["far", "far", "far"]
+
+
+def test_an_unseen_machine_whose_worker_is_busy_serves_nothing_else() -> None:
+    workers = (a_worker(name=FIRST, busy=True), a_worker(name=SECOND))
+
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
+
+    assert bought(plan) == 1
+
+
+def test_an_unseen_machine_whose_worker_drains_serves_nothing_new() -> None:
+    workers = (a_worker(name=FIRST, draining=True), a_worker(name=SECOND))
+
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=2, workers=workers))
+
+    assert bought(plan) == 1
+
+
+def test_a_pool_of_which_neither_witness_tells_may_hold_as_many_as_its_max() -> None:
+    world = a_dark_world(waiting=5)
+
+    plan = planned(a_fleet_of_two(), world.model_copy(update={"stacks": {"builders": DARK}}))
+
+    assert [action.pool for action in plan.actions] == ["far"]
+
+
+def test_a_pool_that_never_had_a_stack_holds_nothing_unseen() -> None:
+    world = a_dark_world(waiting=2)
+
+    plan = planned(a_fleet_of_two(), world.model_copy(update={"stacks": {}}))
+
+    assert [action.pool for action in plan.actions] == ["far", "far"]
+
+
+def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
+    pools = {
+        "builders": a_pool(provider="desk", provides=["big"]),
+        "far": a_pool(provider="shed", provides=["big"]),
+    }
+    fleet = a_fleet_of_two(pools=pools, tags={"big": {"limits": {"total": 3}}})
+    requests = tuple(a_request(id=str(number), required=("big",)) for number in range(4))
+    world = a_dark_world(waiting=0)
+    world = world.model_copy(update={"queues": {"debian": a_reading(*requests, workers=None)}})
+
+    (signature,) = planned(fleet, world).signatures
+
+    assert len(signature.by_worker) + len(signature.by_create) == 1
+
+
+def test_an_unseen_worker_is_not_said_to_be_gone() -> None:
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=0, workers=(a_worker(name=FIRST),)))
+
+    reasons = {verdict.worker: (verdict.verdict, verdict.reason) for verdict in plan.workers}
+    assert reasons == dict.fromkeys((FIRST, SECOND), ("keep", Reason.NOT_KNOWN))
+
+
+def test_what_an_unseen_machine_costs_is_not_known() -> None:
+    plan = planned(a_fleet_of_two(), a_dark_world(waiting=0))
+
+    assert [verdict.cost_known for verdict in plan.workers] == [False, False]
