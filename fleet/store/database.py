@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -54,11 +55,10 @@ class DatabaseStore:
                     f"cannot create the folder of {path}: {error.strerror}"
                 ) from error
         try:
-            self._about()
+            with self._checked():
+                return False
         except StoreMissing:
             pass
-        else:
-            return False
         with self._transaction() as connection:
             tables.METADATA.create_all(connection)
             connection.execute(
@@ -69,8 +69,7 @@ class DatabaseStore:
 
     def stacks(self) -> tuple[StackRecord, ...]:
         """Return every stack that was ever made and not yet removed, sorted by name."""
-        self._about()
-        with self._transaction() as connection:
+        with self._checked() as connection:
             rows = connection.execute(
                 sa.select(tables.STACKS).order_by(tables.STACKS.c.name)
             ).mappings()
@@ -81,17 +80,18 @@ class DatabaseStore:
 
         Raises EngineMismatch when another engine owns it.
         """
-        known = {each.name: each for each in self.stacks()}.get(record.name)
-        if known is not None and known.engine != record.engine:
-            raise EngineMismatch(
-                f"stack {record.name} belongs to engine {known.engine}, not {record.engine}; "
-                f"set `engine: {known.engine}` on provider {known.provider} again"
-            )
-        with self._transaction() as connection:
+        same = tables.STACKS.c.name == record.name
+        with self._checked() as connection:
+            known = connection.execute(sa.select(tables.STACKS).where(same)).first()
+            if known is not None and known.engine != record.engine:
+                raise EngineMismatch(
+                    f"stack {record.name} belongs to engine {known.engine}, not {record.engine}; "
+                    f"set `engine: {known.engine}` on provider {known.provider} again"
+                )
             if known is not None and known.pool != record.pool:
                 rename_in_attempts(connection, known.pool, record.pool)
                 rename_in_ledger(connection, known.pool, record.pool)
-            connection.execute(sa.delete(tables.STACKS).where(tables.STACKS.c.name == record.name))
+            connection.execute(sa.delete(tables.STACKS).where(same))
             connection.execute(sa.insert(tables.STACKS), [record.model_dump()])
 
     def forget_stack(self, name: str) -> None:
@@ -117,7 +117,6 @@ class DatabaseStore:
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
-        self._about()
         columns = (
             tables.RUNS.c.started,
             tables.RUNS.c.ended,
@@ -125,7 +124,7 @@ class DatabaseStore:
             tables.RUNS.c.outcome,
         )
         query = sa.select(*columns).order_by(tables.RUNS.c.number.desc()).limit(count)
-        with self._transaction() as connection:
+        with self._checked() as connection:
             return tuple(
                 {str(key): str(value) for key, value in row.items()}
                 for row in connection.execute(query).mappings()
@@ -133,33 +132,28 @@ class DatabaseStore:
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
-        self._about()
-        with self._transaction() as connection:
+        with self._checked() as connection:
             return add_charges(connection, charging)
 
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return what was charged in the current hour, day and month, by payer."""
-        self._about()
-        with self._transaction() as connection:
+        with self._checked() as connection:
             return read_ledger(connection, since, currency)
 
     def record_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Remember tries to make machines; one that is known already gets its new result."""
-        self._about()
-        if attempts:
-            with self._transaction() as connection:
+        with self._checked() as connection:
+            if attempts:
                 write_attempts(connection, attempts)
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
         """Return the latest tries of each pool, machine type and market, the oldest first."""
-        self._about()
-        with self._transaction() as connection:
+        with self._checked() as connection:
             return read_attempts(connection, latest)
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Return the digest of each approval that was used, to the machines it was used for."""
-        self._about()
-        with self._transaction() as connection:
+        with self._checked() as connection:
             return read_spent(connection)
 
     def spend(self, approval: str, machines: Collection[str]) -> None:
@@ -175,7 +169,8 @@ class DatabaseStore:
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
         """Hold the fleet's lock and yield who died holding it; Locked says who holds it."""
-        self._about()
+        with self._checked():
+            pass
         with self._alive():
             died = self._take(owner, now)
             try:
@@ -191,7 +186,8 @@ class DatabaseStore:
 
     def unlock(self) -> tuple[str, str] | None:
         """Take the lock away from a run that died and return whose it was; Locked if it lives."""
-        self._about()
+        with self._checked():
+            pass
         with self._alive():
             holder = self.lock_holder()
             if holder:
@@ -249,17 +245,20 @@ class DatabaseStore:
         with self._transaction() as connection:
             connection.execute(sa.delete(tables.LOCK).where(tables.LOCK.c.owner == owner))
 
-    def _about(self) -> None:
-        """Check that the store exists, is of this format and belongs to this fleet."""
+    @contextmanager
+    def _checked(self) -> Iterator[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
         path = _file_of(self.url)
         if path and not Path(path).exists():
             raise StoreMissing(self._missing())
         with self._transaction() as connection:
-            if not sa.inspect(connection).has_table(tables.ABOUT.name):
-                raise StoreMissing(self._missing())
-            about = dict(
-                connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all()
-            )
+            self._check(connection)
+            yield connection
+
+    def _check(self, connection: sa.Connection) -> None:
+        if not sa.inspect(connection).has_table(tables.ABOUT.name):
+            raise StoreMissing(self._missing())
+        about = dict(connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all())
         if not about:
             # `init` was killed, or its disk was full: SQLite makes tables one by one.
             raise StoreMissing(self._missing())
@@ -288,11 +287,14 @@ class DatabaseStore:
             "(docs/how-to/restore-lost-state.md)"
         )
 
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        return sa.create_engine(self.url, poolclass=sa.NullPool)
+
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
-            engine = sa.create_engine(self.url, poolclass=sa.NullPool)
-            with engine.begin() as connection:
+            with self._engine.begin() as connection:
                 yield connection
         except ModuleNotFoundError as error:
             raise StoreFailed(
