@@ -8,6 +8,7 @@ from fleet.census import take_census
 from fleet.choices import Fit, Group, Place
 from fleet.demand import Payer
 from fleet.facts import Charge, Ledger, Work, Worker, World
+from fleet.money import BudgetVerdict
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_sim_fleet, a_sim_world, a_worker
 
@@ -76,3 +77,18 @@ def these(*values: object) -> tuple[object, ...]:
 
 def rounded(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.0001"))
+
+
+def a_budget_verdict(**overrides: object) -> BudgetVerdict:
+    """Return the verdict on the budget of `builders` for today: 4 of 10 EUR are left."""
+    defaults = {
+        "budget": "builders",
+        "path": ("pools", "builders", "budget", "per_day"),
+        "period": "day",
+        "unit": "EUR",
+        "limit": Decimal(10),
+        "spent": Decimal("3.5"),
+        "reserved": Decimal("1.5"),
+        "planned": Decimal(1),
+    }
+    return BudgetVerdict.model_validate(defaults | overrides)

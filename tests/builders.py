@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from fleet.explain import ExplainedReason, Explanation
 from fleet.facts import (
     Attempt,
     Demand,
@@ -19,7 +18,6 @@ from fleet.facts import (
     World,
 )
 from fleet.guard_results import GuardResult
-from fleet.money import BudgetVerdict
 from fleet.plan import (
     Cause,
     Create,
@@ -307,21 +305,6 @@ def a_guard_result(**overrides: object) -> GuardResult:
     return GuardResult.model_validate(defaults | overrides)
 
 
-def a_budget_verdict(**overrides: object) -> BudgetVerdict:
-    """Return the verdict on the budget of `builders` for today: 4 of 10 EUR are left."""
-    defaults = {
-        "budget": "builders",
-        "path": ("pools", "builders", "budget", "per_day"),
-        "period": "day",
-        "unit": "EUR",
-        "limit": Decimal(10),
-        "spent": Decimal("3.5"),
-        "reserved": Decimal("1.5"),
-        "planned": Decimal(1),
-    }
-    return BudgetVerdict.model_validate(defaults | overrides)
-
-
 def a_warning(**overrides: object) -> Warning_:
     """Return a warning about a rule that expires soon."""
     defaults = {
@@ -353,24 +336,6 @@ def an_outcome(*stacks: StackOutcome, **overrides: object) -> Outcome:
     """Return what an apply did to these pools."""
     defaults = {"plan": "e" * 64, "stacks": stacks}
     return Outcome.model_validate(defaults | overrides)
-
-
-def an_explanation(**overrides: object) -> Explanation:
-    """Return why request 101 waits."""
-    defaults = {
-        "kind": "request",
-        "name": "debian/101",
-        "headline": "debian/101 waits: no machine in this run",
-        "facts": ("it waits for 5 min",),
-        "reasons": (
-            ExplainedReason(
-                because="pool builders is at workers.max (3)",
-                path=("pools", "builders", "workers", "max"),
-            ),
-        ),
-        "next_steps": ("raise pools.builders.workers.max",),
-    }
-    return Explanation.model_validate(defaults | overrides)
 
 
 # a pool `builders` at the simulated provider, seen by every witness

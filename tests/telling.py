@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from fleet.explain import ExplainedReason, Explanation
 from fleet.plan import Plan, PoolVerdict, Reason, WorkerVerdict
 from tests.builders import (
     a_create,
@@ -310,3 +311,21 @@ def _lively_pools() -> tuple[PoolVerdict, ...]:
 
 def _builder(number: int, **overrides: object) -> WorkerVerdict:
     return a_worker_verdict(**({"worker": f"debian-ci-builders-{number}"} | overrides))
+
+
+def an_explanation(**overrides: object) -> Explanation:
+    """Return why request 101 waits."""
+    defaults = {
+        "kind": "request",
+        "name": "debian/101",
+        "headline": "debian/101 waits: no machine in this run",
+        "facts": ("it waits for 5 min",),
+        "reasons": (
+            ExplainedReason(
+                because="pool builders is at workers.max (3)",
+                path=("pools", "builders", "workers", "max"),
+            ),
+        ),
+        "next_steps": ("raise pools.builders.workers.max",),
+    }
+    return Explanation.model_validate(defaults | overrides)

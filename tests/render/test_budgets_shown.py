@@ -11,7 +11,8 @@ from fleet.render.to_html import site
 from fleet.render.to_json import plan_to_json, status_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
-from tests.builders import a_budget_verdict, a_plan
+from tests.budgeting import a_budget_verdict
+from tests.builders import a_plan
 
 PASSED = a_budget_verdict(
     budget="debian",

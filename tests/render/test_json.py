@@ -25,10 +25,10 @@ from tests.builders import (
     a_stack_outcome,
     a_warning,
     a_worker_verdict,
-    an_explanation,
     an_outcome,
     an_unserved,
 )
+from tests.telling import an_explanation
 
 
 def _a_full_plan() -> Plan:

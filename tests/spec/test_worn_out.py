@@ -1,0 +1,70 @@
+"""When a machine is worn out, by age or by use, one sentence per test."""
+
+import pytest
+
+from fleet.plan import Cause, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_sim_world, ago
+from tests.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    reason_of,
+    sentence_of,
+    with_machines,
+)
+from tests.spec.test_replacing import MON_TO_FRI, THIRD, drained, idle, outdated
+
+
+def retiring(**retire: object) -> Fleet:
+    return fleet_with(retire=retire)
+
+
+def test_a_machine_older_than_max_age_is_drained_when_idle() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=7))
+
+    plan = reconcile(retiring(max_age="7d"), world)
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert [a.cause for a in plan.actions] == [Cause.DEMAND]
+    assert sentence_of(plan, FIRST) == "its machine is 7d old, retire.max_age is 7d"
+
+
+def test_a_machine_younger_than_max_age_stays() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST)), created_at=ago(days=6, hours=23))
+
+    assert reconcile(retiring(max_age="7d"), world).is_quiet
+
+
+def test_machines_that_are_too_old_together_go_one_at_a_time() -> None:
+    world = with_machines(a_sim_world(*idle(FIRST, SECOND, THIRD)), created_at=ago(days=8))
+
+    assert drained(reconcile(retiring(max_age="7d"), world)) == [FIRST]
+
+
+def test_a_machine_that_is_too_old_waits_for_its_window() -> None:
+    fleet = fleet_with(retire={"max_age": "1m"}, replace={"windows": [MON_TO_FRI]})
+
+    assert reconcile(fleet, a_sim_world(*idle(FIRST))).is_quiet
+
+
+@pytest.mark.parametrize(("uses", "action"), [(49, []), (50, [("drain", FIRST)]), (None, [])])
+def test_a_worker_goes_after_max_uses(uses: int | None, action: list[tuple[str, str]]) -> None:
+    plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=uses)))
+
+    assert actions_of(plan) == action
+
+
+def test_a_worker_that_was_used_up_says_so() -> None:
+    plan = reconcile(retiring(max_uses=50), a_sim_world(*idle(FIRST, uses=51)))
+
+    assert reason_of(plan, FIRST) is Reason.MAX_USES
+    assert sentence_of(plan, FIRST) == "it has finished 51 requests, retire.max_uses is 50"
+
+
+def test_what_is_outdated_and_too_old_is_outdated() -> None:
+    plan = reconcile(retiring(max_age="1m"), outdated(a_sim_world(*idle(FIRST))))
+
+    assert reason_of(plan, FIRST) is Reason.OUTDATED
