@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from fleet.allocate import Proof
 from fleet.approvals import judge_approvals, warn_of_approvals
+from fleet.attention import find_attention, find_unknown
 from fleet.bystanders import (
     find_contradictions,
     gone_workers,
@@ -83,10 +84,10 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         unserved=unserved,
         budgets=decided.budgets,
         optimum=_optimum(decided),
-        unknown=tuple(_unknown(fleet, world, drafts)),
+        unknown=tuple(find_unknown(fleet, world, drafts)),
         warnings=(*find_contradictions(fleet, world, images), *warn_of_approvals(approvals)),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
-        attention=tuple(_attention(drafts)),
+        attention=tuple(find_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -363,42 +364,3 @@ def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signatur
         for signed in decided.demand
         for keys in [[request.key for request in signed.requests]]
     )
-
-
-_ATTENTION = {
-    State.MISSING: "its stack knows it, but its provider does not list it",
-    State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
-    State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
-}
-
-
-def _attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
-    for draft in drafts.values():
-        if draft.choice.said:
-            yield f"pool {draft.name}: {draft.choice.said}"
-        leaving = draft.leaving
-        for unit in draft.census.having(*_ATTENTION):
-            if unit.name in leaving:
-                continue
-            yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
-
-
-def _unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
-    seen = set()
-    for queue in sorted(world.queues):
-        trouble = demand_trouble(fleet, world, queue)
-        if trouble:
-            seen.add(f"demand of queue {queue} is unknown: {trouble}")
-            yield (
-                f"demand of queue {queue} is unknown: {trouble} "
-                "(nothing is deleted in the pools that serve it)"
-            )
-    for draft in drafts.values():
-        for reason in (*draft.census.blind, *draft.census.frozen):
-            if reason not in seen:
-                seen.add(reason)
-                what = "created or deleted" if reason in draft.census.blind else "deleted"
-                yield f"{reason} (nothing is {what} there)"
-        for unit in draft.census.units:
-            if unit.machine is not None and draft.cost_of(unit) is None:
-                yield f"the price of {unit.machine.type} is unknown; {unit.name} counts as 0"
