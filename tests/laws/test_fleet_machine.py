@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -18,7 +18,7 @@ from tests.laws.invariants import actions_of, check, check_nothing_bought_twice,
 from tests.laws.machine import CLOUDS, QUEUE, Farm, Run
 
 FIGURES = st.integers(0, 3)
-KINDS: st.SearchStrategy[tuple[str, ...]] = st.sampled_from([(), (), ("big",), ("rare",)])
+KINDS: st.SearchStrategy[tuple[str, ...]] = st.sampled_from([(), ("big",), ("big",), ("rare",)])
 NAMES = st.sampled_from(["ada", "ben"])
 LIMITS: list[dict[str, Any]] = [
     {},
@@ -113,6 +113,25 @@ class FleetMachine(RuleBasedStateMachine):
         )
 
     # what happens
+
+    @initialize(
+        asked=st.lists(st.tuples(KINDS, NAMES, NAMES), min_size=2, max_size=8),
+        limits=st.sampled_from(LIMITS),
+        starts=st.integers(0, 4),
+    )
+    def begin(
+        self, asked: list[tuple[tuple[str, ...], str, str]], limits: dict[str, Any], starts: int
+    ) -> None:
+        """Begin where work runs, machines are idle, and more may wait."""
+        self.said |= {"limits": limits}
+        self.farm.fleet = self.written(self.said)
+        for required, who, scope in asked:
+            self.ask(required, who, scope, 0, 0)
+        self.check(self.farm.run())
+        self.boot(1)
+        for _ in range(starts):
+            for ready in list(self.farm.starts())[:1]:
+                self.farm.start(*ready)
 
     @rule(required=KINDS, who=NAMES, scope=NAMES, priority=st.integers(0, 1), count=FIGURES)
     def ask(

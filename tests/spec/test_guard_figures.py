@@ -1,0 +1,284 @@
+"""What guards count and say, to the last figure: each sentence let a changed guard pass before."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from fleet.guard import guard
+from fleet.guard_results import ApprovalVerdict
+from fleet.plan import Cause, Plan, Reason
+from tests.builders import (
+    a_delete,
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_signature,
+    a_sim_fleet,
+    a_worker_verdict,
+)
+from tests.guarding import creates, drains, said, with_guards
+
+WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
+
+
+def an_approval(pool: str, guard: str, left: int) -> ApprovalVerdict:
+    return ApprovalVerdict.model_validate(
+        {
+            "guard": guard,
+            "pool": pool,
+            "count": left,
+            "used": 0,
+            "reason": "move",
+            "expires": date(2026, 12, 1),
+            "digest": f"{guard}-{pool}",
+            "path": ("approvals", 0),
+        }
+    )
+
+
+def because_of(plan: Plan) -> list[str]:
+    return [result.because for result in plan.guards]
+
+
+# throttled
+
+
+def test_deletions_by_demand_are_throttled() -> None:
+    deletes = tuple(a_delete(worker=f"builders-{n}") for n in range(25))
+    guarded = guard(a_sim_fleet(), a_plan(actions=deletes, pools=(a_pool_verdict(idle=25),)))
+
+    assert guarded.actions == deletes[:20]
+    assert said(guarded) == [("throttle-delete", "builders", "throttled")]
+
+
+def test_a_throttle_says_whether_it_is_about_a_pool_or_the_fleet() -> None:
+    names = ("arm", "builders")
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in names)
+    actions = tuple(action for name in names for action in creates(12, name))
+
+    guarded = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools))
+
+    assert because_of(guarded) == [
+        "12 to create in pool arm, which holds 0: the first 10 now, the rest next run",
+        "12 to create in pool builders, which holds 0: the first 10 now, the rest next run",
+        "20 to create in the fleet, which holds 0: the first 10 now, the rest next run",
+    ]
+
+
+def test_what_a_killed_apply_had_begun_takes_part_of_what_may_be_made_now() -> None:
+    fleet = with_guards(throttle={"create": {"count": 3}})
+    begun = creates(2, reason=Reason.INTERRUPTED)
+    fresh = tuple(a.model_copy(update={"worker": f"n-{a.worker}"}) for a in creates(5))  # type: ignore[attr-defined]  # builders take any action
+    plan = a_plan(actions=(*begun, *fresh), pools=(a_pool_verdict(busy=9),))
+
+    assert guard(fleet, plan).actions == (*begun, fresh[0])
+
+
+def test_growth_from_nothing_without_a_free_start_is_one() -> None:
+    fleet = with_guards(throttle={"create": {"share": "100%", "free_below": 0}})
+    plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
+
+    assert len(guard(fleet, plan).actions) == 1
+
+
+def test_static_machines_are_not_what_growth_is_measured_from() -> None:
+    fleet = with_guards(throttle={"create": {"free_below": 2}})
+    pools = (a_pool_verdict(busy=0), a_pool_verdict(pool="old", mode="static", busy=9))
+    plan = a_plan(actions=creates(5), pools=pools)
+
+    assert len(guard(fleet, plan).actions) == 2
+
+
+# only shown
+
+
+def test_what_is_only_shown_is_said_with_its_line() -> None:
+    pool = a_pool_verdict(mode="observe", idle=2)
+    guarded = guard(a_sim_fleet(), a_plan(actions=creates(2), pools=(pool,)))
+
+    (result,) = guarded.guards
+    assert result.because == "pool builders has mode: observe: 2 actions are only shown"
+    assert result.path == ("pools", "builders", "mode")
+    assert (result.count, result.of, result.withheld) == (2, 3, 2)
+
+
+def test_requests_that_two_guards_keep_waiting_are_told_apart() -> None:
+    pools = (a_pool_verdict(pool="arm", mode="observe"), a_pool_verdict(busy=1))
+    actions = (*creates(1, "arm"), *creates(2))
+    names = [action.worker for action in actions]  # type: ignore[attr-defined]  # builders take any action
+    signature = a_signature(
+        requests=("1", "2", "3"), by_create=dict(zip(("1", "2", "3"), names, strict=True))
+    )
+    fleet = with_guards(throttle={"create": {"count": 1}})
+
+    guarded = guard(fleet, a_plan(actions=actions, pools=pools, signatures=(signature,)))
+
+    assert [(each.requests, each.path) for each in guarded.unserved] == [
+        (("1",), ("pools", "arm", "mode")),
+        (("3",), ("guards", "throttle", "create")),
+    ]
+
+
+# refused
+
+
+def test_as_many_removals_as_the_count_says_are_allowed() -> None:
+    pool = a_pool_verdict(busy=40)
+
+    assert (
+        guard(a_sim_fleet(), a_plan(actions=drains(10, Cause.CONFIG), pools=(pool,))).guards == ()
+    )
+
+
+def test_a_refusal_over_all_pools_says_its_figures_and_every_line_to_paste() -> None:
+    names = ("arm", "builders", "ppc", "s390x")
+    pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
+    actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
+    fleet = with_guards(refuse={"delete": {"share": "40%"}})
+
+    (result,) = guard(fleet, a_plan(actions=actions, pools=pools)).guards
+
+    assert result.because == (
+        "12 of 36 machines of the fleet would go because of a change of config (33%); "
+        "allowed are 40% and at most 10"
+    )
+    assert (result.count, result.of, result.withheld) == (12, 36, 12)
+    assert [f"pool: {name}, count: 3" in result.way_out for name in names] == [True] * 4
+    assert result.way_out.count(" and - {guard: delete") == 3
+
+
+def test_a_refusal_of_a_pool_counts_that_pools_machines() -> None:
+    pools = (a_pool_verdict(idle=4, busy=0), a_pool_verdict(pool="arm", busy=20))
+
+    (result,) = guard(a_sim_fleet(), a_plan(actions=drains(4, Cause.CONFIG), pools=pools)).guards
+
+    assert (result.count, result.of) == (4, 4)
+
+
+def test_two_causes_are_both_named() -> None:
+    lost = drains(2, Cause.KNOWLEDGE, "lost")
+    moved = tuple(each.model_copy(update={"pool": "builders"}) for each in lost)  # type: ignore[attr-defined]  # builders take any action
+    plan = a_plan(actions=(*drains(2, Cause.CONFIG), *moved), pools=(a_pool_verdict(busy=4),))
+
+    (because,) = because_of(guard(a_sim_fleet(), plan))
+
+    assert "because of a change of config and of lost knowledge" in because
+
+
+def test_a_pool_that_is_only_observed_does_not_end_the_judging() -> None:
+    pools = (a_pool_verdict(pool="arm", mode="observe"), a_pool_verdict(busy=4))
+    plan = a_plan(actions=drains(4, Cause.CONFIG), pools=pools)
+
+    assert said(guard(a_sim_fleet(), plan)) == [("delete", "builders", "refused")]
+
+
+def test_static_machines_are_never_removals() -> None:
+    pool = a_pool_verdict(mode="static", busy=4, unwanted=4)
+
+    assert guard(a_sim_fleet(), a_plan(pools=(pool,))).guards == ()
+
+
+def test_what_approvals_let_pass_does_not_count_over_all_pools() -> None:
+    names = ("arm", "builders", "ppc", "s390x")
+    pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
+    actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
+    approvals = tuple(an_approval(name, "delete", 3) for name in ("arm", "ppc"))
+    fleet = with_guards(refuse={"delete": {"share": "40%", "count": 5}})
+
+    guarded = guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals))
+
+    assert {action.pool for action in guarded.actions} == {"arm", "ppc"}
+    assert [len(each.passes) for each in guarded.approvals] == [3, 3]
+
+
+# cost
+
+
+def test_a_rise_of_just_what_is_allowed_passes() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    plan = a_plan(actions=creates(2, **WARM), pools=(a_pool_verdict(),))
+
+    assert guard(fleet, plan).guards == ()
+
+
+def test_a_rise_over_all_pools_says_its_figures() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
+    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
+    )
+
+    (because,) = because_of(guard(fleet, a_plan(actions=actions, pools=pools)))
+
+    assert because == (
+        "3 machines that config asks for would add 1.5 EUR/h in the fleet; allowed is 1 EUR/h"
+    )
+
+
+def test_a_rise_that_an_approval_lets_pass_does_not_count_over_all_pools() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
+    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
+    )
+    approvals = (an_approval("ppc", "cost_increase", 1),)
+
+    assert guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals)).guards == ()
+
+
+def test_one_machine_is_said_in_the_singular() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+
+    (because,) = because_of(
+        guard(fleet, a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(),)))
+    )
+
+    assert because.startswith("1 machine that config asks for would add 0.5 EUR/h")
+
+
+def test_what_is_only_shown_is_no_rise() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+    plan = a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(mode="observe"),))
+
+    assert said(guard(fleet, plan)) == [("mode", "builders", "throttled")]
+
+
+def test_another_pools_outdated_workers_are_no_rise_here() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
+    old = tuple(
+        a_worker_verdict(worker=f"{pool}-{n}", pool=pool, outdated=True, cost=Decimal("0.12"))
+        for pool, count in (("builders", 1), ("arm", 9))
+        for n in range(count)
+    )
+    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=3),), workers=old)
+
+    assert guard(fleet, plan).guards == ()
+
+
+def test_an_approval_of_a_rise_covers_the_dearest_first() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {n: a_pool(provider="desk") for n in ("arm", "ppc")}}
+    )
+    made: dict[str, Any] = {
+        "cause": Cause.CONFIG,
+        "reason": Reason.REPLACEMENT,
+        "cost": Decimal("0.9"),
+    }
+    old = tuple(
+        a_worker_verdict(worker=f"{pool}-{cost}", pool=pool, outdated=True, cost=Decimal(cost))
+        for pool in ("arm", "ppc")
+        for cost in ("0.8", "0.1")
+    )
+    pools = tuple(a_pool_verdict(pool=name, busy=2) for name in ("arm", "ppc"))
+    plan = a_plan(
+        actions=(*creates(1, "arm", **made), *creates(1, "ppc", **made)),
+        pools=pools,
+        workers=old,
+        approvals=(an_approval("arm", "cost_increase", 1),),
+    )
+
+    assert guard(fleet, plan).guards == ()
