@@ -53,6 +53,8 @@ class Draft:
     """What is left of every limit, over all pools."""
     used: dict[str, str] = field(default_factory=dict)
     """Unit name to the request it is counted for."""
+    served: int = 0
+    """How many waiting requests its workers, and those it makes, are counted for."""
     due: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to why it is due to be replaced."""
     kept: dict[str, "Because"] = field(default_factory=dict)

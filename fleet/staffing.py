@@ -40,7 +40,11 @@ def staff(
 ) -> Service:
     """Count existing workers for requests, and add the machines that are made for the others."""
     service = Service(unserved=allocation.unserved)
-    owner = {unit.name: draft for draft in drafts.values() for unit in draft.census.units}
+    owner = {
+        unit.name: draft
+        for draft in drafts.values()
+        for unit in (*draft.census.units, *draft.census.unseen)
+    }
     busy = {unit.name for draft in drafts.values() for unit in draft.census.having(State.BUSY)}
     crews: list[tuple[tuple[Rank, Ordered], Place, list[str]]] = []
     for key, served in sorted(allocation.served.items()):
@@ -61,6 +65,7 @@ def staff(
                 service.by_worker[requests[nth].key] = unit
             if crew and unit in owner:
                 owner[unit].used[unit] = requests[crew[0]].key
+                owner[unit].served += len(crew)
     crews.sort(key=lambda crew: (crew[0], crew[1].key))
     for turn, (_, place, keys) in enumerate(crews, start=1):
         _make(drafts[place.pool], place, keys, turn)
@@ -98,3 +103,4 @@ def _make(draft: Draft, place: Place, keys: Sequence[str], turn: int) -> None:
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
     why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, tuple(keys), turn)
     draft.create(new_inputs(draft.fleet, option, next(draft.names)), why)
+    draft.served += len(keys)

@@ -294,11 +294,10 @@ def _optimum(decided: Decided) -> Optimum | None:
 
 
 def _why_so_many(draft: Draft, waiting: int) -> str:
-    served = len(draft.used) + sum(a.reason is Reason.REQUESTS_WAIT for a in draft.actions)
     parts = []
-    if served:
-        are = "request is" if served == 1 else "requests are"
-        parts.append(f"{served} waiting {are} served here")
+    if draft.served:
+        are = "request is" if draft.served == 1 else "requests are"
+        parts.append(f"{draft.served} waiting {are} served here")
     if draft.pool is not None and not draft.on_demand:
         parts += _said_of_warm(draft, draft.pool.workers)
     if waiting:

@@ -1,4 +1,4 @@
-"""What guards count and say, to the last figure: each sentence let a changed guard pass before."""
+"""What guards count and say, to the last figure."""
 
 from datetime import date
 from decimal import Decimal
