@@ -1,0 +1,174 @@
+"""What the steps decide and say, to the last word: the borders and the sentences of each."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.facts import MachineState, WorkerState
+from fleet.plan import Create, Delete, Reason
+from fleet.reconcile import reconcile
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+from tests.deciding import FIRST, SECOND, actions_of, fleet_with, sentence_of, with_machines
+
+THIRD = "debian-ci-builders-3"
+
+
+def test_a_deletion_that_a_killed_apply_had_begun_is_finished() -> None:
+    stack = a_stack(provider="desk", workers=(), ids={FIRST: "hcloud-1"}, interrupted=True)
+    listing = a_listing(a_machine(), workers=())
+    world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+
+    (action,) = reconcile(fleet_with(), world).actions
+
+    assert isinstance(action, Delete)
+    assert (action.worker, action.reason) == (FIRST, Reason.INTERRUPTED)
+    assert action.because == "an earlier apply was interrupted while deleting it"
+
+
+def test_of_three_begun_creations_as_many_are_finished_as_max_allows() -> None:
+    names = (FIRST, SECOND, THIRD)
+    workers = tuple(some_inputs(name=name) for name in names)
+    stack = a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
+
+    plan = reconcile(fleet_with(max=2), a_sim_world(stacks={"builders": stack}))
+
+    assert actions_of(plan) == [("create", FIRST), ("create", SECOND), ("delete", THIRD)]
+    assert sentence_of(plan, THIRD) == (
+        "an earlier apply was interrupted before it was made; it is not wanted now"
+    )
+
+
+def test_after_one_that_is_not_wanted_those_that_exist_are_still_recorded() -> None:
+    workers = tuple(some_inputs(name=name) for name in (FIRST, SECOND))
+    stack = a_stack(provider="desk", workers=workers, ids={}, interrupted=True)
+    listing = a_listing(a_machine(name=SECOND, state=MachineState.STARTING), workers=())
+    world = a_sim_world(providers={"desk": listing}, stacks={"builders": stack})
+
+    plan = reconcile(fleet_with(max=1), world)
+
+    assert actions_of(plan) == [("create", SECOND), ("delete", FIRST)]
+
+
+def test_what_drained_in_a_removed_pool_goes_because_the_pool_was_removed() -> None:
+    world = a_sim_world(a_worker(draining=True))
+
+    (action,) = reconcile(a_sim_fleet(pools={}), world).actions
+
+    assert (action.action, action.reason) == ("delete", Reason.POOL_REMOVED)
+
+
+def test_a_disabled_worker_goes_with_its_machine() -> None:
+    world = a_sim_world(a_worker(state=WorkerState.DISABLED), a_worker(name=SECOND))
+
+    plan = reconcile(fleet_with(), world)
+
+    assert actions_of(plan) == [("delete", FIRST)]
+    assert sentence_of(plan, FIRST) == "its worker is disabled, so it can serve nothing"
+
+
+@pytest.mark.parametrize(
+    ("pools", "because"),
+    [
+        ({"builders": a_pool(provider="desk", mode="drain")}, "its pool has mode: drain"),
+        ({}, "its pool is no longer in fleet.yaml"),
+    ],
+)
+def test_a_pool_that_is_not_wanted_says_why(pools: dict[str, object], because: str) -> None:
+    plan = reconcile(a_sim_fleet(pools=pools), a_sim_world(a_worker()))
+
+    assert sentence_of(plan, FIRST) == because
+
+
+def test_a_pool_that_holds_just_its_max_loses_none() -> None:
+    world = a_sim_world(a_worker(), a_worker(name=SECOND), starting=(THIRD,))
+
+    assert reconcile(fleet_with(max=3, min=3), world).actions == ()
+
+
+def test_above_max_no_more_boots_are_given_up_than_are_too_many() -> None:
+    world = a_sim_world(a_worker(busy=True), starting=(SECOND, THIRD))
+
+    plan = reconcile(fleet_with(max=2, min=2), world)
+
+    assert [(a.action, a.reason) for a in plan.actions] == [("delete", Reason.ABOVE_MAX)]
+
+
+def test_what_did_not_register_says_its_own_pools_deadline() -> None:
+    world = with_machines(a_sim_world(starting=(FIRST,)), FIRST, created_at=ago(minutes=4))
+
+    plan = reconcile(fleet_with(boot={"deadline": "3m"}), world)
+
+    assert "boot.deadline (3m)" in sentence_of(plan, FIRST)
+
+
+def test_what_is_kept_warm_is_made_in_the_cheapest_way() -> None:
+    fleet = fleet_with(min=1, machine={"type": ["ccx63", "ccx13"]})
+
+    (action,) = reconcile(fleet, a_sim_world()).actions
+
+    assert isinstance(action, Create)
+    assert action.inputs.type == "ccx13"
+
+
+def test_an_outdated_type_says_which_ones_are_todays() -> None:
+    fleet = fleet_with(machine={"type": ["ccx63", "ccx13"]}, replace={"at_a_time": "100%"})
+    world = with_machines(
+        a_sim_world(a_worker()), FIRST, digest="yesterday", image="trixie", type="ccx33"
+    )
+
+    said = sentence_of(reconcile(fleet, world), FIRST)
+
+    assert said == "its machine type is ccx33, today's is ccx63 or ccx13"
+
+
+def test_a_machine_that_is_paid_for_keeps_no_other_from_going() -> None:
+    billing = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk")}, providers=billing, cadence="5m"
+    )
+    idle = [a_worker(name=name, since=ago(minutes=30)) for name in (FIRST, SECOND)]
+    world = with_machines(a_sim_world(*idle), FIRST, created_at=ago(minutes=59))
+    world = with_machines(world, SECOND, created_at=ago(minutes=31))
+
+    plan = reconcile(fleet, world)
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_two_replacements_of_one_run_are_both_counted_as_coming() -> None:
+    fleet = fleet_with(max=6, min=3, replace={"at_a_time": "100%"})
+    world = with_machines(
+        a_sim_world(*(a_worker(name=name) for name in (FIRST, SECOND, THIRD))), digest="yesterday"
+    )
+
+    plan = reconcile(fleet, world)
+
+    assert [(a.action, a.reason) for a in plan.actions] == [("create", Reason.REPLACEMENT)] * 3
+
+
+def test_a_machine_whose_clock_is_ahead_is_paid_for_no_time() -> None:
+    billing = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    fleet = a_sim_fleet(pools={"builders": a_pool(provider="desk")}, providers=billing)
+    world = with_machines(
+        a_sim_world(a_worker(since=ago(hours=1))), FIRST, created_at=NOW + timedelta(minutes=5)
+    )
+
+    assert actions_of(reconcile(fleet, world)) == [("drain", FIRST)]
+
+
+def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
+    world = a_sim_world(requests=(a_request(),), starting=(FIRST, SECOND))
+
+    assert actions_of(reconcile(fleet_with(), world)) == [("delete", SECOND)]
