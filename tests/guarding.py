@@ -1,5 +1,8 @@
 """This module makes actions for guards to judge, and tells what they said."""
 
+from datetime import date
+
+from fleet.guard_results import ApprovalVerdict
 from fleet.plan import Cause, Plan
 from fleet.schema.model import Fleet
 from tests.builders import a_create, a_drain, a_sim_fleet
@@ -18,6 +21,22 @@ def drains(
     """Return so many drains in one pool."""
     return tuple(
         a_drain(pool=pool, worker=f"{pool}-{n}", cause=cause, **overrides) for n in range(count)
+    )
+
+
+def an_approval(pool: str, guard: str, left: int) -> ApprovalVerdict:
+    """Return the verdict on an approval that lets so many machines of a pool pass."""
+    return ApprovalVerdict.model_validate(
+        {
+            "guard": guard,
+            "pool": pool,
+            "count": left,
+            "used": 0,
+            "reason": "move",
+            "expires": date(2026, 12, 1),
+            "digest": f"{guard}-{pool}",
+            "path": ("approvals", 0),
+        }
     )
 
 

@@ -1,11 +1,11 @@
 """What guards count and say, to the last figure."""
 
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from fleet.guard import guard
-from fleet.guard_results import ApprovalVerdict
 from fleet.plan import Cause, Plan, Reason
 from tests.builders import (
     a_delete,
@@ -14,26 +14,10 @@ from tests.builders import (
     a_pool_verdict,
     a_signature,
     a_sim_fleet,
-    a_worker_verdict,
 )
-from tests.guarding import creates, drains, said, with_guards
+from tests.guarding import an_approval, creates, drains, said, with_guards
 
 WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
-
-
-def an_approval(pool: str, guard: str, left: int) -> ApprovalVerdict:
-    return ApprovalVerdict.model_validate(
-        {
-            "guard": guard,
-            "pool": pool,
-            "count": left,
-            "used": 0,
-            "reason": "move",
-            "expires": date(2026, 12, 1),
-            "digest": f"{guard}-{pool}",
-            "path": ("approvals", 0),
-        }
-    )
 
 
 def because_of(plan: Plan) -> list[str]:
@@ -74,19 +58,36 @@ def test_what_a_killed_apply_had_begun_takes_part_of_what_may_be_made_now() -> N
     assert guard(fleet, plan).actions == (*begun, fresh[0])
 
 
-def test_growth_from_nothing_without_a_free_start_is_one() -> None:
-    fleet = with_guards(throttle={"create": {"share": "100%", "free_below": 0}})
+@pytest.mark.parametrize(("share", "made"), [("50%", 1), ("100%", 1), ("300%", 3)])
+def test_without_a_free_start_nothing_grows_like_one_machine(share: str, made: int) -> None:
+    fleet = with_guards(throttle={"create": {"share": share, "free_below": 0}})
     plan = a_plan(actions=creates(5), pools=(a_pool_verdict(busy=0),))
 
-    assert len(guard(fleet, plan).actions) == 1
+    assert len(guard(fleet, plan).actions) == made
 
 
 def test_static_machines_are_not_what_growth_is_measured_from() -> None:
     fleet = with_guards(throttle={"create": {"free_below": 2}})
-    pools = (a_pool_verdict(busy=0), a_pool_verdict(pool="old", mode="static", busy=9))
-    plan = a_plan(actions=creates(5), pools=pools)
+    ours = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "builders"))
+    pools = (*ours, a_pool_verdict(pool="old", mode="static", busy=9))
+    plan = a_plan(actions=(*creates(2, "arm"), *creates(2)), pools=pools)
 
     assert len(guard(fleet, plan).actions) == 2
+
+
+def test_the_verdict_on_a_pool_counts_only_what_is_done_now() -> None:
+    deletes = tuple(a_delete(worker=f"builders-{n}", saves=Decimal("0.1")) for n in range(25))
+    pool = a_pool_verdict(idle=24, delete=25, cost_before=Decimal("2.5"), cost_after=Decimal(0))
+
+    (verdict,) = guard(a_sim_fleet(), a_plan(actions=deletes, pools=(pool,))).pools
+
+    assert (verdict.delete, verdict.cost_after) == (20, Decimal("0.5"))
+
+
+def test_a_plan_without_pools_has_its_json() -> None:
+    plan = guard(a_sim_fleet(), a_plan())
+
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
 # only shown
@@ -191,94 +192,27 @@ def test_what_approvals_let_pass_does_not_count_over_all_pools() -> None:
     assert [len(each.passes) for each in guarded.approvals] == [3, 3]
 
 
-# cost
+def test_what_approvals_let_pass_counts_as_nothing_over_all_pools() -> None:
+    names = ("arm", "builders", "ppc", "s390x")
+    pools = tuple(a_pool_verdict(pool=name, busy=9) for name in names)
+    actions = tuple(drain for name in names for drain in drains(3, Cause.CONFIG, name))
+    approvals = tuple(an_approval(name, "delete", 3) for name in ("arm", "ppc"))
+    fleet = with_guards(refuse={"delete": {"share": "40%", "count": 6}})
+
+    guarded = guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals))
+
+    assert guarded.actions == actions
 
 
-def test_a_rise_of_just_what_is_allowed_passes() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    plan = a_plan(actions=creates(2, **WARM), pools=(a_pool_verdict(),))
+def test_a_refused_removal_by_config_keeps_no_creation_back() -> None:
+    plan = a_plan(actions=(*drains(4, Cause.CONFIG), *creates(2)), pools=(a_pool_verdict(busy=4),))
 
-    assert guard(fleet, plan).guards == ()
-
-
-def test_a_rise_over_all_pools_says_its_figures() -> None:
-    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
-    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    fleet = fleet.model_copy(
-        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
-    )
-
-    (because,) = because_of(guard(fleet, a_plan(actions=actions, pools=pools)))
-
-    assert because == (
-        "3 machines that config asks for would add 1.5 EUR/h in the fleet; allowed is 1 EUR/h"
-    )
+    assert guard(a_sim_fleet(), plan).actions == creates(2)
 
 
-def test_a_rise_that_an_approval_lets_pass_does_not_count_over_all_pools() -> None:
-    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
-    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    fleet = fleet.model_copy(
-        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
-    )
-    approvals = (an_approval("ppc", "cost_increase", 1),)
+def test_a_pool_that_is_replaced_at_once_may_lose_all_of_it() -> None:
+    pool = a_pool(provider="desk", max=101, replace={"at_a_time": "100%"})
+    outdated = drains(101, Cause.CONFIG, reason=Reason.OUTDATED)
+    plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=101),))
 
-    assert guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals)).guards == ()
-
-
-def test_one_machine_is_said_in_the_singular() -> None:
-    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
-
-    (because,) = because_of(
-        guard(fleet, a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(),)))
-    )
-
-    assert because.startswith("1 machine that config asks for would add 0.5 EUR/h")
-
-
-def test_what_is_only_shown_is_no_rise() -> None:
-    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
-    plan = a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(mode="observe"),))
-
-    assert said(guard(fleet, plan)) == [("mode", "builders", "throttled")]
-
-
-def test_another_pools_outdated_workers_are_no_rise_here() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
-    old = tuple(
-        a_worker_verdict(worker=f"{pool}-{n}", pool=pool, outdated=True, cost=Decimal("0.12"))
-        for pool, count in (("builders", 1), ("arm", 9))
-        for n in range(count)
-    )
-    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=3),), workers=old)
-
-    assert guard(fleet, plan).guards == ()
-
-
-def test_an_approval_of_a_rise_covers_the_dearest_first() -> None:
-    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
-    fleet = fleet.model_copy(
-        update={"pools": {n: a_pool(provider="desk") for n in ("arm", "ppc")}}
-    )
-    made: dict[str, Any] = {
-        "cause": Cause.CONFIG,
-        "reason": Reason.REPLACEMENT,
-        "cost": Decimal("0.9"),
-    }
-    old = tuple(
-        a_worker_verdict(worker=f"{pool}-{cost}", pool=pool, outdated=True, cost=Decimal(cost))
-        for pool in ("arm", "ppc")
-        for cost in ("0.8", "0.1")
-    )
-    pools = tuple(a_pool_verdict(pool=name, busy=2) for name in ("arm", "ppc"))
-    plan = a_plan(
-        actions=(*creates(1, "arm", **made), *creates(1, "ppc", **made)),
-        pools=pools,
-        workers=old,
-        approvals=(an_approval("arm", "cost_increase", 1),),
-    )
-
-    assert guard(fleet, plan).guards == ()
+    assert guard(a_sim_fleet(pools={"builders": pool}), plan).guards == ()

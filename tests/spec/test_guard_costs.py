@@ -1,0 +1,179 @@
+"""What the guard of costs counts and says, to the last figure."""
+
+from decimal import Decimal
+from typing import Any
+
+from fleet.guard import guard
+from fleet.plan import Cause, Plan, Reason
+from tests.builders import (
+    a_plan,
+    a_pool,
+    a_pool_verdict,
+    a_sim_fleet,
+    a_worker_verdict,
+)
+from tests.guarding import an_approval, creates, drains, said, with_guards
+
+WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
+
+
+def because_of(plan: Plan) -> list[str]:
+    return [result.because for result in plan.guards]
+
+
+def test_a_removed_pool_is_no_rise() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"}).model_copy(update={"pools": {}})
+    plan = a_plan(actions=drains(1, Cause.CONFIG), pools=(a_pool_verdict(mode="removed", busy=9),))
+
+    assert guard(fleet, plan).guards == ()
+
+
+def test_what_later_runs_would_make_counts_without_what_is_there() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", min=20, max=20)},
+        guards={"refuse": {"cost_increase": "1 EUR/h"}},
+    )
+    plan = a_plan(actions=creates(3, **WARM), pools=(a_pool_verdict(busy=5),))
+
+    (result,) = guard(fleet, plan).guards
+
+    assert result.count == 15
+    assert "15 machines that config asks for would add 7.5 EUR/h" in result.because
+
+
+def test_replacements_count_alone_while_nothing_is_made_for_min() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", min=5, max=9)},
+        guards={"refuse": {"cost_increase": "0.1 EUR/h"}},
+    )
+    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
+    old = tuple(
+        a_worker_verdict(worker=f"old-{n}", outdated=True, cost=Decimal(cost))
+        for n, cost in enumerate(("0.12", "0.12", "0.62"))
+    )
+    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=3),), workers=old)
+
+    assert [result.count for result in guard(fleet, plan).guards] == [2]
+
+
+def test_what_demand_causes_beside_outdated_workers_is_no_rise() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+    old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.12")),)
+    pool = a_pool_verdict(busy=3, price=Decimal("0.62"))
+    for actions in (creates(1, cost=Decimal("0.62")), drains(1, Cause.DEMAND)):
+        plan = a_plan(actions=actions, pools=(pool,), workers=old)
+
+        assert guard(fleet, plan).actions == actions
+
+
+def test_a_replacement_that_costs_no_more_goes_on_while_min_is_refused() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+    old = (a_worker_verdict(worker="old", outdated=True, cost=Decimal("0.5")),)
+    fresh = creates(1, **(WARM | {"reason": Reason.REPLACEMENT}))
+    warm = tuple(a.model_copy(update={"worker": f"n-{a.worker}"}) for a in creates(1, **WARM))  # type: ignore[attr-defined]  # builders take any action
+    plan = a_plan(actions=(*fresh, *warm), pools=(a_pool_verdict(busy=3),), workers=old)
+
+    assert guard(fleet, plan).actions == fresh
+
+
+def test_where_approvals_cover_a_rise_the_old_workers_may_drain() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+    old = (a_worker_verdict(worker="builders-0", outdated=True, cost=Decimal("0.12")),)
+    pool = a_pool_verdict(busy=9, price=Decimal("0.62"))
+    out = drains(1, Cause.CONFIG, reason=Reason.OUTDATED)
+    approvals = (an_approval("builders", "cost_increase", 1),)
+
+    assert (
+        guard(fleet, a_plan(actions=out, pools=(pool,), workers=old, approvals=approvals)).actions
+        == out
+    )
+
+
+def test_a_rise_of_just_what_is_allowed_passes() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    plan = a_plan(actions=creates(2, **WARM), pools=(a_pool_verdict(),))
+
+    assert guard(fleet, plan).guards == ()
+
+
+def test_a_rise_over_all_pools_says_its_figures() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
+    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
+    )
+
+    (because,) = because_of(guard(fleet, a_plan(actions=actions, pools=pools)))
+
+    assert because == (
+        "3 machines that config asks for would add 1.5 EUR/h in the fleet; allowed is 1 EUR/h"
+    )
+
+
+def test_a_rise_that_an_approval_lets_pass_does_not_count_over_all_pools() -> None:
+    pools = tuple(a_pool_verdict(pool=name, busy=0) for name in ("arm", "ppc", "s390x"))
+    actions = tuple(each for pool in pools for each in creates(1, pool.pool, **WARM))
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {pool.pool: a_pool(provider="desk", min=1) for pool in pools}}
+    )
+    approvals = (an_approval("ppc", "cost_increase", 1),)
+
+    assert guard(fleet, a_plan(actions=actions, pools=pools, approvals=approvals)).guards == ()
+
+
+def test_one_machine_is_said_in_the_singular() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+
+    (because,) = because_of(
+        guard(fleet, a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(),)))
+    )
+
+    assert because.startswith("1 machine that config asks for would add 0.5 EUR/h")
+
+
+def test_what_is_only_shown_is_no_rise() -> None:
+    fleet = with_guards(refuse={"cost_increase": "0.1 EUR/h"})
+    plan = a_plan(actions=creates(1, **WARM), pools=(a_pool_verdict(mode="observe"),))
+
+    assert said(guard(fleet, plan)) == [("mode", "builders", "throttled")]
+
+
+def test_another_pools_outdated_workers_are_no_rise_here() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fresh = creates(1, cause=Cause.CONFIG, reason=Reason.REPLACEMENT, cost=Decimal("0.62"))
+    old = tuple(
+        a_worker_verdict(worker=f"{pool}-{n}", pool=pool, outdated=True, cost=Decimal("0.12"))
+        for pool, count in (("builders", 1), ("arm", 9))
+        for n in range(count)
+    )
+    plan = a_plan(actions=fresh, pools=(a_pool_verdict(busy=3),), workers=old)
+
+    assert guard(fleet, plan).guards == ()
+
+
+def test_an_approval_of_a_rise_covers_the_dearest_first() -> None:
+    fleet = with_guards(refuse={"cost_increase": "1 EUR/h"})
+    fleet = fleet.model_copy(
+        update={"pools": {n: a_pool(provider="desk") for n in ("arm", "ppc")}}
+    )
+    made: dict[str, Any] = {
+        "cause": Cause.CONFIG,
+        "reason": Reason.REPLACEMENT,
+        "cost": Decimal("0.9"),
+    }
+    old = tuple(
+        a_worker_verdict(worker=f"{pool}-{cost}", pool=pool, outdated=True, cost=Decimal(cost))
+        for pool in ("arm", "ppc")
+        for cost in ("0.8", "0.1")
+    )
+    pools = tuple(a_pool_verdict(pool=name, busy=2) for name in ("arm", "ppc"))
+    plan = a_plan(
+        actions=(*creates(1, "arm", **made), *creates(1, "ppc", **made)),
+        pools=pools,
+        workers=old,
+        approvals=(an_approval("arm", "cost_increase", 1),),
+    )
+
+    assert guard(fleet, plan).guards == ()
