@@ -63,6 +63,12 @@ def laws(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Change the code of decisions and name what no test notices; `-- guard` one target."""
+    session.run("python", "tools/mutants.py", *session.posargs)
+
+
+@nox.session
 def engine(session: nox.Session) -> None:
     """Run the contract suite of engines over the real Pulumi CLI."""
     found = subprocess.run(
