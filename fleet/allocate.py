@@ -15,15 +15,17 @@ it out. Ties are broken by name.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 
 from fleet.answer import Answer, Stop
 from fleet.choices import Group, Place, Rank, Row
 from fleet.components import Component, components
 from fleet.demand import Ordered
 from fleet.formulation import BY_NAME, Model
-from fleet.programme import NODES, Solution
+from fleet.programme import NODES, WIDE_GAP, Solution
+
+_ROUNDS = 4
+"""How often a large component in which not everybody is served is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Proof:
     relaxed: float = 0.0
     unfinished: bool = False
     """The search for something cheaper was ended by its limit of nodes."""
+    rounded: bool = False
+    """In a large component where not everybody is served, what was divided has been rounded."""
 
     def __add__(self, other: "Proof") -> "Proof":
         """Return the proof of both together: components share nothing."""
@@ -43,6 +47,7 @@ class Proof:
             self.bound + other.bound,
             self.relaxed + other.relaxed,
             self.unfinished or other.unfinished,
+            self.rounded or other.rounded,
         )
 
 
@@ -84,39 +89,65 @@ def _solve(component: Component, allocation: Allocation) -> None:
     """Solve one component: everybody if possible, else rank by rank."""
     model = Model(component, by_rank=False)
     solution = model.programme.solve(model.everybody())
-    if solution is None:
+    if solution is not None:
+        answer = Answer(model, model.in_whole_requests(solution))
+    elif model.is_exact:
         model = Model(component, by_rank=True)
         solution = _in_turn(model)
-    _write(model, solution, allocation)
+        answer = Answer(model, model.in_whole_requests(solution) if solution else ())
+    else:
+        counts = _nearly_in_turn(model)
+        model = Model(component, by_rank=False)
+        answer, solution = _settled(model, Answer(model, counts))
+    _write(model, answer, allocation)
+    rounded = not (model.is_exact or answer.is_everybody)
+    allocation.proof += replace(_prove(model, solution, answer.cost()), rounded=rounded)
 
 
 def _in_turn(model: Model) -> Solution | None:
     """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
-    ranks: defaultdict[Rank, list[int]] = defaultdict(list)
-    for block in model.blocks:
-        ranks[block.rank].extend(block.columns)
-    parts = [ranks[rank] for rank in sorted(ranks)]
-    most = model.programme.most_in_turn(parts)
-    return model.programme.solve(list(zip(parts, most, strict=True)))
+    ranks = model.ranks()
+    most = model.programme.most_in_turn(ranks)
+    return model.programme.solve(list(zip(ranks, most, strict=True)))
 
 
-def _write(model: Model, solution: Solution | None, allocation: Allocation) -> None:
-    """Write the answer down: who is served where, what it costs, what stops the others."""
-    counts = model.in_whole_requests(solution) if solution else [{} for _ in model.blocks]
-    answer = Answer(model, counts)
-    for block, at in zip(model.blocks, answer.counts, strict=True):
-        requests = iter(block.requests)
-        # Those who come first get what is there already.
-        for place in sorted(at, key=lambda key: (model.places[key].makes, key)):
-            for rank, request, group in islice(requests, at[place]):
+def _nearly_in_turn(model: Model) -> Sequence[Mapping[str, int]]:
+    """Do nearly the same in a large component, and return how many are served where.
+
+    How many of each rank can be is found with parts of machines, and each block keeps what its
+    earlier ranks were given; what whole machines cannot do of it is lacking.
+    """
+    model.add_lacks(model.programme.most_of_rows(model.sizes_by_rank()))
+    found = model.programme.solve(gap=WIDE_GAP)
+    return model.in_whole_requests(found) if found else ()
+
+
+def _settled(model: Model, answer: Answer) -> tuple[Answer, Solution | None]:
+    """Return who is served when they have the cheapest machines for just them, and its proof.
+
+    Cheaper machines may leave room to serve more, for whom it is done again a few times.
+    """
+    for _ in range(_ROUNDS):
+        solution = model.programme.solve(answer.sums(), gap=WIDE_GAP)
+        if solution is None:
+            break
+        before, answer = answer.sums(), Answer(model, model.in_whole_requests(solution))
+        if answer.sums() == before:
+            return answer, solution
+    return answer, model.programme.solve(answer.sums(), gap=WIDE_GAP)
+
+
+def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
+    """Write the answer down: who is served where, and what stops the others."""
+    for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
+        for place, requests in at.items():
+            for rank, request, group in requests:
                 allocation.served[place].append((rank, request))
                 allocation.counts[group, place] += 1
-        left = list(requests)
         if left:
-            stops = tuple(answer.stops(block))
+            stops = tuple(answer.stops(block, left[0]))
             allocation.unserved |= dict.fromkeys((r.key for _, r, _ in left), stops)
     allocation.machines |= {place: n for place, n in answer.machines.items() if n}
-    allocation.proof += _prove(model, solution, answer.cost())
 
 
 def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:

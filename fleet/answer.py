@@ -1,17 +1,17 @@
 """This module says exactly what an answer takes of machines, money and limits, and what stops."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from math import ceil
 
-from fleet.choices import Row
-from fleet.formulation import EPSILON, Block, Model
+from fleet.choices import Rank, Row
+from fleet.formulation import EPSILON, Block, Model, Waiting
+from fleet.programme import Sum
 
 _NONE = Decimal(0)
-Counts = list[dict[str, int]]
-"""For each block, place to how many of its requests are served there."""
 
 
 @dataclass(frozen=True)
@@ -26,78 +26,129 @@ class Stop:
 class Answer:
     """Who of a component is served where, never past a limit."""
 
-    def __init__(self, model: Model, counts: Counts) -> None:
-        self.counts = counts
+    def __init__(self, model: Model, counts: Sequence[Mapping[str, int]]) -> None:
         self._model = model
         self._rows_of: defaultdict[str, list[int]] = defaultdict(list)
         for number, row in enumerate(model.rows):
             for place in row.machines:
                 self._rows_of[place].append(number)
+        self.served: list[dict[str, list[Waiting]]] = []
+        """For each block, place to those of its requests that are served there."""
+        self.left: list[list[Waiting]] = []
+        """For each block, its requests that are not served."""
+        self.machines: dict[str, int] = {}
+        """Place to how many machines are made there."""
+        self.taken = [_NONE for _ in model.rows]
+        """What is taken of each row."""
+        self._shares: defaultdict[str, float] = defaultdict(float)
+        for nth, block in enumerate(model.blocks):
+            at = counts[nth] if counts else {}
+            requests = iter(block.requests)
+            # Those who come first get what is there already.
+            order = sorted(at, key=lambda key: (model.places[key].makes, key))
+            self.served.append({place: list(islice(requests, at[place])) for place in order})
+            self.left.append(list(requests))
+            for place, own in self.served[-1].items():
+                self._count(block, place, own, 1)
         self._mend()
+        self._fill()
 
     def _mend(self) -> None:
         """Take back, from the last in order, what rounding took past a limit."""
-        while True:
-            self._count()
-            rows = enumerate(self._model.rows)
-            past = {number for number, row in rows if self.taken[number] > row.room}
-            victim = next(self._counted_in(past), None) if past else None
+        while past := {
+            number for number, row in enumerate(self._model.rows) if self.taken[number] > row.room
+        }:
+            victim = self._last_in(past)
             if victim is None:
                 return
-            at, place = victim
-            at[place] -= 1
+            nth, place = victim
+            waiting = self.served[nth][place].pop()
+            self.left[nth].insert(0, waiting)
+            self._count(self._model.blocks[nth], place, [waiting], -1)
 
-    def _count(self) -> None:
-        """Count the machines that are made, and what is taken of each row."""
-        shares: defaultdict[str, float] = defaultdict(float)
-        taken: defaultdict[int, Decimal] = defaultdict(Decimal)
-        for block, at in zip(self._model.blocks, self.counts, strict=True):
-            for place, count in at.items():
-                shares[place] += block.fits[place][0] * count
-            for number, place, factor in block.counted:
-                taken[number] += factor * at.get(place, 0)
-        self._shares = shares
-        self.machines = {
-            place: ceil(shares[place] - EPSILON)
-            for place in sorted(shares)
-            if self._model.places[place].makes
-        }
-        self.taken = [
-            sum((f * self.machines.get(p, 0) for p, f in row.machines.items()), taken[number])
-            for number, row in enumerate(self._model.rows)
+    def _fill(self) -> None:
+        """Serve who is left although nothing stops it, which rounding has left room for."""
+        order = sorted(range(len(self.left)), key=lambda nth: self._model.blocks[nth].rank)
+        for nth in order:
+            block, left = self._model.blocks[nth], self.left[nth]
+            while left:
+                place = self._open_place(block, left[0])
+                if place is None:
+                    break
+                self.served[nth].setdefault(place, []).append(left[0])
+                self._count(block, place, [left.pop(0)], 1)
+
+    def _open_place(self, block: Block, waiting: Waiting) -> str | None:
+        """Return the cheapest place that can serve one request more of a block."""
+        for place in sorted(block.fits, key=lambda key: (block.fits[key][1], key)):
+            share = block.fits[place][0]
+            full = self._shares[place] + share > self._model.places[place].room + EPSILON
+            if self._model.places[place].makes or not full:
+                takes = dict(block.takes[waiting[2]].get(place, ()))
+                if next(self._stopping(place, share, takes), None) is None:
+                    return place
+        return None
+
+    @property
+    def is_everybody(self) -> bool:
+        """Say whether nobody is left."""
+        return not any(self.left)
+
+    def sums(self) -> list[Sum]:
+        """Return how many of each block are served, as sums of its columns."""
+        return [
+            (block.columns, block.size - len(left))
+            for block, left in zip(self._model.blocks, self.left, strict=True)
         ]
 
-    def _counted_in(self, rows: Collection[int]) -> Iterator[tuple[dict[str, int], str]]:
-        both = list(zip(self._model.blocks, self.counts, strict=True))
-        for block, at in sorted(both, key=lambda pair: pair[0].rank, reverse=True):
-            for place in sorted(place for place, count in at.items() if count):
-                own = {number for number, counted, _ in block.counted if counted == place}
-                if not own.union(self._rows_of[place]).isdisjoint(rows):
-                    yield at, place
+    def _count(self, block: Block, place: str, requests: Sequence[Waiting], sign: int) -> None:
+        """Count what requests take of a place, of machines and of rows; or give it back."""
+        self._shares[place] += sign * block.fits[place][0] * len(requests)
+        if self._model.rows:
+            for group, count in Counter(group for _, _, group in requests).items():
+                for number, factor in block.takes[group].get(place, ()):
+                    self.taken[number] += sign * factor * count
+        if self._model.places[place].makes:
+            before = self.machines.get(place, 0)
+            self.machines[place] = ceil(self._shares[place] - EPSILON)
+            for number in self._rows_of[place]:
+                each = self._model.rows[number].machines[place]
+                self.taken[number] += each * (self.machines[place] - before)
+
+    def _last_in(self, rows: Collection[int]) -> tuple[int, str] | None:
+        """Return the block and place of the last request that takes of one of these rows."""
+        found: list[tuple[Rank, int, str]] = []
+        for nth, (block, at) in enumerate(zip(self._model.blocks, self.served, strict=True)):
+            for place, requests in at.items():
+                if requests:
+                    rank, _, group = requests[-1]
+                    own = {number for number, _ in block.takes[group].get(place, ())}
+                    if not own.union(self._rows_of[place]).isdisjoint(rows):
+                        found.append((rank, nth, place))
+        return max(found)[1:] if found else None
 
     def cost(self) -> float:
         """Return the money that machines and the work on them are expected to cost."""
         places = self._model.places
-        setup = sum(float(places[key].setup) * count for key, count in self.machines.items())
+        setup = sum(float(places[key].setup) * self.machines[key] for key in sorted(self.machines))
         work = (
-            block.fits[place][1] * count
-            for block, at in zip(self._model.blocks, self.counts, strict=True)
-            for place, count in at.items()
+            block.fits[place][1] * len(requests)
+            for block, at in zip(self._model.blocks, self.served, strict=True)
+            for place, requests in at.items()
         )
         return setup + sum(work)
 
-    def stops(self, block: Block) -> Iterator[Stop]:
+    def stops(self, block: Block, waiting: Waiting) -> Iterator[Stop]:
         """Yield why no place that fits can serve one request more of a block."""
-        own: defaultdict[str, dict[int, Decimal]] = defaultdict(dict)
-        for number, place, factor in block.counted:
-            own[place][number] = factor
         for place, (share, _) in block.fits.items():
-            yield Stop(place, tuple(self._stopping(place, share, own[place])))
+            takes = dict(block.takes[waiting[2]].get(place, ()))
+            yield Stop(place, tuple(self._stopping(place, share, takes)))
 
     def _stopping(self, place: str, share: float, takes: dict[int, Decimal]) -> Iterator[Row]:
-        rows: Sequence[Row] = self._model.rows
+        rows = self._model.rows
         needed = dict(takes)
-        if self._shares.get(place, 0.0) + share > self.machines.get(place, 0) + EPSILON:
+        machines = self.machines.get(place, 0)
+        if self._model.places[place].makes and self._shares[place] + share > machines + EPSILON:
             for number in self._rows_of[place]:
                 needed[number] = needed.get(number, _NONE) + rows[number].machines[place]
         for number in sorted(needed):

@@ -134,7 +134,7 @@ def _groups(
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
             for request in requests:
-                length = (request.seconds or 0).bit_length() if budgeted else 0
+                length = _rounded_up(request.seconds or 0) if budgeted else 0
                 together[rank, able, signed.payer, tags, length].append(request)
     for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
@@ -147,6 +147,12 @@ def _groups(
             payer=payer,
             tags=tags,
         )
+
+
+def _rounded_up(seconds: int) -> int:
+    """Return the next of 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on that is not below."""
+    power = 1 << max(0, seconds - 1).bit_length()
+    return power * 3 // 4 if power * 3 // 4 >= seconds else power
 
 
 def _pool_at(
@@ -195,7 +201,7 @@ class _Fits:
         ]
         known = [r.seconds for r in requests if r.seconds is not None]
         whole = len(known) == len(requests)
-        self._longest = max(known, default=0) if whole else None
+        self._longest = _rounded_up(max(known, default=0)) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         self._shares: dict[tuple[int, int], float] = {}
         self._in_time: dict[int, tuple[list[int], list[int]]] = {}

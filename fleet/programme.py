@@ -4,7 +4,7 @@ One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal p
 equal answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import floor
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 GAP = 1e-3
 """The search ends when the answer is proven to be this near the optimum, relatively."""
+WIDE_GAP = 0.02
+"""The same, for large programmes in which not everybody can be served."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
 _OPTIONS: dict[str, bool | int | float | str] = {
@@ -65,13 +67,14 @@ class Programme:
 
     def row(
         self, entries: Sequence[tuple[int, float]], *, least: float | None, most: float | None
-    ) -> None:
-        """Add `least <= sum(factor * column) <= most`; None leaves a side open."""
+    ) -> int:
+        """Add `least <= sum(factor * column) <= most` and return its number; None is open."""
         self.entries.append(list(entries))
         self.lowers_of_rows.append(-self._infinity if least is None else least)
         self.uppers_of_rows.append(self._infinity if most is None else most)
+        return len(self.entries) - 1
 
-    def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
+    def solve(self, sums: Sequence[Sum] = (), *, gap: float = GAP) -> Solution | None:
         """Return the cheapest answer in which each of these sets of columns sums to its number.
 
         None when there is none, or none was found within `NODES`.
@@ -80,6 +83,7 @@ class Programme:
         relaxed = _run(solver)
         if relaxed is None:
             return None
+        solver.setOptionValue("mip_rel_gap", gap)
         cost = self._run_whole(solver)
         if cost is None:
             return None
@@ -104,15 +108,34 @@ class Programme:
         for part in parts:
             columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
             solver.changeColsCost(len(part), columns, -ones)
-            most = floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE)
-            found.append(most)
-            answer = self._numpy.array(solver.getSolution().col_value)
+            found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
             solver.changeColsCost(len(part), columns, 0 * ones)
-            solver.addRow(most - _SLACK, self._infinity, len(part), columns, ones)
-            if len(answer) == size:
-                # What the earlier sets have is an answer for the next one to begin with.
-                solver.setSolution(size, self._all_columns, answer)
+            solver.addRow(found[-1] - _SLACK, self._infinity, len(part), columns, ones)
         return found
+
+    def most_of_rows(self, sizes: Sequence[Mapping[int, int]]) -> dict[int, int]:
+        """Return how much these rows can sum to when what they may is raised in these turns.
+
+        What a row had in one turn it keeps in the next. Columns need not be whole.
+        """
+        solver = self._load(())
+        rows = sorted({row for turn in sizes for row in turn})
+        columns = sorted({column for row in rows for column, _ in self.entries[row]})
+        costs = self._numpy.zeros(len(self.costs))
+        costs[columns] = -1.0
+        solver.changeColsCost(len(self.costs), self._all_columns, costs)
+        most = dict.fromkeys(rows, 0)
+        for row in rows:
+            solver.changeRowBounds(row, 0.0, 0.0)
+        for turn in sizes:
+            for row, more in turn.items():
+                solver.changeRowBounds(row, float(most[row]), float(most[row] + more))
+            _run(solver)
+            sums = solver.getSolution().row_value
+            for row in turn:
+                most[row] = floor(sums[row] + _TOLERANCE)
+                solver.changeRowBounds(row, float(most[row]), float(most[row]))
+        return most
 
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")
@@ -134,7 +157,7 @@ class Programme:
 
         return float(highspy.kHighsInf)
 
-    @cached_property
+    @property
     def _all_columns(self) -> Any:  # noqa: ANN401 - an array of numpy
         return self._numpy.arange(len(self.costs), dtype="int32")
 

@@ -282,6 +282,9 @@ def _optimum(decided: Decided) -> Optimum | None:
         because = (
             f"the search ended after {NODES} nodes"
             if proof.unfinished
+            else "not everybody can be served, and there is so much to choose among that what the "
+            "answer divided was rounded"
+            if proof.rounded
             else f"the search ends when what it found is proven to within {GAP:.1%}"
         )
     return Optimum(
