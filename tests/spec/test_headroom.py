@@ -1,0 +1,69 @@
+"""What allocation leaves of each limit, and what is made beside it takes of that."""
+
+from decimal import Decimal
+
+from fleet.choices import Row
+from fleet.headroom import Headroom
+
+PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"
+
+
+def a_row(room: str, **overrides: object) -> Row:
+    """Return a limit of which each machine at PLACE takes one."""
+    defaults: dict[str, object] = {
+        "path": ("pools", "builders", "workers", "max"),
+        "because": "pool builders is at workers.max",
+        "room": Decimal(room),
+        "machines": {PLACE: Decimal(1)},
+    }
+    return Row(**(defaults | overrides))  # type: ignore[arg-type]  # builders take any field
+
+
+def taken(headroom: Headroom, place: str = PLACE) -> int:
+    """Take machines until a limit forbids one; return how many there were."""
+    count = 0
+    while count < 9 and headroom.take(place) is None:
+        count += 1
+    return count
+
+
+def test_as_many_are_left_as_the_limit_has_room_for() -> None:
+    assert taken(Headroom([a_row("3")], {}, {})) == 3
+
+
+def test_what_was_made_for_requests_is_no_longer_left() -> None:
+    assert taken(Headroom([a_row("3")], {PLACE: 2, OTHER: 5}, {})) == 1
+
+
+def test_what_requests_take_of_a_limit_is_no_longer_left() -> None:
+    row = a_row("5", requests={("g", PLACE): Decimal(2), ("h", PLACE): Decimal(1)})
+
+    assert taken(Headroom([row], {}, {("g", PLACE): 1, ("i", PLACE): 3})) == 3
+
+
+def test_the_limit_that_forbids_is_told_and_nothing_is_taken_then() -> None:
+    wide, narrow = a_row("9"), a_row("1")
+    headroom = Headroom([wide, narrow], {}, {})
+
+    assert [headroom.take(PLACE), headroom.take(PLACE)] == [None, narrow]
+    assert headroom.kept == {PLACE: 1}
+
+
+def test_a_machine_that_stays_takes_what_the_limit_says_of_such() -> None:
+    row = a_row("5", kept={PLACE: Decimal(2)})
+
+    assert taken(Headroom([row], {PLACE: 1}, {})) == 2
+
+
+def test_a_place_that_a_limit_does_not_count_takes_nothing_of_it() -> None:
+    rows = [a_row("0"), a_row("0", kept={PLACE: Decimal(1)}, machines={OTHER: Decimal(1)})]
+
+    assert taken(Headroom(rows, {}, {}), OTHER) == 9
+
+
+def test_how_many_were_taken_is_counted_by_place() -> None:
+    headroom = Headroom([a_row("2")], {}, {})
+    taken(headroom)
+    taken(headroom, OTHER)
+
+    assert headroom.kept == {PLACE: 2, OTHER: 9}
