@@ -24,7 +24,7 @@ def world_digest(world: World) -> str:
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
-_RECORDS = frozenset({"requests", "workers", "machines", "images"})
+_RECORDS = frozenset({"requests", "workers", "machines", "images", "history"})
 
 
 def _canonical(value: object, key: str = "") -> object:

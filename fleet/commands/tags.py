@@ -16,6 +16,7 @@ from fleet.render.tags_explained import tags_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.files import LocalFiles
 from fleet.store.members import FileMembers
+from fleet.tagrules.told import NOTHING, told_of
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -90,8 +91,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         unknown = decision.plan.unknown
         because = f"; {unknown[0]}" if unknown else " (it may run already, be done or be blocked)"
         raise FleetError(f"no waiting request is called {args.request}{because}")
-    queue, request, stored = found
-    asking = judge_of(fleet, world).ask_of(request, stored=stored)
+    queue, request, demand = found
+    asking = judge_of(fleet, world).ask_of(request, told_of(demand))
     name = f"{queue}/{request.id}"
     return decision.config, explain_tags(fleet, name, asking, images=world.images, queue=queue)
 
@@ -116,7 +117,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
         }
     )
     world = _world(config, args)
-    asking = judge_of(fleet, world).ask_of(request, stored=False)
+    asking = judge_of(fleet, world).ask_of(request, NOTHING)
     return config, explain_tags(fleet, args.name, asking, images=world.images)
 
 

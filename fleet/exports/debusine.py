@@ -145,6 +145,8 @@ def _places(fleet: Fleet, names: _Names) -> list[list[str]]:
 def _entry_of_derive(fleet: Fleet, index: int, rule: DeriveRule) -> Entry:
     if rule.source_build is not None:
         raise CannotExpress("no entry can tell a source build")
+    if rule.history is not None:
+        raise CannotExpress("no entry knows what earlier runs needed")
     if not rule.model_fields_set <= {"task", "tag", "ask"} or "{" in rule.ask:
         raise CannotExpress("Debusine itself derives tags from task data, entries cannot")
     if rule.task is None:

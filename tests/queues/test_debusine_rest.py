@@ -88,6 +88,34 @@ def test_a_request_is_read_with_every_field_that_a_rule_may_look_at(server: Repl
     )
 
 
+def test_the_environments_that_the_server_has_looked_up_are_kept_without_their_mirror(
+    server: Replay,
+) -> None:
+    assert read_demand(server.url).environments == {
+        "5": {"architecture": "amd64", "codename": "trixie", "vendor": "Debian"}
+    }
+
+
+def test_an_environment_that_is_told_two_ways_is_left_out() -> None:
+    def of(number: int, architecture: object) -> dict[str, object]:
+        field = {"artifact_id": number, "data": {"architecture": architecture}}
+        return {"environment_id": number, "task_input_fields": {"environment": field}}
+
+    rows = [
+        row(id=7, worker=1, dynamic_task_data=of(5, "amd64")),
+        row(id=8, worker=2, dynamic_task_data=of(5, "arm64")),
+        row(id=9, worker=3, dynamic_task_data=of(6, "arm64")),
+        row(id=10, worker=4, dynamic_task_data=of(8, ["no", "word"])),
+        row(id=11, worker=5, dynamic_task_data={"environment_id": 9, "task_input_fields": []}),
+    ]
+
+    with Loopback(lambda _: one_page(*rows)) as server:
+        demand = read_demand(server.url)
+
+    assert demand.environments == {"6": {"architecture": "arm64"}, "8": {}}
+    assert demand.requests == ()
+
+
 def test_requests_stand_in_the_order_in_which_debusine_serves_them(server: Replay) -> None:
     demand = read_demand(server.url)
 

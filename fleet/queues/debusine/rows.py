@@ -18,6 +18,8 @@ TASK_FIELDS = (
     "environment_id",
     "distribution",
 )
+ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
+_ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
 _GROUP_TAG = "task:group:"
 _PACKAGE_TAG = "task:source-package:"
@@ -62,6 +64,20 @@ class Row(BaseModel):
             task_data=self._task_data(),
         )
 
+    def environment(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id and record of its environment, once the server has looked it up."""
+        data = self.dynamic_task_data or {}
+        number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
+        record = _within(field, "data")
+        if not isinstance(number, int) or _within(field, "artifact_id") != number:
+            return None
+        kept = {name: _within(record, name) for name in ENVIRONMENT_FIELDS}
+        return str(number), {
+            name: value
+            for name, value in kept.items()
+            if isinstance(value, str) and 0 < len(value) <= _VALUE_LENGTH
+        }
+
     def _task_data(self) -> dict[str, str | int]:
         fields = (self.dynamic_task_data or {}) | self.task_data
         return {name: fields[name] for name in TASK_FIELDS if _is_plain(fields.get(name))}
@@ -96,6 +112,13 @@ class Page(BaseModel):
 
 def _after(prefix: str, tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix))
+
+
+def _within(value: object, *keys: str) -> object:
+    """Return what stands under these keys; None where nothing does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _is_plain(value: object) -> bool:
