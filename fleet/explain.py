@@ -221,7 +221,8 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
 
 def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
     if name in fleet.pools:
-        tags = [tag for tag in fleet.tags if name in pools_providing(fleet, tag)]
+        providing = pools_providing(fleet)
+        tags = [tag for tag in fleet.tags if name in providing[tag]]
         served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
         yield from enforcement_facts(fleet, tags, served)
 

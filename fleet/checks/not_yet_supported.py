@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet, Pool, Section
+from fleet.tagrules.sources import pool_sources
+from fleet.tagrules.vocabulary import Vocabulary
 
 RULE = "not-yet-supported"
 
@@ -99,20 +100,20 @@ def _written(value: Any, key: Key, path: Path = ()) -> Iterator[tuple[Path, Any]
 
 
 def _pools_of(fleet: Fleet, path: Path) -> Iterator[str]:
-    dynamic = {name: pool for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
+    dynamic = [name for name, pool in fleet.pools.items() if isinstance(pool, Pool)]
     match path:
         case ("pools", str(name), *_):
             yield name
         case ("tags", str(tag), *_):
-            yield from (name for name, pool in dynamic.items() if _provides(fleet, pool, tag))
+            yield from (name for name in dynamic if _provides(fleet, name, tag))
         case _:
             yield from dynamic
 
 
-def _provides(fleet: Fleet, pool: Pool, pattern: str) -> bool:
-    image = fleet.images.get(pool.image)
-    tags = (*pool.provides, *(image.provides if image else ()))
-    return any(fnmatchcase(tag, pattern) for tag in tags)
+def _provides(fleet: Fleet, pool: str, name: str) -> bool:
+    """Say whether a pool provides a tag that this name under `tags` declares."""
+    vocabulary = Vocabulary(fleet)
+    return any(name in vocabulary.names_of(each.tag) for each in pool_sources(fleet, pool, ()))
 
 
 def _finding(key: Key, path: Path, value: object) -> Finding:

@@ -13,7 +13,6 @@ Copr's too, are each judged and given their machine by fleet.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from fleet.schema.findings import Path
@@ -30,6 +29,9 @@ from fleet.schema.model import (
     WorldQueue,
 )
 from fleet.schema.rules import Asker
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.offers import serves_queue
+from fleet.tagrules.sources import pool_sources
 
 Enforcer = Literal["report", "capacity", "scheduler"]
 Claim = Literal["tag", "asked_by", "exclusive", "limits"]
@@ -56,11 +58,12 @@ class Enforcement:
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
     """Return every tag, permission, exclusivity and limit, sorted, queue by queue."""
+    providing = pools_providing(fleet)
     found = (
         each
         for tag in known_tags(fleet)
         for queue in sorted(fleet.queues)
-        for each in _of_tag(fleet, tag, queue)
+        for each in _of_tag(fleet, tag, queue, providing[tag])
     )
     return tuple(found)
 
@@ -73,15 +76,13 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
     return tuple(sorted({*fleet.tags, *plain}))
 
 
-def pools_providing(fleet: Fleet, tag: str) -> tuple[str, ...]:
-    """Return the pools whose image, or they themselves, state a tag (`*` for any ending)."""
-    return tuple(
-        sorted(
-            name
-            for name, pool in fleet.pools.items()
-            if any(_is_stated(tag, each) for each in _stated(fleet, pool))
-        )
-    )
+def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
+    """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
+    provided = {name: frozenset(_provided(fleet, name)) for name in sorted(fleet.pools)}
+    return {
+        tag: tuple(name for name, tags in provided.items() if any(_is_of(tag, t) for t in tags))
+        for tag in known_tags(fleet)
+    }
 
 
 def is_workspace_tag(tag: str) -> bool:
@@ -94,13 +95,9 @@ def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
-def _of_tag(fleet: Fleet, tag: str, queue: str) -> Iterator[Enforcement]:
+def _of_tag(fleet: Fleet, tag: str, queue: str, providing: Iterable[str]) -> Iterator[Enforcement]:
     rule = fleet.tags.get(tag, TagRule.model_construct())
-    pools = [
-        fleet.pools[name]
-        for name in pools_providing(fleet, tag)
-        if fleet.pools[name].serves is None or queue in (fleet.pools[name].serves or ())
-    ]
+    pools = [fleet.pools[name] for name in providing if serves_queue(fleet.pools[name], queue)]
     recorded = isinstance(fleet.queues[queue], WorldQueue)
     claims: list[tuple[Claim, Path]] = [("tag", ("tags", tag))]
     if rule.asked_by is not None:
@@ -199,14 +196,16 @@ def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
     return "scheduler", f"its workers require {', '.join(given)}, which {owner} can provide"
 
 
-def _stated(fleet: Fleet, pool: AnyPool) -> Iterator[str]:
-    yield from pool.provides
-    image = fleet.images.get(pool.image or "") if isinstance(pool, Pool | HooksPool) else None
+def _provided(fleet: Fleet, name: str) -> Iterator[str]:
+    yield from (each.tag for each in pool_sources(fleet, name, ()))
+    pool = fleet.pools[name]
+    image = fleet.images.get(pool.image or "") if isinstance(pool, HooksPool) else None
     yield from image.provides if image else ()
 
 
-def _is_stated(tag: str, stated: str) -> bool:
-    return stated == tag or fnmatchcase(stated, tag) or stated.startswith(f"{tag}=")
+def _is_of(name: str, tag: str) -> bool:
+    """Say whether a name under `tags` is about a tag."""
+    return tag_name(tag) == name or (name.endswith("*") and tag.startswith(name.removesuffix("*")))
 
 
 def _declares(fleet: Fleet, tag: str) -> bool:

@@ -54,6 +54,11 @@ def _is_at(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
         ("tags: {power: {limits: {total: 2}}}", ("tags", "power", "limits"), ("powerful",)),
         ("tags: {'gpu:*': {limits: {total: 2}}}", ("tags", "gpu:*", "limits"), ("gpu",)),
         (
+            "tags: {'*': {limits: {total: 2}}}",
+            ("tags", "*", "limits"),
+            ("builders", "gpu", "powerful"),
+        ),
+        (
             "budgets: {all: {per_day: 9 EUR}}",
             ("budgets",),
             ("builders", "gpu", "powerful"),
@@ -71,6 +76,26 @@ def test_a_protection_that_is_not_enforced_names_the_pools_it_was_for(
     found = unenforced_protections(a_fleet(text + POOLS))
 
     assert found == ((path, pools),)
+
+
+def test_a_name_under_tags_is_no_glob_but_for_its_end() -> None:
+    text = POOLS.replace("[power]", "['p[o]wer']")
+
+    assert unenforced_protections(a_fleet("tags: {power: {limits: {total: 2}}}" + text)) == ()
+    assert unenforced_protections(a_fleet("tags: {'p[o]wer': {limits: {total: 2}}}" + text)) == (
+        (("tags", "p[o]wer", "limits"), ("powerful",)),
+    )
+
+
+def test_a_class_that_a_machine_reaches_is_provided_by_its_pool() -> None:
+    machine = "machine: {cores: 64, memory: 256GiB, disk: 900GiB, price: 1 EUR/h}"
+    text = POOLS.replace("machine: m, image: gpu", f"{machine}, image: gpu")
+
+    found = unenforced_protections(
+        a_fleet("tags: {'worker:class:big': {limits: {total: 2}}}" + text)
+    )
+
+    assert found == ((("tags", "worker:class:big", "limits"), ("gpu",)),)
 
 
 def test_a_budget_of_a_pool_concerns_that_pool() -> None:

@@ -9,6 +9,7 @@ from fleet.tagrules.enforcement import (
     enforcement_of,
     is_workspace_tag,
     known_tags,
+    pools_providing,
     weakest,
 )
 from tests.builders import a_fleet, a_pool
@@ -76,6 +77,19 @@ def test_what_no_pool_provides_is_only_reported() -> None:
     found = judged(a_guarded_fleet(pools={"builders": a_pool()}), "exclusive")
 
     assert (found.by, found.because) == ("report", "no pool that serves this queue provides it")
+
+
+def test_a_class_that_machines_reach_is_provided_by_their_pool() -> None:
+    big = "worker:class:big"
+    pools = {"builders": a_pool(machine="ccx63"), "small": a_pool(machine="ccx13")}
+    fleet = a_fleet(pools=pools, tags={big: {"exclusive": True}, "p[o]wer": {}, "worker:*": {}})
+
+    assert pools_providing(fleet) == {
+        big: ("builders",),
+        "p[o]wer": (),
+        "worker:*": ("builders", "small"),
+    }
+    assert judged(fleet, "exclusive").by == "capacity"
 
 
 def test_debusine_counts_nobodys_work() -> None:
