@@ -208,14 +208,31 @@ def _coming(plan: Plan, signature: Signature, key: str) -> str:
 
 def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
     yield (
-        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
-        f"{verdict.other} other; this plan creates {verdict.create}, drains {verdict.drain}, "
+        f"{_machines(verdict)}; this plan creates {verdict.create}, drains {verdict.drain}, "
         f"deletes {verdict.delete}"
     )
-    yield (
-        f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
-        f"{verdict.cost_after.normalize():f} after; one machine "
-        f"{verdict.price.normalize():f} {plan.currency}/h"
+    cost = (
+        "what it costs is not known"
+        if "cost" in verdict.not_known
+        else f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
+        f"{verdict.cost_after.normalize():f} after"
+    )
+    known = "price" not in verdict.not_known
+    price = f"{verdict.price.normalize():f} {plan.currency}/h" if known else "not known"
+    yield f"{cost}; one machine {price}"
+
+
+def _machines(verdict: PoolVerdict) -> str:
+    if "machines" in verdict.not_known:
+        return "what it holds is not known"
+    if "workers" in verdict.not_known:
+        count = verdict.busy + verdict.idle + verdict.starting + verdict.other
+        return (
+            f"now {count} machine{'' if count == 1 else 's'}, of which nobody knows what they do"
+        )
+    return (
+        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
+        f"{verdict.other} other"
     )
 
 
@@ -275,8 +292,14 @@ def _worker_facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
-        f"{verdict.cost.normalize():f} {plan.currency}/h"
+        f"{_cost(verdict, plan.currency)}"
     )
+
+
+def _cost(verdict: WorkerVerdict, currency: str) -> str:
+    if not verdict.cost_known:
+        return "price not known"
+    return f"{verdict.cost.normalize():f} {currency}/h"
 
 
 def _next_for_worker(verdict: WorkerVerdict) -> str:
