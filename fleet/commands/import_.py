@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.commands.loading import Checked, check_file
-from fleet.errors import FileUnreadable, FleetError
+from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.imports.changes import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.render.findings import to_text
 from fleet.schema.findings import has_errors
@@ -21,16 +21,10 @@ if TYPE_CHECKING:
     from fleet.ports import Console
 
 
-class _Usage(FleetError):
-    """An argument that makes no sense."""
-
-    exit_code = 2
-
-
 def run(args: argparse.Namespace, console: "Console") -> int:
     """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
     if not re.match(FLEET_NAME_PATTERN.removesuffix("$") + r"\Z", args.fleet):
-        raise _Usage(f"--fleet {args.fleet}: expected a name like debian-ci")
+        raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     name, content = _content(args)
     imported = _import(args, name, content)
     if imported.text is None:
@@ -55,7 +49,7 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
         return args.path, LocalFiles().read(args.path, LIMIT)
     ways = [args.path, args.dsn_env, args.admin]
     if sum(way is not None for way in ways) != 1 or args.admin == []:
-        raise _Usage(
+        raise WrongUsage(
             "say in one way where the worker pools stand: POOLS.YAML, --dsn-env VARIABLE or "
             "--admin COMMAND"
         )

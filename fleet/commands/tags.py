@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fleet.commands.explain import with_place
-from fleet.commands.wiring import Config, decide, load_config
+from fleet.commands.wiring import Config, decide, load_config, load_world
 from fleet.demand import judge_of
-from fleet.errors import FleetError
+from fleet.errors import FleetError, WrongUsage
 from fleet.explain_tags import TagsExplanation, explain_tags, find_request, request_of_name
 from fleet.facts import Request, World
 from fleet.ports import Console
-from fleet.queues.world import read_world
 from fleet.render.tags_explained import tags_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.files import LocalFiles
@@ -24,11 +23,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.action == "list":
         return _list(args, console)
     if (args.name is None) == (args.request is None):
-        raise _Usage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
+        raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group):
-        raise _Usage("--tag, --user and --group are about a name; --request has its own")
+        raise WrongUsage("--tag, --user and --group are about a name; --request has its own")
     if not all(args.tag):
-        raise _Usage("--tag needs a tag")
+        raise WrongUsage("--tag needs a tag")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
     placed = found.model_copy(
         update={
@@ -76,12 +75,6 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-class _Usage(FleetError):
-    """Arguments that do not go together."""
-
-    exit_code = 2
-
-
 def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
     """Explain a request that waits, with the tags that its queue tells of it."""
     decision = decide(args, console)
@@ -103,7 +96,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     fleet = config.fleet
     named = request_of_name(fleet, args.name)
     if named is None:
-        raise _Usage(
+        raise WrongUsage(
             f"{args.name} is no name: it needs four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr "
             "or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
         )
@@ -124,7 +117,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
 def _world(config: Config, args: argparse.Namespace) -> World:
     """Return what a name's tags rest on: the day, the groups, what images reported."""
     if args.world:
-        return read_world(args.world, LocalFiles())
+        return load_world(args, config.fleet)
     members = config.fleet.members
     base = Path(args.file).resolve().parent
     known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}

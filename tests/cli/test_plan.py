@@ -211,6 +211,23 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     assert "+ create  trial-builders-1" in planned.stdout
 
 
+@pytest.mark.parametrize(
+    "command", [("plan",), ("status",), ("tags", "explain", "a/b/c/d"), ("explain", "pool", "big")]
+)
+def test_a_world_that_another_fleet_recorded_is_refused(
+    trial: Trial, run_fleet: RunFleet, command: tuple[str, ...]
+) -> None:
+    theirs = {"fleet": "theirs", "time": "2026-11-21T08:00:00Z"}
+    (trial.folder / "theirs.json").write_text(json.dumps(theirs), encoding="utf-8")
+
+    refused = run_fleet(*command, "--world", "theirs.json")
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial: "
+    )
+
+
 def test_a_change_is_compared_in_a_recorded_world_too(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     run_fleet("observe", "--out", "seen.json")
