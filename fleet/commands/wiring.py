@@ -87,7 +87,7 @@ def load_config(args: argparse.Namespace, console: Console) -> Config:
         Warning_(
             rule=finding.rule,
             message=finding.message,
-            place=checked.document.place(finding.path),
+            place=checked.document.place(finding.path, finding.at),
         )
         for finding in checked.findings
     )
@@ -210,7 +210,9 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFi
                 token = secrets.read(queue.token) if queue.token else None
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
-            return DebusineRest(queue, token, max_age=fleet.guards.demand_max_age)
+            paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+            max_age = fleet.guards.demand_max_age
+            return DebusineRest(queue, token, paths=paths, max_age=max_age)
         case WorldQueueModel():
             return WorldQueue(queue, files)
         case CoprQueue() | TicketQueue():

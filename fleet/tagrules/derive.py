@@ -138,7 +138,7 @@ def _values(to: _Applied, rule: DeriveRule) -> Iterator[tuple[object, str]]:
     elif rule.tag is not None:
         yield from _from_tags(rule.tag, to.known)
     elif rule.from_ is not None:
-        for value in _members(_at(to.request.task_data, rule.from_)):
+        for value in _members(at_path(to.request.task_data, rule.from_)):
             for record in _looked_up(to, rule, value):
                 yield record, f"from {rule.from_}: {value}"
     elif rule.source_build is not None:
@@ -154,7 +154,7 @@ def _from_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[object, str
             yield tag.removeprefix(prefix), f"from its tag {tag}"
 
 
-def _at(data: object, path: str) -> object:
+def at_path(data: object, path: str) -> object:
     """Return what stands at a dotted path; None where nothing does."""
     for step in path.split("."):
         if isinstance(data, dict):
@@ -208,7 +208,7 @@ def _filled(template: str, value: object) -> str | None:
     """Return the tag of a template; None where it stands for something that is not there."""
     parts = []
     for match in _PLACEHOLDER.finditer(template):
-        found = _at(value, match[1]) if match[1] else value
+        found = at_path(value, match[1]) if match[1] else value
         if isinstance(found, bool) or not isinstance(found, str | int):
             return None
         parts.append(str(found))

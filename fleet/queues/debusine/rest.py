@@ -4,7 +4,7 @@ REST has no list of workers, so a reading's registry is None.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,17 @@ _MAX_PAGES = 10_000
 
 
 class DebusineRest:
-    """The queue of one Debusine server, read with a viewer's token."""
+    """The queue of one Debusine server, read with a viewer's token.
 
-    def __init__(
+    `paths` are the places in task data that rules of `derive` look at.
+    """
+
+    def __init__(  # noqa: PLR0913 - the server, what to keep, and limits that tests shorten
         self,
         queue: DebusineQueue,
         token: str | None,
         *,
+        paths: Iterable[str] = (),
         max_age: float = 300,
         silence: float = 30,
         clock: Callable[[], float] = time.monotonic,
@@ -37,6 +41,7 @@ class DebusineRest:
         self._url = queue.url
         self._scopes = tuple(dict.fromkeys(queue.scopes))
         self._token = token
+        self._paths = tuple(paths)
         self._max_age = max_age
         self._silence = silence
         self._clock = clock
@@ -51,7 +56,7 @@ class DebusineRest:
         return QueueReading(
             demand=Demand(
                 read_at=now,
-                requests=tuple(row.to_request() for row in waiting),
+                requests=tuple(row.to_request(self._paths) for row in waiting),
                 stored=True,
                 environments=_environments(rows),
             ),
