@@ -221,23 +221,6 @@ def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet)
     assert said in [line.strip() for line in run_fleet("plan").stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "command", [("plan",), ("status",), ("tags", "explain", "a/b/c/d"), ("explain", "pool", "big")]
-)
-def test_a_world_that_another_fleet_recorded_is_refused(
-    trial: Trial, run_fleet: RunFleet, command: tuple[str, ...]
-) -> None:
-    theirs = {"fleet": "theirs", "time": "2026-11-21T08:00:00Z"}
-    (trial.folder / "theirs.json").write_text(json.dumps(theirs), encoding="utf-8")
-
-    refused = run_fleet(*command, "--world", "theirs.json")
-
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(
-        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial: "
-    )
-
-
 def test_a_change_is_compared_in_a_recorded_world_too(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     run_fleet("observe", "--out", "seen.json")
