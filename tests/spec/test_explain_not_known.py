@@ -2,12 +2,12 @@
 
 from fleet.explain import explain_pool, explain_worker
 from fleet.plan import NotKnown
-from tests.builders import a_fleet, a_plan, a_pool_verdict, a_worker_verdict
+from tests.builders import a_fleet, a_plan, a_pool_verdict, a_worker_verdict, a_world
 
 
 def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
     plan = a_plan(pools=(a_pool_verdict(not_known=not_known),))
-    explained = explain_pool(a_fleet(), plan, "builders")
+    explained = explain_pool(a_fleet(), a_world(), plan, "builders")
     assert explained is not None
     return explained.facts[:2]
 
@@ -34,7 +34,7 @@ def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
 
 def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
     plan = a_plan(workers=(a_worker_verdict(cost=0, cost_known=False),))
-    explained = explain_worker(plan, "debian-ci-builders-1")
+    explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-1")
 
     assert explained is not None
     assert any(fact.endswith(", price not known") for fact in explained.facts)
