@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.census import PoolCensus
-from fleet.facts import ImageVersion, Listing, Worker, World
+from fleet.facts import Demand, ImageVersion, Listing, Worker, World
 from fleet.plan import PoolVerdict, Reason, Warning_, WorkerVerdict
 from fleet.schema.model import Fleet, Pool, StaticPool
 from fleet.tagrules import find_doubts, serves_queue
+from fleet.tagrules.told import find_differing_records, told_of
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -63,11 +64,15 @@ def static_workers(fleet: Fleet, world: World) -> Iterator[WorkerVerdict]:
 def find_contradictions(
     fleet: Fleet, world: World, images: Mapping[str, tuple[ImageVersion, ...]]
 ) -> Iterator[Warning_]:
-    """Yield what images and workers report against what fleet.yaml says of their pool.
+    """Yield what images, workers and queues report against what fleet.yaml says of their pool.
 
     `images` holds by pool the versions that it may boot. What fleet.yaml says against itself is a
     finding of `fleet validate`.
     """
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.demand, Demand):
+            for differing in find_differing_records(fleet, told_of(reading.demand)):
+                yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
         known = set(find_doubts(fleet, name, ()))

@@ -44,6 +44,9 @@ class State(StrEnum):
     STATIC = "static"
 
 
+_CLOCK_SKEW = 60
+"""Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
+
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
 
@@ -288,6 +291,11 @@ def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
     if isinstance(demand, Unknown):
         return demand.unknown
     age = (world.time - demand.read_at).total_seconds()
+    if age < -_CLOCK_SKEW:
+        return (
+            f"it claims to be read {write_duration(int(-age))} later than everything else; "
+            "compare the clocks of the computers that recorded it"
+        )
     if age > fleet.guards.demand_max_age:
         return (
             f"it was read {write_duration(int(age))} before, more than "

@@ -346,10 +346,13 @@ def _import(verbs: _Verbs) -> None:
     for name, what, help_text in (
         ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
         ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
-        ("debusine", "POOLS.YAML", "read what `debusine-admin worker_pool list --yaml` printed"),
+        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
     ):
         source = _verb(sources, name, help_text, config=False)
-        source.add_argument("path", metavar=what, help="the file to read")
+        live = name == "debusine"
+        source.add_argument(
+            "path", nargs="?" if live else None, metavar=what, help="the file to read"
+        )
         source.add_argument(
             "--fleet",
             default="imported",
@@ -362,6 +365,24 @@ def _import(verbs: _Verbs) -> None:
         )
         if name == "copr":
             _world(source)
+        if name == "debusine":
+            _server(source)
+
+
+def _server(source: Parser) -> None:
+    source.add_argument(
+        "--dsn-env",
+        metavar="VARIABLE",
+        help="ask the server's database in place of a file: this environment variable holds the "
+        "DSN of a read-only PostgreSQL role",
+    )
+    source.add_argument(
+        "--admin",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="ask the server in place of a file: the command that runs debusine-admin there, as "
+        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
+    )
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from fleet.tagrules import Ask, Offer
 from fleet.tagrules.asking import Asking, Difference, Judge, Refusal
 from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.numbers import write_minimums
+from fleet.tagrules.told import told_of
 from fleet.tagrules.vocabulary import Vocabulary
 
 Order = tuple[int, str, str, int, str, int]
@@ -106,8 +107,9 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
         demand = reading.demand
         if not isinstance(demand, Demand) or demand_trouble(fleet, world, queue):
             continue
+        told = told_of(demand)
         for request in _each_once(demand.requests):
-            asking = judge.ask_of_alike(request, stored=demand.stored)
+            asking = judge.ask_of_alike(request, told)
             shape = shapes.get(id(asking))
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)

@@ -109,7 +109,7 @@ def _canonical_bytes(value: Value) -> bytes:
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})
-_RECORDS = frozenset({"requests", "workers", "machines", "images"})
+_RECORDS = frozenset({"requests", "workers", "machines", "images", "history"})
 
 
 def _canonical(value: object, key: str = "") -> object:

@@ -14,6 +14,12 @@ class ConfigInvalid(FleetError):
     """fleet.yaml has errors; they were told where they were found."""
 
 
+class WrongUsage(FleetError):
+    """Arguments that do not go together."""
+
+    exit_code = 2
+
+
 class FileUnreadable(FleetError):
     """A file could not be read or written."""
 

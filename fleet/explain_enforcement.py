@@ -55,11 +55,11 @@ class TagList(Value):
 
 def list_tags(fleet: Fleet) -> TagList:
     """Return every tag with who makes it come true."""
-    claims = enforcement_of(fleet)
+    claims, providing = enforcement_of(fleet), pools_providing(fleet)
     return TagList(
         fleet=fleet.fleet,
         tags=tuple(
-            _listed(fleet, tag, [each for each in claims if each.tag == tag])
+            _listed(fleet, tag, providing[tag], [each for each in claims if each.tag == tag])
             for tag in known_tags(fleet)
         ),
     )
@@ -75,7 +75,9 @@ def enforcement_facts(fleet: Fleet, tags: Iterable[str], queues: Collection[str]
             yield f"{each.tag}:{claim} {WORDS[each.by]} at {each.queue}: {each.because}"
 
 
-def _listed(fleet: Fleet, tag: str, claims: list[Enforcement]) -> ListedTag:
+def _listed(
+    fleet: Fleet, tag: str, pools: tuple[str, ...], claims: list[Enforcement]
+) -> ListedTag:
     rule = fleet.tags.get(tag)
     return ListedTag(
         tag=tag,
@@ -83,7 +85,7 @@ def _listed(fleet: Fleet, tag: str, claims: list[Enforcement]) -> ListedTag:
         on_demand=rule is not None and rule.on_demand,
         exclusive=rule is not None and rule.exclusive,
         limits=limits_of(rule) if rule else {},
-        pools=pools_providing(fleet, tag),
+        pools=pools,
         enforcement=tuple(_claim(each) for each in claims),
     )
 

@@ -46,8 +46,8 @@ def request_of_name(fleet: Fleet, name: str) -> Request | None:
     return Request(id=name, owner=owner, project=project, chroot=chroot, package=package)
 
 
-def find_request(world: World, name: str) -> tuple[str, Request, bool] | None:
-    """Return the queue, the request of this id, and whether the queue stored its tags.
+def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
+    """Return the queue, the request of this id, and the demand that it is part of.
 
     `name` is the queue's own id, or `queue/id` where two queues use the same one.
     """
@@ -56,7 +56,7 @@ def find_request(world: World, name: str) -> tuple[str, Request, bool] | None:
         if isinstance(reading.demand, Demand):
             for request in reading.demand.requests:
                 if wanted in (request.id, f"{queue}/{request.id}"):
-                    return queue, request, reading.demand.stored
+                    return queue, request, reading.demand
     return None
 
 

@@ -87,6 +87,23 @@ class Request(Value):
     )
 
 
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=10**9)], ...],
+    Field(max_length=10_000),
+    AfterValidator(lambda sizes: tuple(sorted(sizes))),
+]
+"""Sizes in MiB, kept sorted so that equal histories are equal values."""
+
+
+class TaskHistory(Value):
+    """What finished runs of one task used for one package."""
+
+    task: str
+    package: str
+    memory_mib: Sizes = Field((), description="Peak main memory of each finished run, in MiB.")
+    disk_mib: Sizes = Field((), description="Peak disk space of each finished run, in MiB.")
+
+
 class Demand(Value):
     """What waited in one queue when its reading began."""
 
@@ -96,6 +113,13 @@ class Demand(Value):
         False, description="The queue stored the tags when a request became pending; they win."
     )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
+    history: tuple[TaskHistory, ...] = Field(
+        (), description="What earlier runs used, where the queue tells."
+    )
+    environments: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="Environment id to its record (architecture, …), where the queue tells.",
+    )
 
 
 class WorkerState(StrEnum):

@@ -24,6 +24,7 @@ from fleet.tagrules import (
     serves_queue,
 )
 from fleet.tagrules.bulk import Matcher
+from fleet.tagrules.told import told_of
 
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer]
@@ -157,7 +158,7 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
         if refused and isinstance(reading.demand, Demand)
         for request in reading.demand.requests
         for each in ordered(queue, request, None)[:1]
-        if each.key in refused and judge.ask_of_alike(request, stored=reading.demand.stored).held
+        if each.key in refused and judge.ask_of_alike(request, told_of(reading.demand)).held
     }
 
 

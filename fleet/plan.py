@@ -285,6 +285,11 @@ class Plan(Value):
     digests: Digests
 
     @property
+    def is_cost_known(self) -> bool:
+        """Say whether the totals hold every machine's cost; else they are the least of it."""
+        return not any("cost" in pool.not_known for pool in self.pools)
+
+    @property
     def is_refused(self) -> bool:
         """Say whether a guard refused something."""
         return any(guard.result == "refused" for guard in self.guards)

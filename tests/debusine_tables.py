@@ -59,6 +59,20 @@ class Tables:
                 ],
             )
 
+    def add_pool(self, number: int, name: str, row: Mapping[str, Any]) -> None:
+        """Insert a worker pool of the provider account 7."""
+        columns = ("architectures", "specifications", "limits", "static_metadata")
+        self.connection.execute(
+            "INSERT INTO db_workerpool VALUES (%s, %s, %s, %s::jsonb, %s::jsonb, %s, %s::jsonb, 7,"
+            " %s::jsonb)",
+            (
+                *(number, name, row.get("enabled", True)),
+                *(json.dumps(row.get(column, {})) for column in columns[:2]),
+                row.get("instance_wide", False),
+                *(json.dumps(row.get(column, {})) for column in columns[2:]),
+            ),
+        )
+
     def add_requests(self, rows: Iterable[RequestRow]) -> None:
         """Insert requests, each in the only workspace of its scope."""
         kept = list(rows)

@@ -28,6 +28,6 @@ def _hint(each: Enforcement) -> str:
     if each.claim == "limits":
         return "count on it for money, not for fairness; `fleet tags list` says who enforces what"
     return (
-        "give the pools that provide it `requires` with a tag that only Debusine provides, "
-        "as in task:workspace:SCOPE:WORKSPACE"
+        "give the pools that provide it `requires` with a tag for such requests alone beside one "
+        "that only Debusine provides, as in [task:fleet:NAME, task:scope:SCOPE]"
     )

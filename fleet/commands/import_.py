@@ -1,36 +1,35 @@
 """This module writes a fleet.yaml from what another system has, and says what changes by it."""
 
 import argparse
+import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.commands.loading import Checked, check_file
-from fleet.errors import FileUnreadable, FleetError
+from fleet.errors import FileUnreadable, FleetError, WrongUsage
 from fleet.imports.changes import LIMIT, Imported, changes_to_json, changes_to_text
 from fleet.render.findings import to_text
 from fleet.schema.findings import has_errors
+from fleet.schema.model import EnvSecret
 from fleet.schema.units import FLEET_NAME_PATTERN
 from fleet.store.files import LocalFiles
+from fleet.store.secrets import HostSecrets
 
 if TYPE_CHECKING:
     from fleet.ports import Console
 
 
-class _Usage(FleetError):
-    """An argument that makes no sense."""
-
-    exit_code = 2
-
-
 def run(args: argparse.Namespace, console: "Console") -> int:
     """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
     if not re.match(FLEET_NAME_PATTERN.removesuffix("$") + r"\Z", args.fleet):
-        raise _Usage(f"--fleet {args.fleet}: expected a name like debian-ci")
-    imported = _import(args, LocalFiles().read(args.path, LIMIT))
+        raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
+    name, content = _content(args)
+    imported = _import(args, name, content)
     if imported.text is None:
         console.note(to_text(imported.findings, imported.document, colour=False))
-        console.note(f"fleet: error: {args.path}: nothing written, see above")
+        console.note(f"fleet: error: {name}: nothing written, see above")
         return 1
     _check(imported.text)
     if args.json:
@@ -44,12 +43,34 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     return 0
 
 
-def _import(args: argparse.Namespace, content: bytes) -> Imported:
+def _content(args: argparse.Namespace) -> tuple[str, bytes]:
+    """Return what is imported, and how it is called."""
+    if args.source != "debusine":
+        return args.path, LocalFiles().read(args.path, LIMIT)
+    ways = [args.path, args.dsn_env, args.admin]
+    if sum(way is not None for way in ways) != 1 or args.admin == []:
+        raise WrongUsage(
+            "say in one way where the worker pools stand: POOLS.YAML, --dsn-env VARIABLE or "
+            "--admin COMMAND"
+        )
+    if args.path is not None:
+        return args.path, LocalFiles().read(args.path, LIMIT)
+    from fleet.queues.debusine.pools import list_by_command, list_by_sql
+
+    if args.admin is not None:
+        return "worker_pool list", list_by_command(args.admin, limit=LIMIT)
+    secrets = HostSecrets(os.environ, Path())
+    return "db_workerpool", list_by_sql(
+        secrets.read(EnvSecret.model_construct(env=args.dsn_env)), limit=LIMIT
+    )
+
+
+def _import(args: argparse.Namespace, name: str, content: bytes) -> Imported:
     match args.source:
         case "resalloc":
             from fleet.imports.resalloc import import_resalloc
 
-            return import_resalloc(args.path, content, args.fleet)
+            return import_resalloc(name, content, args.fleet)
         case "copr":
             from fleet.imports.copr import import_copr
             from fleet.queues.world import read_world
@@ -58,11 +79,11 @@ def _import(args: argparse.Namespace, content: bytes) -> Imported:
             recorded = None
             if args.world:
                 recorded = recorded_names(read_world(args.world, LocalFiles()))
-            return import_copr(args.path, content, args.fleet, recorded)
+            return import_copr(name, content, args.fleet, recorded)
         case _:
             from fleet.imports.debusine import import_debusine
 
-            return import_debusine(args.path, content, args.fleet)
+            return import_debusine(name, content, args.fleet)
 
 
 class _Written:

@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fleet.commands.explain import with_place
-from fleet.commands.wiring import Config, decide, load_config
+from fleet.commands.wiring import Config, decide, load_config, load_world
 from fleet.demand import judge_of
-from fleet.errors import FleetError
+from fleet.errors import FleetError, WrongUsage
 from fleet.explain_tags import TagsExplanation, explain_tags, find_request, request_of_name
 from fleet.facts import Request, World
 from fleet.image_choice import images_by_pool
 from fleet.ports import Console
-from fleet.queues.world import read_world
 from fleet.render.tags_explained import tags_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.files import LocalFiles
 from fleet.store.members import FileMembers
+from fleet.tagrules.told import NOTHING, told_of
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -24,11 +24,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.action == "list":
         return _list(args, console)
     if (args.name is None) == (args.request is None):
-        raise _Usage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
+        raise WrongUsage("give either a name (OWNER/PROJECT/CHROOT/PACKAGE) or --request ID")
     if args.request is not None and (args.tag or args.user or args.group):
-        raise _Usage("--tag, --user and --group are about a name; --request has its own")
+        raise WrongUsage("--tag, --user and --group are about a name; --request has its own")
     if not all(args.tag):
-        raise _Usage("--tag needs a tag")
+        raise WrongUsage("--tag needs a tag")
     config, found = _of_request(args, console) if args.request else _of_name(args, console)
     placed = found.model_copy(
         update={
@@ -76,12 +76,6 @@ def _list(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-class _Usage(FleetError):
-    """Arguments that do not go together."""
-
-    exit_code = 2
-
-
 def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
     """Explain a request that waits, with the tags that its queue tells of it."""
     decision = decide(args, console)
@@ -91,8 +85,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         unknown = decision.plan.unknown
         because = f"; {unknown[0]}" if unknown else " (it may run already, be done or be blocked)"
         raise FleetError(f"no waiting request is called {args.request}{because}")
-    queue, request, stored = found
-    asking = judge_of(fleet, world).ask_of(request, stored=stored)
+    queue, request, demand = found
+    asking = judge_of(fleet, world).ask_of(request, told_of(demand))
     name = f"{queue}/{request.id}"
     images = images_by_pool(fleet, world)
     return decision.config, explain_tags(fleet, name, asking, images=images, queue=queue)
@@ -104,7 +98,7 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     fleet = config.fleet
     named = request_of_name(fleet, args.name)
     if named is None:
-        raise _Usage(
+        raise WrongUsage(
             f"{args.name} is no name: it needs four parts, OWNER/PROJECT/CHROOT/PACKAGE of Copr "
             "or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine"
         )
@@ -118,14 +112,14 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
         }
     )
     world = _world(config, args)
-    asking = judge_of(fleet, world).ask_of(request, stored=False)
+    asking = judge_of(fleet, world).ask_of(request, NOTHING)
     return config, explain_tags(fleet, args.name, asking, images=images_by_pool(fleet, world))
 
 
 def _world(config: Config, args: argparse.Namespace) -> World:
     """Return what a name's tags rest on: the day, the groups, what images reported."""
     if args.world:
-        return read_world(args.world, LocalFiles())
+        return load_world(args, config.fleet)
     members = config.fleet.members
     base = Path(args.file).resolve().parent
     known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}

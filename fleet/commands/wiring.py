@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from fleet.commands.loading import check_file
 from fleet.engines.embedded import EmbeddedEngine
-from fleet.errors import ConfigInvalid, EngineAbsent, SecretMissing
+from fleet.errors import ConfigInvalid, EngineAbsent, SecretMissing, WrongUsage
 from fleet.facts import Listing, QueueReading, Unknown, World
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe
@@ -87,7 +87,7 @@ def load_config(args: argparse.Namespace, console: Console) -> Config:
         Warning_(
             rule=finding.rule,
             message=finding.message,
-            place=checked.document.place(finding.path),
+            place=checked.document.place(finding.path, finding.at),
         )
         for finding in checked.findings
     )
@@ -110,10 +110,22 @@ def decide(args: argparse.Namespace, console: Console) -> Decision:
     """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
     config = load_config(args, console)
     if args.world:
-        world = read_world(args.world, LocalFiles())
+        world = load_world(args, config.fleet)
     else:
         world = look(config, wire(config.fleet, args.file), console)
     return Decision(config, world, plan_for(config, world))
+
+
+def load_world(args: argparse.Namespace, fleet: Fleet) -> World:
+    """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
+    world = read_world(args.world, LocalFiles())
+    if world.fleet != fleet.fleet:
+        raise WrongUsage(
+            f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
+            f"{fleet.fleet}: its machines are not theirs; record one with "
+            f"`fleet observe --file {args.file} --out FILE`"
+        )
+    return world
 
 
 def look(config: Config, sources: Sources, console: Console) -> World:
@@ -198,7 +210,9 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFi
                 token = secrets.read(queue.token) if queue.token else None
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
-            return DebusineRest(queue, token, max_age=fleet.guards.demand_max_age)
+            paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+            max_age = fleet.guards.demand_max_age
+            return DebusineRest(queue, token, paths=paths, max_age=max_age)
         case WorldQueueModel():
             return WorldQueue(queue, files)
         case CoprQueue() | TicketQueue():

@@ -97,20 +97,38 @@ def _one_more(plan: Plan, verdict: PoolVerdict) -> Iterator[ExplainedReason]:
 
 def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
     yield (
-        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
-        f"{verdict.other} other; this plan creates {verdict.create}, drains {verdict.drain}, "
+        f"{_machines(verdict)}; this plan creates {verdict.create}, drains {verdict.drain}, "
         f"deletes {verdict.delete}"
     )
-    yield (
-        f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
-        f"{verdict.cost_after.normalize():f} after; one machine "
-        f"{verdict.price.normalize():f} {plan.currency}/h"
+    cost = (
+        "what it costs is not known"
+        if "cost" in verdict.not_known
+        else f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
+        f"{verdict.cost_after.normalize():f} after"
+    )
+    known = "price" not in verdict.not_known
+    price = f"{verdict.price.normalize():f} {plan.currency}/h" if known else "not known"
+    yield f"{cost}; one machine {price}"
+
+
+def _machines(verdict: PoolVerdict) -> str:
+    if "machines" in verdict.not_known:
+        return "what it holds is not known"
+    if "workers" in verdict.not_known:
+        count = verdict.busy + verdict.idle + verdict.starting + verdict.other
+        return (
+            f"now {count} machine{'' if count == 1 else 's'}, of which nobody knows what they do"
+        )
+    return (
+        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
+        f"{verdict.other} other"
     )
 
 
 def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
     if name in fleet.pools:
-        tags = [tag for tag in fleet.tags if name in pools_providing(fleet, tag)]
+        providing = pools_providing(fleet)
+        tags = [tag for tag in fleet.tags if name in providing[tag]]
         served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
         yield from enforcement_facts(fleet, tags, served)
 

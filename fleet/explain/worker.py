@@ -124,8 +124,14 @@ def _facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
-        f"{verdict.cost.normalize():f} {plan.currency}/h"
+        f"{_cost(verdict, plan.currency)}"
     )
+
+
+def _cost(verdict: WorkerVerdict, currency: str) -> str:
+    if not verdict.cost_known:
+        return "price not known"
+    return f"{verdict.cost.normalize():f} {currency}/h"
 
 
 def _next(verdict: WorkerVerdict) -> str:

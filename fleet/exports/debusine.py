@@ -131,12 +131,15 @@ def _conditions(fleet: Fleet, names: _Names) -> Iterator[tuple[list[str], list[s
 
 
 def _places(fleet: Fleet, names: _Names) -> list[list[str]]:
+    queues = [queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue)]
+    known = {scope for queue in queues for scope in queue.scopes}
+    if names.scopes is not None and known and not known & set(names.scopes):
+        raise CannotExpress(f"no Debusine queue has the scope {', '.join(names.scopes)}")
     if names.workspaces is None:
         return [[f"task:scope:{scope}"] for scope in names.scopes or ()] or [[]]
     scopes = names.scopes
     if scopes is None:
-        queues = [queue for queue in fleet.queues.values() if isinstance(queue, DebusineQueue)]
-        scopes = sorted({scope for queue in queues for scope in queue.scopes})
+        scopes = sorted(known)
     if not scopes:
         raise CannotExpress("it names a workspace, but no scope, and no queue names one")
     return [[f"task:workspace:{s}:{w}"] for s, w in product(scopes, names.workspaces)]
@@ -145,6 +148,8 @@ def _places(fleet: Fleet, names: _Names) -> list[list[str]]:
 def _entry_of_derive(fleet: Fleet, index: int, rule: DeriveRule) -> Entry:
     if rule.source_build is not None:
         raise CannotExpress("no entry can tell a source build")
+    if rule.history is not None:
+        raise CannotExpress("no entry knows what earlier runs needed")
     if not rule.model_fields_set <= {"task", "tag", "ask"} or "{" in rule.ask:
         raise CannotExpress("Debusine itself derives tags from task data, entries cannot")
     if rule.task is None:

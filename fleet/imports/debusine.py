@@ -1,7 +1,8 @@
 """This module turns Debusine's own worker pools into pools of fleet.
 
 It reads what `debusine-admin worker_pool list --yaml` prints (0.16.2). That listing says neither
-architectures nor tags nor regions nor queues: what only the server knows is marked as to do.
+architectures nor tags nor regions nor queues; one from the server's database adds architectures,
+tags and scopes (WORDS). What only the server knows is marked as to do.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from fleet.imports.writing import (
     scalar,
 )
 from fleet.schema.findings import Span
+from fleet.schema.model import default_sizes
 from fleet.schema.nodes import Node
+from fleet.tagrules.debusine import CLASS_PREFIX, TYPE_PREFIX
 
 _KINDS = {"hetzner": "hcloud", "aws": "aws", "dummy": "sim"}
 _UNBOUNDED = 20
@@ -35,7 +38,8 @@ class _Fleet:
     images: dict[str, Block] = field(default_factory=dict)
     pools: list[tuple[str, Block]] = field(default_factory=list)
     accounts: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    sources: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    sources: dict[tuple[str, str, str, tuple[str, ...]], str] = field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
 
 
 def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
@@ -48,7 +52,7 @@ def import_debusine(name: str, content: bytes, fleet: str) -> Imported:
     listed = _listed(parsed.root, name, notes)
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
-    found = _Fleet()
+    found = _Fleet(scopes=tuple(sorted({s for p in listed for s in p.words.get("scopes", ())})))
     for pool in listed:
         _add(found, pool, notes)
     if {"aws"} < {provider["kind"] for provider in found.providers.values()}:
@@ -79,6 +83,7 @@ def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
             ("provider", provider),
             ("machine", machine.figures),
             ("image", image),
+            *_tags_of(pool, notes),
             ("workers", {"max": _most(pool, notes)}),
             ("retire", {"idle_after": duration(max(1, pool.limit("max_idle_seconds") or 3600))}),
         ]
@@ -86,7 +91,7 @@ def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
     mode = _mode(pool, machine, notes)
     if mode:
         block.entries.append(("mode", mode))
-    block.below += [f"no equivalent: {text}" for text in _left(pool, machine, notes)]
+    block.below += [f"no equivalent: {text}" for text in _left(found, pool, machine, notes)]
     found.pools.append((name, block))
 
 
@@ -110,12 +115,17 @@ def _most(pool: ListedPool, notes: Notes) -> int:
     return _UNBOUNDED if most is None else most
 
 
-def _left(pool: ListedPool, machine: Machine, notes: Notes) -> Iterator[str]:
+def _left(found: _Fleet, pool: ListedPool, machine: Machine, notes: Notes) -> Iterator[str]:
     seconds = pool.limit("target_max_seconds_per_month")
     if seconds is not None:
         what = f"target_max_seconds_per_month: {seconds}"
         now = f"{seconds / 3600:.0f} machine hours; write budget.per_month in money"
         notes.change("no-equivalent", pool.at("target_max_seconds_per_month"), what, now)
+        yield what
+    scopes = pool.words.get("scopes", ())
+    if set(scopes) < set(found.scopes):
+        what = f"only for the scopes {', '.join(scopes) or '(none)'}"
+        notes.change("no-equivalent", pool.place, what, "it serves every scope of its queue")
         yield what
     for place, what in machine.left:
         notes.change("no-equivalent", place, what, "fleet makes machines without it")
@@ -149,7 +159,8 @@ def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
 
 
 def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, notes: Notes) -> str:
-    key = (provider, machine.image, machine.architecture)
+    reported = _carried(pool, "reported_tags")
+    key = (provider, machine.image, machine.architecture, reported)
     if key in found.sources:
         return found.sources[key]
     name = name_of(machine.image, found.images)
@@ -158,12 +169,31 @@ def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, not
         [
             ("existing", {provider: machine.image}),
             ("architecture", machine.architecture),
-            ("provides", []),
+            ("provides", list(reported)),
         ],
     )
-    now = "the listing has no tags: write into `provides` what its worker reports, or nothing fits"
-    notes.change("to-do", pool.place, f"image {machine.image}", now)
+    if not reported:
+        now = "the listing has no tags: write into `provides` what its worker reports, or "
+        notes.change("to-do", pool.place, f"image {machine.image}", f"{now}nothing fits")
     return name
+
+
+def _tags_of(pool: ListedPool, notes: Notes) -> Iterator[tuple[str, object]]:
+    provides, requires = _carried(pool, "provided_tags"), pool.words.get("required_tags", ())
+    classes = [tag for tag in pool.words.get("provided_tags", ()) if tag not in provides]
+    if classes:
+        now = "fleet gives classes and types by the machine's figures"
+        notes.change("changed", pool.place, f"pool {pool.name}: {', '.join(classes)}", now)
+    if provides:
+        yield "provides", list(provides)
+    if requires:
+        yield "requires", list(requires)
+
+
+def _carried(pool: ListedPool, key: str) -> tuple[str, ...]:
+    """Return the tags that are as true of fleet's machines: not those of its own making."""
+    own = (TYPE_PREFIX, *(CLASS_PREFIX + size for size in default_sizes()))
+    return tuple(tag for tag in pool.words.get(key, ()) if not tag.startswith(own))
 
 
 def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
@@ -174,9 +204,12 @@ def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
     yield "providers:" if found.providers else "providers: {}"
     yield from (f"  {scalar(key)}: {flow(value)}" for key, value in found.providers.items())
     yield ""
-    yield from comments(["to do: the listing says neither the server's address nor its scopes"])
+    missing = "address" if found.scopes else "address nor its scopes"
+    said = "does not say the server's" if found.scopes else "says neither the server's"
+    yield from comments([f"to do: the listing {said} {missing}"])
     yield "queues:"
-    queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": ["debian"]}
+    scopes = list(found.scopes) or ["debian"]
+    queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": scopes}
     yield f"  debusine: {flow(queue)}"
     yield ""
     yield "images:" if found.images else "images: {}"

@@ -18,6 +18,8 @@ _MOST = {
     "max_idle_seconds": 9_999_999,
 }
 _LONGEST = 1000
+WORDS = ("architectures", "provided_tags", "required_tags", "reported_tags", "scopes")
+"""Keys that a listing from the server's database has, each with a list of words."""
 
 
 @dataclass
@@ -31,6 +33,8 @@ class ListedPool:
     place: Span
     limits: dict[str, Node] = field(default_factory=dict)
     specifications: dict[str, Node] = field(default_factory=dict)
+    words: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What only its server's database tells, by the keys of WORDS."""
 
     def limit(self, name: str) -> int | None:
         """Return a limit; None where there is none."""
@@ -84,6 +88,7 @@ def read_pool(item: Node, notes: Notes) -> ListedPool | None:
         entries["name"].span,
         limits,
         specifications,
+        {key: _words(key, entries[key], notes) for key in WORDS if key in entries},
     )
     for key, node in limits.items():
         _check_limit(key, node, notes)
@@ -93,6 +98,14 @@ def read_pool(item: Node, notes: Notes) -> ListedPool | None:
 
 def machine_of(pool: ListedPool, notes: Notes) -> Machine:
     """Return what a pool's machines are."""
+    machine = _machine_of(pool, notes)
+    architectures = pool.words.get("architectures") or (machine.architecture,)
+    if machine.architecture not in architectures:
+        machine.architecture = architectures[0]
+    return machine
+
+
+def _machine_of(pool: ListedPool, notes: Notes) -> Machine:
     if pool.kind == "hetzner":
         return _of_hetzner(pool)
     if pool.kind == "aws":
@@ -134,6 +147,14 @@ def _of_aws(pool: ListedPool, notes: Notes) -> Machine:
         now = "a pool has one kind of machine: write a pool of its own"
         notes.change("no-equivalent", template.span, f"another template of {pool.name}", now)
     return machine
+
+
+def _words(key: str, node: Node, notes: Notes) -> tuple[str, ...]:
+    words = tuple(item.value for item in node.items)
+    if node.kind != "list" or not all(map(_is_text, words)):
+        notes.wrong(node.span, "wrong-type", f"{key}: expected a list of words")
+        return ()
+    return tuple(dict.fromkeys(words))
 
 
 def _required(machine: Machine, requirements: dict[str, Node]) -> None:

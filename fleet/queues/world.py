@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from fleet.errors import FileUnreadable, SourceUnreachable
-from fleet.facts import Demand, QueueReading, Unknown, World
+from fleet.facts import QueueReading, Unknown, World
 from fleet.ports import Files
 from fleet.schema import model
 
@@ -33,12 +33,7 @@ class WorldQueue:
             return QueueReading(demand=unknown, workers=unknown)
         if isinstance(reading.demand, Unknown):
             return reading
-        demand = Demand(
-            read_at=now,
-            requests=reading.demand.requests,
-            estimate=reading.demand.estimate,
-            stored=reading.demand.stored,
-        )
+        demand = reading.demand.model_copy(update={"read_at": now})
         return QueueReading(demand=demand, workers=reading.workers)
 
     def _pick(self, world: World) -> QueueReading:

@@ -36,6 +36,7 @@ class Waiting(Value):
     requests: tuple[str, ...]
     count: int
     served: int = Field(description="How many of them have a worker, or one being created.")
+    refused: tuple[str, ...] = Field(description="Why tags that were asked for do not count.")
     pools: tuple[str, ...] = Field(description="Pools that may serve them.")
     because: tuple[str, ...] = Field(description="Why the others get none in this run.")
 
@@ -112,14 +113,13 @@ def status_of(plan: Plan) -> Status:
     """Return the status that a plan tells of: workers sorted by pool and name."""
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
-    pools = tuple(_pool(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
-    costs_known = not any("cost" in pool.not_known for pool in pools)
+    pools = tuple(pool_status(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
     return Status(
         fleet=plan.fleet,
         time=plan.time,
         currency=plan.currency,
-        cost_per_hour=plan.cost_before if costs_known else None,
-        cost_per_hour_after=plan.cost_after if costs_known else None,
+        cost_per_hour=plan.cost_before if plan.is_cost_known else None,
+        cost_per_hour_after=plan.cost_after if plan.is_cost_known else None,
         cost_per_hour_at_least=plan.cost_before,
         pools=pools,
         workers=tuple(sorted(active, key=lambda worker: (worker.pool, worker.worker))),
@@ -135,7 +135,7 @@ def status_of(plan: Plan) -> Status:
     )
 
 
-def _pool(verdict: PoolVerdict) -> PoolStatus:
+def pool_status(verdict: PoolVerdict) -> PoolStatus:
     """Return a pool's verdict with nothing in the place of what is not known."""
     figures = verdict.model_dump()
     figures["machines"] = verdict.busy + verdict.idle + verdict.starting + verdict.other
@@ -165,6 +165,7 @@ def _waiting(plan: Plan) -> tuple[Waiting, ...]:
             requests=signature.requests,
             count=signature.count,
             served=max(0, signature.count - left.get(signature.id, 0)),
+            refused=tuple(tag.because for tag in signature.refused),
             pools=signature.pools,
             because=tuple(unserved.get(signature.id, ())),
         )

@@ -88,9 +88,8 @@ def _budgets(plan: Plan) -> Iterator[Line]:
 
 
 def _count(count: int | None) -> Span:
-    if count is None:
-        return Span(words.NOT_KNOWN, Style.YELLOW)
-    return Span(str(count), Style.PLAIN if count else Style.DIM)
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return Span(words.figure(count), style)
 
 
 def _workers(status: Status) -> Iterator[Line]:

@@ -26,7 +26,7 @@ def _described(tag: ListedTag) -> str:
     words += ["exclusive"] if tag.exclusive else []
     words += [f"at most {count} {per}" for per, count in sorted(tag.limits.items())]
     pools = ", ".join(tag.pools)
-    words.append(f"provided by {pools}" if pools else "no pool states it")
+    words.append(f"provided by {pools}" if pools else "no pool provides it")
     return ", ".join(words)
 
 

@@ -11,6 +11,7 @@ from fleet.render import words
 from fleet.render.budgets_shown import HEADINGS, shown
 from fleet.render.comparison import comparison_blocks
 from fleet.render.markdown import code, details, sentence, table
+from fleet.render.status import pool_status
 from fleet.render.tags_text import tag_notes
 
 _MOST_OPEN_ROWS = 15
@@ -39,7 +40,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
 
 
 def _headline(plan: Plan) -> Iterator[str]:
-    money = words.before_after(plan.cost_before, plan.cost_after, plan.currency, arrow="→")
+    money = words.plan_cost(plan, arrow="→")
     yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
     yield f"**{money}**, as of {words.time(plan.time)}"
     proof = words.proof(plan)
@@ -91,14 +92,14 @@ def _pools(plan: Plan) -> Iterator[str]:
     rows = [
         (
             code(pool.pool) if pool.mode == "apply" else f"{code(pool.pool)} ({code(pool.mode)})",
-            str(pool.busy),
-            str(pool.idle),
-            str(pool.starting),
+            words.figure(pool.busy),
+            words.figure(pool.idle),
+            words.figure(pool.starting),
             str(pool.max),
             words.before_after(pool.cost_before, pool.cost_after, plan.currency, arrow="→"),
             sentence(pool.because),
         )
-        for pool in plan.pools
+        for pool in map(pool_status, plan.pools)
     ]
     headings = ("Pool", "Busy >", "Idle >", "Starting >", "Max >", "Cost >", "Why this many")
     if rows:

@@ -12,6 +12,7 @@ from fleet.render import words
 from fleet.render.budgets_shown import budgets_section
 from fleet.render.changes_text import changes_section
 from fleet.render.comparison import comparison_section
+from fleet.render.status import pool_status
 from fleet.render.tags_text import tags_section
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 
@@ -50,8 +51,7 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
 
 def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
-    money = words.before_after(plan.cost_before, plan.cost_after, plan.currency)
-    yield line(Span(f"Plan: {words.changes(plan)}; {money}", Style.BOLD))
+    yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
     proof = words.proof(plan)
     if proof:
         yield line(f"Proven: {proof}")
@@ -69,7 +69,9 @@ def _pools(plan: Plan) -> Iterator[Line]:
     yield from _pool_table(shown, plan.currency)
     hidden = len(plan.pools) - len(shown)
     if hidden:
-        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes")
+        unread = sum(bool(pool.not_known) for pool in quiet)
+        more = f", as far as is known ({unread:,} could not be read)" if unread else ""
+        yield line(f"  … and {words.many(hidden, 'pool')} without machines or changes{more}")
 
 
 def _is_quiet(pool: PoolVerdict) -> bool:
@@ -78,8 +80,8 @@ def _is_quiet(pool: PoolVerdict) -> bool:
     return not machines and not changed and pool.mode == "apply"
 
 
-def _pool_table(pools: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
-    pools = tuple(pools)
+def _pool_table(verdicts: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
+    pools = [pool_status(verdict) for verdict in verdicts]
     money = words.rates([rate for pool in pools for rate in (pool.cost_before, pool.cost_after)])
     with_other = any(pool.other for pool in pools)
     headings = ["Pools", "busy", "idle", "starting", *(["other"] if with_other else []), "max"]
@@ -95,7 +97,7 @@ def _pool_table(pools: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
         rows.append(
             [
                 Span(f"  {pool.pool}{mode}"),
-                *(Span(str(count), Style.PLAIN if count else Style.DIM) for count in counts),
+                *map(_count, counts),
                 Span(str(pool.max)),
                 Span(before),
                 Span(after),
@@ -106,6 +108,11 @@ def _pool_table(pools: Iterable[PoolVerdict], currency: str) -> Iterator[Line]:
     for pool, row in zip(pools, lines, strict=True):
         yield row
         yield line("      ", Span(pool.because, Style.DIM))
+
+
+def _count(count: int | None) -> Span:
+    style = Style.YELLOW if count is None else Style.PLAIN if count else Style.DIM
+    return Span(words.figure(count), style)
 
 
 def _unserved(plan: Plan) -> Iterator[Line]:

@@ -46,6 +46,21 @@ def market(inputs: WorkerInputs) -> str:
     return "" if bought == "on-demand" else f" ({bought})"
 
 
+def plan_cost(plan: Plan, *, arrow: str = "->") -> str:
+    """Return what an hour costs before and after a plan, as far as that is known."""
+    if plan.is_cost_known:
+        return before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
+    if not plan.cost_before and not plan.cost_after:
+        return f"cost {NOT_KNOWN}"
+    known = before_after(plan.cost_before, plan.cost_after, plan.currency, arrow=arrow)
+    return f"at least {known}"
+
+
+def figure(count: int | None) -> str:
+    """Return a count; words where nobody knows it."""
+    return NOT_KNOWN if count is None else str(count)
+
+
 def cost_of(worker: WorkerVerdict) -> Decimal | None:
     """Return what a worker costs an hour; None where no price is known."""
     return worker.cost if worker.cost_known else None

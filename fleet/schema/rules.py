@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from fleet.schema.base import Cores, Count, Section, Text, WorkerTag, branch
-from fleet.schema.units import Day, Mebibytes, Seconds
+from fleet.schema.units import Day, Mebibytes, Percent, Seconds
 
 
 class Size(Section):
@@ -108,6 +108,19 @@ class TagRule(Section):
     )
 
 
+class History(Section):
+    """What earlier runs of the same task used for the same package."""
+
+    of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
+    quantile: Annotated[Percent, Field(ge=1, le=100)] = Field(
+        95, description="This share of the runs needed no more."
+    )
+    margin: Percent = Field(20, description="So much more than that.")
+    min_runs: Annotated[Count, Field(ge=1)] = Field(
+        10, description="Not used where fewer runs are known."
+    )
+
+
 class DeriveRule(Section):
     """A tag that a request gets from its own task data."""
 
@@ -119,7 +132,14 @@ class DeriveRule(Section):
         "trailing `*` stands for any rest, which is the value.",
     )
     lookup: Text | None = Field(
-        None, description="A table of `lookups` that turns the value into a record."
+        None,
+        description="A table of `lookups` that turns the value into a record; `environments` also "
+        "from the queue, where it tells.",
+    )
+    history: History | None = Field(
+        None,
+        description="In place of `from`: the value is what earlier runs needed, in whole GiB. "
+        "A minimum that the request states itself comes first.",
     )
     source_build: bool | None = Field(
         None, description="Only for source builds (true), or only for others (false)."

@@ -94,7 +94,7 @@ class HostSecrets:
                     "does it wait for an answer?"
                 ) from None
             finally:
-                _end_group(process)
+                end_group(process)
         if process.returncode != 0:
             raise SecretMissing(
                 f"{what}ended with status {process.returncode}; run it by hand to see why"
@@ -102,7 +102,8 @@ class HostSecrets:
         return _decoded(content, f"{what}its output")
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that began a group, and all that it started."""
     # What the command started may hold its output open: end all of it, not only the first.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

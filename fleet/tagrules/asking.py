@@ -16,6 +16,7 @@ from fleet.tagrules.derive import derive
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.offers import Ask, ask_of_tags
+from fleet.tagrules.told import Told
 from fleet.tagrules.vocabulary import Path, Vocabulary
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ class Asking:
 
 
 def ask_of(
-    fleet: Fleet, request: "Request", *, stored: bool, memberships: Memberships, today: date
+    fleet: Fleet, request: "Request", told: Told, *, memberships: Memberships, today: date
 ) -> Asking:
     """Return what a request asks for."""
-    return Judge(fleet, memberships, today).ask_of(request, stored=stored)
+    return Judge(fleet, memberships, today).ask_of(request, told)
 
 
 @dataclass
@@ -106,30 +107,31 @@ class Judge:
             from fleet.tagrules import allow
 
             self._allowed = allow.AllowList(self.fleet, self.today)
+        self._history = any(rule.history is not None for rule in self.fleet.derive)
         self._permissions = any(rule.asked_by is not None for rule in self.fleet.tags.values())
 
-    def ask_of(self, request: "Request", *, stored: bool) -> Asking:
+    def ask_of(self, request: "Request", told: Told) -> Asking:
         """Return what a request asks for, and how that came about."""
-        return self._judge(request, self._rules_for(request), stored=stored)
+        return self._judge(request, self._rules_for(request), told)
 
-    def ask_of_alike(self, request: "Request", *, stored: bool) -> Asking:
+    def ask_of_alike(self, request: "Request", told: Told) -> Asking:
         """Return the same, judged once for all requests that this fleet.yaml treats alike.
 
         Its origins name the first of them.
         """
         rules = self._rules_for(request)
-        key = self._key(request, rules, stored=stored)
+        key = self._key(request, rules, told)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._judge(request, rules, stored=stored)
+            found = self._known[key] = self._judge(request, rules, told)
         return found
 
     def _rules_for(self, request: "Request") -> "tuple[RuleMatch, ...]":
         return self._allowed.rules_for(request) if self._allowed else ()
 
-    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", *, stored: bool) -> object:
+    def _key(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> object:
         """Return all that this fleet.yaml looks at in a request."""
-        key: list[object] = [stored, request.required, tuple(rule.index for rule in rules)]
+        key: list[object] = [told, request.required, tuple(rule.index for rule in rules)]
         if self.with_provided:
             key.append(request.provided)
         if self._permissions and request.asked:
@@ -137,20 +139,22 @@ class Judge:
             key += [request.workspace, request.scope]
         if self.fleet.derive:
             key += [request.task, is_source_build(request), repr(request.task_data)]
+        if self._history:
+            key.append(request.package)
         return tuple(key)
 
-    def _judge(self, request: "Request", rules: "Sequence[RuleMatch]", *, stored: bool) -> Asking:
-        asked = [*_asked(request, stored=stored)]
+    def _judge(self, request: "Request", rules: "Sequence[RuleMatch]", told: Told) -> Asking:
+        asked = [*_asked(request, stored=told.stored)]
         ruled = [*_by_rules(rules)]
         good = [o for o in (*asked, *ruled) if self._refusal(request, o) is None]
         derived = [
             TagOrigin(d.tag, "derived", d.because, ("derive", d.index))
-            for d in derive(self.fleet, request, {origin.tag for origin in good})
+            for d in derive(self.fleet, request, {origin.tag for origin in good}, told)
         ]
         good += [o for o in derived if self._refusal(request, o) is None]
         counted = {origin.tag for origin in good}
         differences: tuple[Difference, ...] = ()
-        if stored:
+        if told.stored:
             differences = tuple(_differences([o for o in good if o.tag not in request.required]))
             good = [origin for origin in good if origin.tag in request.required]
             counted &= set(request.required)
@@ -165,7 +169,7 @@ class Judge:
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
             refused=tuple(dict.fromkeys(refused)),
             differences=differences,
-            held=stored and any(refusal.tag in request.required for refusal in refused),
+            held=told.stored and any(refusal.tag in request.required for refusal in refused),
         )
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:

@@ -2,16 +2,19 @@
 
 Rules are applied until they add nothing: a rule may build on what another derived (`tag`). What
 one rule gives never depends on their order. Rules that feed each other in a circle are a finding.
+Rules of `history` come after the others, so that every minimum the request states itself is known.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.model import DeriveRule, Fleet
+from fleet.tagrules.history import needed
 from fleet.tagrules.names import is_source_build
+from fleet.tagrules.told import ENVIRONMENTS, NOTHING, Told
 
 if TYPE_CHECKING:
     from fleet.facts import Request
@@ -30,23 +33,26 @@ class Derived:
     because: str
 
 
-def derive(fleet: Fleet, request: "Request", tags: Iterable[str]) -> tuple[Derived, ...]:
+def derive(
+    fleet: Fleet, request: "Request", tags: Iterable[str], told: Told = NOTHING
+) -> tuple[Derived, ...]:
     """Return the tags that the rules add to a request that asks for `tags`, in rule order."""
-    known = set(tags)
+    given = frozenset(tags)
+    numbered = list(enumerate(fleet.derive))
+    plain = [(index, rule) for index, rule in numbered if rule.history is None]
+    of_history = [(index, rule) for index, rule in numbered if rule.history is not None]
     found: dict[str, Derived] = {}
-    # Without a circle, each round goes at least one rule further.
-    for _ in fleet.derive:
-        added = [
-            derived
-            for index, rule in enumerate(fleet.derive)
-            for derived in _apply(fleet, request, rule, index, known)
-            if derived.tag not in known
-        ]
-        if not added:
-            break
-        for derived in added:
-            found.setdefault(derived.tag, derived)
-            known.add(derived.tag)
+    rounds = (
+        # Without a circle, each round goes at least one rule further.
+        *(plain for _ in plain),
+        *([of_history, *(plain for _ in plain)] if of_history else ()),
+    )
+    for rules in rounds:
+        known = given | found.keys()
+        for index, rule in rules:
+            for derived in _apply(_Applied(fleet, request, told, known), rule, index):
+                if derived.tag not in known:
+                    found.setdefault(derived.tag, derived)
     return tuple(sorted(found.values(), key=lambda derived: (derived.index, derived.tag)))
 
 
@@ -102,30 +108,39 @@ def _feeds(rule: DeriveRule, fed: DeriveRule) -> bool:
     return wanted.startswith(before) or (prefix and before.startswith(wanted))
 
 
-def _apply(
-    fleet: Fleet, request: "Request", rule: DeriveRule, index: int, known: Iterable[str]
-) -> Iterator[Derived]:
-    if rule.task is not None and rule.task != request.task:
+@dataclass(frozen=True)
+class _Applied:
+    """What rules are applied to."""
+
+    fleet: Fleet
+    request: "Request"
+    told: Told
+    known: frozenset[str]
+
+
+def _apply(to: _Applied, rule: DeriveRule, index: int) -> Iterator[Derived]:
+    if rule.task is not None and rule.task != to.request.task:
         return
-    if rule.source_build is not None and rule.source_build != is_source_build(request):
+    if rule.source_build is not None and rule.source_build != is_source_build(to.request):
         return
-    for value, because in _values(fleet, request, rule, known):
+    for value, because in _values(to, rule):
         tag = _filled(rule.ask, value)
         if tag is not None and len(tag) <= _MOST and _TAG.match(tag):
             yield Derived(tag, index, because)
 
 
-def _values(
-    fleet: Fleet, request: "Request", rule: DeriveRule, known: Iterable[str]
-) -> Iterator[tuple[object, str]]:
+def _values(to: _Applied, rule: DeriveRule) -> Iterator[tuple[object, str]]:
     """Yield what `{value}` stands for, and where it is from."""
-    if rule.tag is not None:
-        yield from _from_tags(rule.tag, known)
+    if rule.history is not None:
+        found = needed(rule, to.request, to.told, to.known)
+        if found is not None:
+            yield found
+    elif rule.tag is not None:
+        yield from _from_tags(rule.tag, to.known)
     elif rule.from_ is not None:
-        for value in _members(_at(request.task_data, rule.from_)):
-            found = _looked_up(fleet, rule, value)
-            if found is not None:
-                yield found, f"from {rule.from_}: {value}"
+        for value in _members(at_path(to.request.task_data, rule.from_)):
+            for record in _looked_up(to, rule, value):
+                yield record, f"from {rule.from_}: {value}"
     elif rule.source_build is not None:
         yield "", "it is a source build" if rule.source_build else "it is no source build"
     else:
@@ -139,7 +154,7 @@ def _from_tags(pattern: str, known: Iterable[str]) -> Iterator[tuple[object, str
             yield tag.removeprefix(prefix), f"from its tag {tag}"
 
 
-def _at(data: object, path: str) -> object:
+def at_path(data: object, path: str) -> object:
     """Return what stands at a dotted path; None where nothing does."""
     for step in path.split("."):
         if isinstance(data, dict):
@@ -160,14 +175,24 @@ def _members(value: object) -> Iterator[object]:
         yield value
 
 
-def _looked_up(fleet: Fleet, rule: DeriveRule, value: object) -> object:
-    """Return the record of a value: its row in the table, else what its look-up string says."""
-    if rule.lookup is not None:
-        table = fleet.lookups.get(rule.lookup, {})
-        if isinstance(value, str | int) and str(value) in table:
-            return table[str(value)]
-        return _read_lookup(value)
-    return value if _read_lookup(value) is None or "{value}" in rule.ask else _read_lookup(value)
+def _looked_up(to: _Applied, rule: DeriveRule, value: object) -> Iterator[object]:
+    """Yield the records of a value: its rows in the tables, else what its look-up string says.
+
+    The file and the queue may each have a row. Neither has the last word: where they differ, the
+    request gets the tags of both.
+    """
+    tables: list[Mapping[str, Mapping[str, str]]] = []
+    tables += [to.fleet.lookups.get(rule.lookup, {})] if rule.lookup else []
+    tables += [to.told.environments] if rule.lookup == ENVIRONMENTS else []
+    rows = [t[str(value)] for t in tables if isinstance(value, str | int) and str(value) in t]
+    if rows:
+        yield from rows
+        return
+    read = _read_lookup(value)
+    if read is not None and (rule.lookup is not None or "{value}" not in rule.ask):
+        yield read
+    elif rule.lookup is None:
+        yield value
 
 
 def _read_lookup(value: object) -> dict[str, str] | None:
@@ -183,7 +208,7 @@ def _filled(template: str, value: object) -> str | None:
     """Return the tag of a template; None where it stands for something that is not there."""
     parts = []
     for match in _PLACEHOLDER.finditer(template):
-        found = _at(value, match[1]) if match[1] else value
+        found = at_path(value, match[1]) if match[1] else value
         if isinstance(found, bool) or not isinstance(found, str | int):
             return None
         parts.append(str(found))

@@ -1,4 +1,4 @@
-"""This module says who makes a tag, an exclusivity or a limit come true: the queue, or money.
+"""This module says who makes tags, permissions, exclusivities and limits come true.
 
 Fleet buys machines; the queue assigns work. `scheduler`: the queue itself gives the work to no
 other worker. `capacity`: fleet buys accordingly, but the queue gives its machines to whatever
@@ -6,18 +6,19 @@ fits first. `report`: nobody; it is only told.
 
 Facts this rests on, of Debusine 0.16.2: it matches required tags with provided ones, both ways
 round, and carries no numbers, exclusivity or limits; a worker can be kept for some requests only
-by a tag that it requires of them, and whoever owns a workspace can have its requests provide any
-tag but those of SYSTEM_ONLY. Tickets, Copr's too, are each given their machine by fleet.
+by a tag that it requires of them, and whoever owns a workspace can have its requests require any
+tag of workers, and provide any tag but those of SYSTEM_ONLY; who asked is not told. Tickets,
+Copr's too, are each judged and given their machine by fleet.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from fleet.schema.findings import Path
 from fleet.schema.model import (
     AnyPool,
+    Askers,
     CoprQueue,
     DebusineQueue,
     Fleet,
@@ -27,9 +28,13 @@ from fleet.schema.model import (
     TicketQueue,
     WorldQueue,
 )
+from fleet.schema.rules import Asker
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.offers import serves_queue
+from fleet.tagrules.sources import pool_sources
 
 Enforcer = Literal["report", "capacity", "scheduler"]
-Claim = Literal["tag", "exclusive", "limits"]
+Claim = Literal["tag", "asked_by", "exclusive", "limits"]
 
 SYSTEM_ONLY = ("task:group:", "task:scope:", "task:source-package:", "task:workspace:")
 """Beginnings of the tags that only Debusine itself has a request provide."""
@@ -52,12 +57,13 @@ class Enforcement:
 
 
 def enforcement_of(fleet: Fleet) -> tuple[Enforcement, ...]:
-    """Return every tag, exclusivity and limit of a fleet.yaml, sorted, queue by queue."""
+    """Return every tag, permission, exclusivity and limit, sorted, queue by queue."""
+    providing = pools_providing(fleet)
     found = (
         each
         for tag in known_tags(fleet)
         for queue in sorted(fleet.queues)
-        for each in _of_tag(fleet, tag, queue)
+        for each in _of_tag(fleet, tag, queue, providing[tag])
     )
     return tuple(found)
 
@@ -70,15 +76,13 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
     return tuple(sorted({*fleet.tags, *plain}))
 
 
-def pools_providing(fleet: Fleet, tag: str) -> tuple[str, ...]:
-    """Return the pools whose image, or they themselves, state a tag (`*` for any ending)."""
-    return tuple(
-        sorted(
-            name
-            for name, pool in fleet.pools.items()
-            if any(_is_stated(tag, each) for each in _stated(fleet, pool))
-        )
-    )
+def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
+    """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
+    provided = {name: frozenset(_provided(fleet, name)) for name in sorted(fleet.pools)}
+    return {
+        tag: tuple(name for name, tags in provided.items() if any(_is_of(tag, t) for t in tags))
+        for tag in known_tags(fleet)
+    }
 
 
 def is_workspace_tag(tag: str) -> bool:
@@ -91,15 +95,13 @@ def weakest(enforcers: Iterable[Enforcer]) -> Enforcer | None:
     return min(enforcers, key=_STRENGTH.index, default=None)
 
 
-def _of_tag(fleet: Fleet, tag: str, queue: str) -> Iterator[Enforcement]:
+def _of_tag(fleet: Fleet, tag: str, queue: str, providing: Iterable[str]) -> Iterator[Enforcement]:
     rule = fleet.tags.get(tag, TagRule.model_construct())
-    pools = [
-        fleet.pools[name]
-        for name in pools_providing(fleet, tag)
-        if fleet.pools[name].serves is None or queue in (fleet.pools[name].serves or ())
-    ]
+    pools = [fleet.pools[name] for name in providing if serves_queue(fleet.pools[name], queue)]
     recorded = isinstance(fleet.queues[queue], WorldQueue)
     claims: list[tuple[Claim, Path]] = [("tag", ("tags", tag))]
+    if rule.asked_by is not None:
+        claims.append(("asked_by", ("tags", tag, "asked_by")))
     if rule.exclusive:
         claims.append(("exclusive", ("tags", tag, "exclusive")))
     if limits_of(rule):
@@ -133,6 +135,8 @@ def _judge(
 def _at_debusine(rule: TagRule, claim: Claim, pools: list[AnyPool]) -> tuple[Enforcer, str]:
     if claim == "tag":
         return _tag_at_debusine(rule)
+    if claim == "asked_by":
+        return _permission_at_debusine(rule, pools)
     exclusive = _kept_for(pools)
     if claim == "exclusive":
         return exclusive
@@ -150,6 +154,25 @@ def _tag_at_debusine(rule: TagRule) -> tuple[Enforcer, str]:
     return "scheduler", "Debusine gives what requires it only to workers that provide it"
 
 
+def _permission_at_debusine(rule: TagRule, pools: list[AnyPool]) -> tuple[Enforcer, str]:
+    """Say what keeps those who may not ask for a tag from the machines that provide it."""
+    admitted = _brought_by(rule.asked_by or ())
+    keys = [admitted & set(pool.requires) if isinstance(pool, Pool) else set() for pool in pools]
+    if all(keys):
+        tags = ", ".join(sorted(set().union(*keys)))
+        return "scheduler", f"its workers require {tags}, which only who may ask brings along"
+    return "report", "any workspace owner can have requests require it, and who asked is not told"
+
+
+def _brought_by(askers: Sequence[Asker]) -> set[str]:
+    """Return tags that nobody's requests bring but of those named; none where words are."""
+    named = [asker for asker in askers if isinstance(asker, Askers) and not asker.users]
+    if len(named) < len(askers):
+        return set()
+    scopes = {f"task:scope:{scope}" for asker in named for scope in asker.scopes}
+    return scopes | {f"task:group:{group}" for asker in named for group in asker.groups}
+
+
 def _kept_for(pools: list[AnyPool]) -> tuple[Enforcer, str]:
     """Say what keeps other work from the machines of these pools."""
     return min((_kept(pool) for pool in pools), key=lambda found: _STRENGTH.index(found[0]))
@@ -159,25 +182,30 @@ def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
     if not isinstance(pool, Pool):
         word = "its own commands make" if isinstance(pool, HooksPool) else "fleet never touches"
         return "report", f"machines that {word} give themselves to whatever fits"
+    if not pool.requires:
+        return (
+            "capacity",
+            "its workers require nothing, so Debusine gives them whatever fits first",
+        )
     own = [tag for tag in pool.requires if not is_workspace_tag(tag)]
-    if own:
-        tags = ", ".join(own)
-        kept = f"its workers require {tags}, which only Debusine provides"
-        return "scheduler", f"{kept}; among such requests they get whatever fits"
-    if pool.requires:
-        tags = ", ".join(pool.requires)
-        return "scheduler", f"its workers require {tags}, which any workspace owner can provide"
-    return "capacity", "its workers require nothing, so Debusine gives them whatever fits first"
+    given = [tag for tag in pool.requires if is_workspace_tag(tag)]
+    if not given:
+        who = f"its workers require only {', '.join(own)}"
+        return "capacity", f"{who}, so Debusine gives them any such request that fits first"
+    owner = f"an owner of a workspace with {', '.join(own)}" if own else "any workspace owner"
+    return "scheduler", f"its workers require {', '.join(given)}, which {owner} can provide"
 
 
-def _stated(fleet: Fleet, pool: AnyPool) -> Iterator[str]:
-    yield from pool.provides
-    image = fleet.images.get(pool.image or "") if isinstance(pool, Pool | HooksPool) else None
+def _provided(fleet: Fleet, name: str) -> Iterator[str]:
+    yield from (each.tag for each in pool_sources(fleet, name, ()))
+    pool = fleet.pools[name]
+    image = fleet.images.get(pool.image or "") if isinstance(pool, HooksPool) else None
     yield from image.provides if image else ()
 
 
-def _is_stated(tag: str, stated: str) -> bool:
-    return stated == tag or fnmatchcase(stated, tag) or stated.startswith(f"{tag}=")
+def _is_of(name: str, tag: str) -> bool:
+    """Say whether a name under `tags` is about a tag."""
+    return tag_name(tag) == name or (name.endswith("*") and tag.startswith(name.removesuffix("*")))
 
 
 def _declares(fleet: Fleet, tag: str) -> bool:

@@ -1,5 +1,6 @@
 """Exit codes: every one of them is produced here, and told in one place."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -135,3 +136,20 @@ def test_the_page_and_the_help_name_the_same_exit_codes() -> None:
     on_page = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
     assert in_help == on_page == ["0", "1", "2", "3", "4", "5", "130"]
+
+
+@pytest.mark.parametrize(
+    "command", [("plan",), ("status",), ("tags", "explain", "a/b/c/d"), ("explain", "pool", "big")]
+)
+def test_a_world_that_another_fleet_recorded_is_refused(
+    trial: Trial, run_fleet: RunFleet, command: tuple[str, ...]
+) -> None:
+    theirs = {"fleet": "theirs", "time": "2026-11-21T08:00:00Z"}
+    (trial.folder / "theirs.json").write_text(json.dumps(theirs), encoding="utf-8")
+
+    refused = run_fleet(*command, "--world", "theirs.json")
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "fleet: error: theirs.json was recorded by fleet theirs, and fleet.yaml is fleet trial: "
+    )

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.process import ROOT, RunFleet
 
@@ -112,6 +113,51 @@ def test_a_file_that_is_too_large_is_refused(
 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "fleet: error: pools: larger than 1 MB\n"
+
+
+def test_a_debusine_server_is_asked_by_its_admin_command(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    imported = run_fleet(
+        "import",
+        "debusine",
+        "--out",
+        "fleet.yaml",
+        "--admin",
+        "sh",
+        "-c",
+        f'test "$*" = "list --yaml" && cat {LISTING}',
+    )
+    from_file = run_fleet("import", "debusine", LISTING)
+
+    assert (imported.returncode, imported.stdout) == (0, "")
+    written = (project / "fleet.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(written) == yaml.safe_load(from_file.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--admin",), (LISTING, "--admin", "true"), (LISTING, "--dsn-env", "DSN")],
+)
+def test_one_way_to_the_worker_pools_is_enough_and_needed(
+    run_fleet: RunFleet, arguments: tuple[str, ...]
+) -> None:
+    refused = run_fleet("import", "debusine", *arguments)
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "POOLS.YAML, --dsn-env VARIABLE or --admin COMMAND" in refused.stderr
+
+
+def test_a_server_that_gives_no_list_is_a_failure_and_nothing_is_written(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    refused = run_fleet("import", "debusine", "--out", "fleet.yaml", "--admin", "false")
+    unset = run_fleet("import", "debusine", "--out", "fleet.yaml", "--dsn-env", "NO_SUCH_DSN")
+
+    assert (refused.returncode, unset.returncode) == (1, 1)
+    assert refused.stderr == ("fleet: error: false worker_pool list --yaml ended with status 1\n")
+    assert "the environment variable NO_SUCH_DSN is not set" in unset.stderr
+    assert not (project / "fleet.yaml").exists()
 
 
 def test_a_fleet_has_a_name_that_fleet_takes(

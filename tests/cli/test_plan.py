@@ -211,6 +211,16 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     assert "+ create  trial-builders-1" in planned.stdout
 
 
+def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.write(fleet_yaml(more="tags: {big: {priority: low}}\n"))
+
+    (said,) = [line for line in run_fleet("validate").stdout.splitlines() if "priority" in line][
+        :1
+    ]
+
+    assert said in [line.strip() for line in run_fleet("plan").stdout.splitlines()]
+
+
 def test_a_change_is_compared_in_a_recorded_world_too(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
     run_fleet("observe", "--out", "seen.json")

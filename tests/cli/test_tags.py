@@ -82,6 +82,54 @@ def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFl
     ]
 
 
+HISTORY = """\
+tags: {memory_gib: {kind: number}}
+derive:
+  - {history: {of: memory, min_runs: 2}, ask: "memory_gib>={value}"}
+  - {from: environment_id, lookup: environments, ask: "on:{value.architecture}"}
+lookups: {environments: {"5": {architecture: arm64}}}
+"""
+
+
+@pytest.fixture
+def told(trial: Trial) -> Trial:
+    trial.write(fleet_yaml(more=HISTORY))
+    world = json.loads((trial.folder / "world.json").read_text(encoding="utf-8"))
+    request = {"id": "7", "task": "sbuild", "package": "linux", "task_data": {"environment_id": 5}}
+    world["queues"]["work"]["demand"] |= {
+        "requests": [request],
+        "history": [{"task": "sbuild", "package": "linux", "memory_mib": [900, 1500]}],
+        "environments": {"5": {"architecture": "amd64"}},
+    }
+    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+    return trial
+
+
+@pytest.mark.usefixtures("told")
+def test_what_history_and_tables_give_is_told_with_its_figures(run_fleet: RunFleet) -> None:
+    explained = run_fleet("tags", "explain", "--request", "7")
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert (
+        "  + memory_gib>=2\n"
+        "      derived: 95% of 2 earlier runs of sbuild for linux needed at most 1500 MiB of "
+        "memory; with a margin of 20%\n"
+        "      see fleet.yaml:13:5\n"
+        "  + on:amd64\n"
+    ) in explained.stdout
+    assert "  + on:arm64\n" in explained.stdout
+
+
+@pytest.mark.usefixtures("told")
+def test_a_plan_warns_where_the_queue_s_table_and_the_file_s_differ(run_fleet: RunFleet) -> None:
+    planned = run_fleet("plan")
+
+    assert (
+        "  warning[contradicting-sources] queue work: architecture of environment 5 is amd64, but "
+        "lookups.environments says arm64: requests ask for both until one is mended\n"
+    ) in planned.stdout
+
+
 def test_a_name_is_read_as_the_queues_of_the_fleet_write_it(
     run_fleet: RunFleet, project: Path
 ) -> None:

@@ -202,3 +202,11 @@ def test_expired_rules_are_inert() -> None:
     rule = {"match": "debian/.*", "ask": [TAG], "expires": "2026-11-20"}
 
     assert entries_of(a_fleet(powerful=[rule])) == []
+
+
+@pytest.mark.parametrize("match", ["@copr/copr-pull-requests/.*/copr-cli", "kali/builds/.*/x"])
+def test_a_rule_about_what_no_debusine_queue_reads_is_not_exported(match: str) -> None:
+    fleet = a_fleet_asking(match)
+
+    assert entries_of(fleet) == []
+    assert told(fleet) == [f"no Debusine queue has the scope {match.partition('/')[0]}"]

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from fleet.plan import RefusedTag
 from fleet.render.to_html import site
 from fleet.render.to_json import status_to_json
 from tests.builders import (
@@ -267,6 +268,21 @@ def test_pages_of_what_is_not_known_are_well_formed() -> None:
         pages = {path: _Page(text) for path, text in site(plan).items() if path[-5:] == ".html"}
 
         assert {path: page.broken for path, page in pages.items() if page.broken} == {}
+
+
+def test_a_tag_that_does_not_count_is_told_wherever_its_requests_wait() -> None:
+    because = f"user {_HOSTILE} may not ask for power"
+    refused = RefusedTag(tag="power", who=_HOSTILE, because=because)
+    plan = a_plan(pools=(a_pool_verdict(),), signatures=(a_signature(refused=(refused,)),))
+
+    files = site(plan)
+
+    for path in ("-/status/queue/index.html", "-/status/pools/builders/index.html"):
+        page = _Page(files[path])
+        assert "does not count: user &lt;script&gt;" in files[path]
+        assert not page.broken
+        assert "script" not in page.tags
+    assert json.loads(files["status.json"])["waiting"][0]["refused"] == [because]
 
 
 def test_long_lists_end_with_a_count() -> None:

@@ -114,9 +114,7 @@ def _by_rank(problem: Problem, answer: dict[tuple[str, str], int]) -> tuple[int,
     return tuple(served[rank] for rank in sorted({group.rank for group in problem.groups}))
 
 
-def _cost(
-    problem: Problem, machines: dict[str, int], answer: dict[tuple[str, str], int]
-) -> float:
+def _cost(problem: Problem, machines: dict[str, int], answer: dict[tuple[str, str], int]) -> float:
     setup = sum(float(p.setup) * machines.get(p.key, 0) for p in problem.places)
     return setup + sum(
         float(fit.money) * answer[group.id, place]

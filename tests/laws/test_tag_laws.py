@@ -5,12 +5,13 @@ from datetime import date
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.facts import Request
+from fleet.facts import Request, TaskHistory
 from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, satisfies
 from fleet.tagrules.asking import Judge, ask_of
 from fleet.tagrules.derive import derive, find_circle
 from fleet.tagrules.numbers import Numbers, read_minimums
+from fleet.tagrules.told import NOTHING, Told
 from tests.builders import a_fleet, a_request
 
 TODAY = date(2026, 11, 21)
@@ -34,23 +35,35 @@ rules = st.one_of(
     st.fixed_dictionaries({"tag": patterns, "ask": st.sampled_from((*TAGS, "e:{value}"))}),
     st.fixed_dictionaries({"from": st.just("arch"), "ask": st.sampled_from(("b:{value}", "a"))}),
     st.fixed_dictionaries({"ask": st.sampled_from(TAGS)}),
+    st.fixed_dictionaries({"from": st.just("arch"), "ask": st.just("cores>=4")}),
+    st.fixed_dictionaries({"tag": st.just("memory_gib>=*"), "ask": st.just("cores>={value}")}),
+    st.builds(
+        lambda name, runs: {
+            "history": {"of": "memory", "min_runs": runs},
+            "ask": name + ">={value}",
+        },
+        st.sampled_from(("memory_gib", "cores")),
+        st.integers(1, 3),
+    ),
 )
+HISTORY = {("sbuild", "hello"): (TaskHistory(task="sbuild", package="hello", memory_mib=(9, 1)),)}
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    required = draw(tag_sets)
+    required = draw(tag_sets | st.just(frozenset({"memory_gib>=64"})))
     return a_request(
         required=sorted(required),
         asked={tag: draw(sources) for tag in sorted(required)},
         requester=draw(st.sampled_from(("alice", "bob"))),
         groups=draw(st.sampled_from(((), ("kernel",)))),
         task_data=draw(st.sampled_from(({}, {"arch": "c"}, {"arch": "d"}))),
+        package=draw(st.sampled_from((None, "hello", "linux"))),
     )
 
 
 def counted(fleet: Fleet, request: Request) -> frozenset[str]:
-    return ask_of(fleet, request, stored=False, memberships={}, today=TODAY).ask.required
+    return ask_of(fleet, request, NOTHING, memberships={}, today=TODAY).ask.required
 
 
 @given(asks, offers, tag_sets)
@@ -120,7 +133,7 @@ def test_what_counts_was_asked_for_and_what_was_asked_for_counts_or_is_refused(
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}})
 
-    found = ask_of(fleet, request_, stored=False, memberships={}, today=TODAY)
+    found = ask_of(fleet, request_, NOTHING, memberships={}, today=TODAY)
 
     refused = {refusal.tag for refusal in found.refused}
     assert found.ask.required | refused == set(request_.required)
@@ -138,11 +151,11 @@ def test_alike_requests_judged_once_ask_for_what_each_asks_alone(
     base: list[object], chosen: list[object], many: list[Request], *, stored: bool
 ) -> None:
     fleet = a_fleet(tags={"*": {"asked_by": base}}, derive=chosen)
-    judge = Judge(fleet, {}, TODAY)
+    judge, told = Judge(fleet, {}, TODAY), Told(stored=stored, history=HISTORY)
 
-    together = [judge.ask_of_alike(each, stored=stored) for each in many]
+    together = [judge.ask_of_alike(each, told) for each in many]
 
-    assert together == [judge.ask_of(each, stored=stored) for each in many]
+    assert together == [judge.ask_of(each, told) for each in many]
 
 
 @given(st.lists(rules, max_size=4), requests())
@@ -152,7 +165,8 @@ def test_derivation_is_a_fixed_point_whatever_the_order_of_its_rules(
     fleet, turned = a_fleet(derive=chosen), a_fleet(derive=chosen[::-1])
     assume(not find_circle(fleet.derive))  # such a file is invalid: validate says so
 
-    found = {each.tag for each in derive(fleet, request_, request_.required)}
+    told = Told(history=HISTORY)
+    found = {each.tag for each in derive(fleet, request_, request_.required, told)}
 
-    assert {each.tag for each in derive(turned, request_, request_.required)} == found
-    assert derive(fleet, request_, [*request_.required, *found]) == ()
+    assert {each.tag for each in derive(turned, request_, request_.required, told)} == found
+    assert derive(fleet, request_, [*request_.required, *found], told) == ()

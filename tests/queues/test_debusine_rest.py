@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.facts import Request
+from fleet.facts import Demand, Request
+from fleet.queues.debusine.rest import DebusineRest
+from fleet.schema.model import DebusineQueue
+from fleet.tagrules.derive import at_path
+from fleet.tagrules.names import is_source_build
 from tests.debusine import (
     NOW,
     one_page,
@@ -17,7 +21,7 @@ from tests.debusine import (
     row,
 )
 from tests.loopback import Answer, Loopback, Received
-from tests.replay import PENDING, Replay, read_exchange
+from tests.replay import PENDING, TOKEN, Replay, read_exchange
 
 
 @pytest.fixture
@@ -83,9 +87,72 @@ def test_a_request_is_read_with_every_field_that_a_rule_may_look_at(server: Repl
         package="gcc-15",
         task_data={
             "build_architecture": "riscv64",
+            "build_components": ["any"],
             "environment": "debian/match:codename=trixie:architecture=riscv64",
         },
     )
+
+
+def test_the_environments_that_the_server_has_looked_up_are_kept_without_their_mirror(
+    server: Replay,
+) -> None:
+    assert read_demand(server.url).environments == {
+        "5": {"architecture": "amd64", "codename": "trixie", "vendor": "Debian"}
+    }
+
+
+def test_what_rules_look_at_in_task_data_is_kept_and_nothing_else() -> None:
+    data = {
+        "build_components": ["source"],
+        "input": {"hosts": [{"arch": "arm64"}, {"arch": "amd64"}], "password": "s3cret"},
+        "sizes": [1, {"no": "plain value"}],
+        "plain": [4, 5],
+    }
+    paths = (
+        "input.hosts.1.arch",
+        "input",
+        "sizes",
+        "no.such.place",
+        "sizes.0",
+        "plain.1",
+        "plain",
+    )
+    queue = {"kind": "debusine", "scopes": ["debian"]}
+
+    with Loopback(lambda _: one_page(row(id=7, task_data=data, dynamic_task_data=None))) as server:
+        asked = DebusineQueue.model_validate(queue | {"url": server.url})
+        demand = DebusineRest(asked, TOKEN, paths=paths, silence=0.2).read(NOW).demand
+
+    assert isinstance(demand, Demand)
+    (request,) = demand.requests
+    assert request.task_data == {
+        "build_components": ["source"],
+        "input": {"hosts": {"1": {"arch": "amd64"}}},
+        "plain": [4, 5],
+        "sizes": {"0": 1},
+    }
+    assert at_path(request.task_data, "input.hosts.1.arch") == "amd64"
+    assert is_source_build(request)
+
+
+def test_an_environment_that_is_told_two_ways_is_left_out() -> None:
+    def of(number: int, architecture: object) -> dict[str, object]:
+        field = {"artifact_id": number, "data": {"architecture": architecture}}
+        return {"environment_id": number, "task_input_fields": {"environment": field}}
+
+    rows = [
+        row(id=7, worker=1, dynamic_task_data=of(5, "amd64")),
+        row(id=8, worker=2, dynamic_task_data=of(5, "arm64")),
+        row(id=9, worker=3, dynamic_task_data=of(6, "arm64")),
+        row(id=10, worker=4, dynamic_task_data=of(8, ["no", "word"])),
+        row(id=11, worker=5, dynamic_task_data={"environment_id": 9, "task_input_fields": []}),
+    ]
+
+    with Loopback(lambda _: one_page(*rows)) as server:
+        demand = read_demand(server.url)
+
+    assert demand.environments == {"6": {"architecture": "arm64"}, "8": {}}
+    assert demand.requests == ()
 
 
 def test_requests_stand_in_the_order_in_which_debusine_serves_them(server: Replay) -> None:

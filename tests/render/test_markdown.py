@@ -5,7 +5,7 @@ import pytest
 from fleet.render.markdown import code, sentence
 from fleet.render.to_markdown import plan_to_markdown
 from tests.builders import a_create, a_plan
-from tests.telling import a_telling_plan
+from tests.telling import a_blind_plan, a_telling_plan
 
 TELLING = """\
 ### Plan of `debian-ci`: 2 to create, 1 to drain, 1 to delete
@@ -80,6 +80,14 @@ def test_a_quiet_plan_is_its_headline() -> None:
         "\n"
         "plan `eeeeeeeeeeee`, config `cccccccccccc`, world `dddddddddddd`\n"
     )
+
+
+def test_what_was_not_read_is_not_known_and_never_zero() -> None:
+    text = plan_to_markdown(a_blind_plan())
+
+    assert "**cost not known**" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| `builders`")]
+    assert row.split(" | ")[1:6] == ["not known", "not known", "not known", "3", "not known"]
 
 
 def test_a_long_table_is_folded() -> None:

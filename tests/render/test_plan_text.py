@@ -12,7 +12,7 @@ from tests.builders import (
     a_warning,
     an_unserved,
 )
-from tests.telling import a_telling_plan
+from tests.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
 
 TELLING = """\
 Fleet debian-ci at 2026-11-21 08:00 UTC
@@ -119,6 +119,33 @@ def test_many_pools_that_hold_nothing_are_a_count() -> None:
 
     assert "quiet-" not in text
     assert "  … and 30 pools without machines or changes\n" in text
+
+
+def test_what_was_not_read_is_not_known_and_never_zero() -> None:
+    text = plan_to_text(a_blind_plan(), colour=False)
+
+    assert "; cost not known\n" in text
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("  builders ")]
+    assert row == ["builders", *["not", "known"] * 3, "3", *["not", "known"] * 2]
+
+
+def test_what_was_read_is_the_least_of_what_it_costs() -> None:
+    text = plan_to_text(a_half_blind_plan(), colour=False)
+
+    assert "; at least 1.1815 -> 1.3015 EUR/h\n" in text
+
+
+def test_many_pools_that_were_not_read_are_counted() -> None:
+    pools = tuple(
+        a_pool_verdict(pool=f"pool-{n:02}", busy=0, not_known=("machines", "workers", "cost"))
+        for n in range(20)
+    )
+
+    text = plan_to_text(a_plan(pools=pools), colour=False)
+
+    assert (
+        "  … and 20 pools without machines or changes, as far as is known (20 could not be read)"
+    ) in text
 
 
 def test_many_kinds_of_unserved_requests_are_a_count() -> None:

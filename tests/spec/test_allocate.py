@@ -47,9 +47,7 @@ def served(allocation: Allocation) -> Mapping[str, list[str]]:
 
 
 def test_the_cheapest_place_that_fits_is_taken() -> None:
-    allocation = solved(
-        [a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 2, CHEAP, DEAR)]
-    )
+    allocation = solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 2, CHEAP, DEAR)])
 
     assert allocation.machines == {CHEAP: 2}
 

@@ -282,6 +282,17 @@ def test_a_draining_worker_that_is_not_connected_stays() -> None:
     assert reconcile(a_sim_fleet(), a_sim_world(gone)).is_quiet
 
 
+@pytest.mark.parametrize(("ahead", "is_trusted"), [(59, True), (60, True), (61, False)])
+def test_demand_from_the_future_is_not_fresh(ahead: int, *, is_trusted: bool) -> None:
+    early = a_reading(workers=None).model_copy(
+        update={"demand": a_reading().demand.model_copy(update={"read_at": ago(seconds=-ahead)})}
+    )
+
+    plan = reconcile(a_sim_fleet(), a_sim_world(a_worker(), queues={"debian": early}))
+
+    assert (plan.unread == ()) is is_trusted
+
+
 def test_demand_is_old_only_after_demand_max_age() -> None:
     def plan_at(**age: float) -> Plan:
         read = a_reading(a_request(), workers=None)

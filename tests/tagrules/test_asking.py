@@ -7,6 +7,7 @@ import pytest
 from fleet.facts import Request, Unknown
 from fleet.schema.model import Fleet
 from fleet.tagrules.asking import Asking, Memberships, ask_of
+from fleet.tagrules.told import Told
 from tests.builders import a_fleet, a_request
 
 TODAY = date(2026, 11, 21)
@@ -21,7 +22,7 @@ def asking(
     memberships: Memberships | None = None,
 ) -> Asking:
     known: Memberships = {} if memberships is None else memberships
-    return ask_of(fleet, request, stored=stored, memberships=known, today=TODAY)
+    return ask_of(fleet, request, Told(stored=stored), memberships=known, today=TODAY)
 
 
 def asked_by(*askers: object) -> Fleet:

@@ -4,6 +4,7 @@ import pytest
 
 from fleet.facts import Request
 from fleet.tagrules.derive import derive, find_circle
+from fleet.tagrules.told import Told, find_differing_records
 from tests.builders import a_fleet, a_request
 
 LOOKUP = "debian/match:codename=trixie:architecture=arm64"
@@ -47,6 +48,50 @@ def test_an_environment_is_looked_up_to_its_architecture() -> None:
         "worker:build-arch:arm64"
     }
     assert derived([rule], with_data(environment_id=6), lookups=tables) == set()
+
+
+BY_ENVIRONMENT = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
+
+
+@pytest.mark.parametrize("own", [{}, {"6": {"architecture": "arm64"}}, {"5": {"vendor": "x"}}])
+def test_an_environment_is_looked_up_in_the_queue_s_own_table(
+    own: dict[str, dict[str, str]],
+) -> None:
+    fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups={"environments": own})
+    told = Told(environments={"5": {"architecture": "amd64"}})
+
+    found = derive(fleet, with_data(environment_id=5), (), told)
+
+    assert [each.tag for each in found] == ["worker:build-arch:amd64"]
+
+
+def test_a_table_of_another_name_is_the_file_s_alone() -> None:
+    fleet = a_fleet(derive=[BY_ENVIRONMENT | {"lookup": "images"}], lookups={"images": {}})
+    told = Told(environments={"5": {"architecture": "amd64"}})
+
+    assert derive(fleet, with_data(environment_id=5), (), told) == ()
+
+
+def test_where_file_and_queue_differ_a_request_asks_for_both_and_it_is_said() -> None:
+    tables = {"environments": {"5": {"architecture": "arm64"}, "6": {"architecture": "amd64"}}}
+    fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
+    told = Told(environments={"5": {"architecture": "amd64"}, "6": {"architecture": "amd64"}})
+
+    found = derive(fleet, with_data(environment_id=5), (), told)
+
+    assert {each.tag for each in found} == {"worker:build-arch:amd64", "worker:build-arch:arm64"}
+    (said,) = find_differing_records(fleet, told)
+    assert said == (
+        "architecture of environment 5 is amd64, but lookups.environments says arm64: requests "
+        "ask for both until one is mended"
+    )
+
+
+def test_tables_that_no_rule_looks_into_may_differ() -> None:
+    fleet = a_fleet(lookups={"environments": {"5": {"architecture": "arm64"}}})
+    told = Told(environments={"5": {"architecture": "amd64"}})
+
+    assert list(find_differing_records(fleet, told)) == []
 
 
 @pytest.mark.parametrize("lookup", [{}, {"lookup": "environments"}])

@@ -9,6 +9,7 @@ from fleet.tagrules.enforcement import (
     enforcement_of,
     is_workspace_tag,
     known_tags,
+    pools_providing,
     weakest,
 )
 from tests.builders import a_fleet, a_pool
@@ -43,8 +44,9 @@ def test_debusine_carries_no_numbers() -> None:
     ("requires", "by", "because"),
     [
         ([], "capacity", "its workers require nothing"),
+        (["task:scope:debian"], "capacity", "only task:scope:debian, so Debusine gives them any"),
         (["task:fleet:powerful"], "scheduler", "any workspace owner can provide"),
-        (["task:scope:debian", "task:x"], "scheduler", "task:scope:debian, which only Debusine"),
+        (["task:scope:debian", "task:x"], "scheduler", "a workspace with task:scope:debian can"),
     ],
 )
 def test_a_worker_is_kept_for_requests_by_what_it_requires_of_them(
@@ -58,7 +60,7 @@ def test_a_worker_is_kept_for_requests_by_what_it_requires_of_them(
 
 def test_an_exclusivity_is_as_strong_as_its_weakest_pool() -> None:
     pools = {
-        "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
+        "kept": a_pool(provides=[TAG], requires=["task:fleet:powerful"]),
         "open": a_pool(provides=[TAG]),
     }
 
@@ -77,6 +79,19 @@ def test_what_no_pool_provides_is_only_reported() -> None:
     assert (found.by, found.because) == ("report", "no pool that serves this queue provides it")
 
 
+def test_a_class_that_machines_reach_is_provided_by_their_pool() -> None:
+    big = "worker:class:big"
+    pools = {"builders": a_pool(machine="ccx63"), "small": a_pool(machine="ccx13")}
+    fleet = a_fleet(pools=pools, tags={big: {"exclusive": True}, "p[o]wer": {}, "worker:*": {}})
+
+    assert pools_providing(fleet) == {
+        big: ("builders",),
+        "p[o]wer": (),
+        "worker:*": ("builders", "small"),
+    }
+    assert judged(fleet, "exclusive").by == "capacity"
+
+
 def test_debusine_counts_nobodys_work() -> None:
     rule = {"limits": {"per": {"submitter": 1}, "total": 3}}
 
@@ -86,15 +101,58 @@ def test_debusine_counts_nobodys_work() -> None:
 def test_a_limit_in_all_holds_on_machines_that_nothing_else_can_use() -> None:
     rule = {"exclusive": True, "limits": {"total": 3}}
 
-    assert judged(a_guarded_fleet("task:scope:debian", rule=rule), "limits").by == "scheduler"
+    assert judged(a_guarded_fleet("task:fleet:powerful", rule=rule), "limits").by == "scheduler"
+    assert judged(a_guarded_fleet("task:scope:debian", rule=rule), "limits").by == "capacity"
     assert judged(a_guarded_fleet(rule=rule), "limits").by == "capacity"
+
+
+@pytest.mark.parametrize(
+    ("askers", "requires", "by"),
+    [
+        ([{"scopes": ["debian"]}], ["task:scope:debian"], "scheduler"),
+        ([{"groups": ["debian::kernel"]}], ["task:group:debian::kernel"], "scheduler"),
+        ([{"scopes": ["debian"]}, {"groups": ["a::b"]}], ["task:scope:debian"], "scheduler"),
+        ([{"scopes": ["debian"]}], ["task:scope:kali"], "report"),
+        ([{"scopes": ["debian"]}], ["task:fleet:powerful"], "report"),
+        ([{"scopes": ["debian"]}, "rules"], ["task:scope:debian"], "report"),
+        ([{"scopes": ["debian"], "users": ["bob"]}], ["task:scope:debian"], "report"),
+        (["rules"], ["task:fleet:powerful", "task:scope:debian"], "report"),
+        ([], ["task:scope:debian"], "report"),
+        ([{"scopes": ["debian"]}], [], "report"),
+    ],
+)
+def test_a_permission_holds_at_debusine_where_workers_require_what_only_who_may_ask_brings(
+    askers: list[object], requires: list[str], by: str
+) -> None:
+    fleet = a_guarded_fleet(*requires, rule={"asked_by": askers})
+
+    assert judged(fleet, "asked_by").by == by
+
+
+def test_a_permission_is_as_strong_as_its_weakest_pool() -> None:
+    pools = {
+        "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
+        "open": a_pool(provides=[TAG]),
+    }
+    rule = {"asked_by": [{"scopes": ["debian"]}]}
+
+    found = judged(a_guarded_fleet(pools=pools, rule=rule), "asked_by")
+
+    assert found.by == "report"
+    assert "any workspace owner can have requests require it" in found.because
+
+
+def test_a_tag_that_anyone_may_ask_for_makes_no_claim() -> None:
+    claims = {each.claim for each in enforcement_of(a_guarded_fleet())}
+
+    assert claims == {"tag", "exclusive"}
 
 
 @pytest.mark.parametrize(
     "queue", [{"kind": "tickets"}, {"kind": "copr", "url": "https://copr.example.org"}]
 )
 def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
-    rule = {"exclusive": True, "limits": {"total": 3}}
+    rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": ["rules"]}
     fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
 
     assert {each.by for each in enforcement_of(fleet)} == {"scheduler"}

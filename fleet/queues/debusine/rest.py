@@ -4,12 +4,12 @@ REST has no list of workers, so a reading's registry is None.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, QueueReading, Request, Unknown
+from fleet.facts import Demand, QueueReading, Unknown
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
@@ -23,13 +23,17 @@ _MAX_PAGES = 10_000
 
 
 class DebusineRest:
-    """The queue of one Debusine server, read with a viewer's token."""
+    """The queue of one Debusine server, read with a viewer's token.
 
-    def __init__(
+    `paths` are the places in task data that rules of `derive` look at.
+    """
+
+    def __init__(  # noqa: PLR0913 - the server, what to keep, and limits that tests shorten
         self,
         queue: DebusineQueue,
         token: str | None,
         *,
+        paths: Iterable[str] = (),
         max_age: float = 300,
         silence: float = 30,
         clock: Callable[[], float] = time.monotonic,
@@ -37,6 +41,7 @@ class DebusineRest:
         self._url = queue.url
         self._scopes = tuple(dict.fromkeys(queue.scopes))
         self._token = token
+        self._paths = tuple(paths)
         self._max_age = max_age
         self._silence = silence
         self._clock = clock
@@ -44,14 +49,22 @@ class DebusineRest:
     def read(self, now: datetime) -> QueueReading:
         """Return the requests that wait without a worker, in the order Debusine serves them."""
         try:
-            requests = self._requests()
+            rows = self._rows()
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
+        waiting = sorted((row for row in rows if row.worker is None), key=_order)
         return QueueReading(
-            demand=Demand(read_at=now, requests=requests, stored=True), workers=None
+            demand=Demand(
+                read_at=now,
+                requests=tuple(row.to_request(self._paths) for row in waiting),
+                stored=True,
+                environments=_environments(rows),
+            ),
+            workers=None,
         )
 
-    def _requests(self) -> tuple[Request, ...]:
+    def _rows(self) -> "tuple[Row, ...]":
+        """Return what is pending in every scope, work already given to a worker included."""
         # httpx is slow to load, and most commands read nothing.
         from fleet.queues.debusine.witness import confirm_empty
         from fleet.web.reader import Limits, Reader
@@ -63,9 +76,7 @@ class DebusineRest:
             if empty:
                 seen = sum(len(rows) for rows in walks.values())
                 confirm_empty(empty, seen=seen, ask=lambda path: self._ask(reader, path))
-        waiting = [row for rows in walks.values() for row in rows.values() if row.worker is None]
-        waiting.sort(key=_order)
-        return tuple(row.to_request() for row in waiting)
+        return tuple(row for rows in walks.values() for row in rows.values())
 
     def _walk(self, reader: "Reader", scope: str) -> dict[int, "Row"]:
         """Return a scope's rows by id: one that moved to a later page counts as last seen."""
@@ -143,6 +154,16 @@ class DebusineRest:
                 return "it refuses the question; is its version supported (0.16)?"
             case _:
                 return "the trouble is the server's; try again, then look at its log"
+
+
+def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:
+    """Return the environments that the server has looked up; one it tells two ways is left out."""
+    found: dict[str, dict[str, str]] = {}
+    differing = set()
+    for number, record in filter(None, (row.environment() for row in rows)):
+        if found.setdefault(number, record) != record:
+            differing.add(number)
+    return {number: record for number, record in found.items() if number not in differing}
 
 
 def _order(row: "Row") -> tuple[int, datetime, int]:

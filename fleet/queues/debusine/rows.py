@@ -1,8 +1,10 @@
 """This module turns a page of Debusine's work requests into values.
 
-Of a request's task data only the fields of TASK_FIELDS are kept, and of those only plain values.
+Of a request's task data only the fields of TASK_FIELDS are kept, and those that rules of `derive`
+look at; of those only plain values, and lists of them.
 """
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from fleet.errors import SourceUnreachable
 from fleet.facts import Request, Tags
+from fleet.tagrules.derive import at_path
 
 TASK_FIELDS = (
     "host_architecture",
@@ -17,7 +20,10 @@ TASK_FIELDS = (
     "environment",
     "environment_id",
     "distribution",
+    "build_components",
 )
+ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
+_ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
 _GROUP_TAG = "task:group:"
 _PACKAGE_TAG = "task:source-package:"
@@ -44,8 +50,11 @@ class Row(BaseModel):
     task_data: dict[str, Any]
     dynamic_task_data: dict[str, Any] | None = None
 
-    def to_request(self) -> Request:
-        """Return the request; `created_at` stands in for its place in the queue's order."""
+    def to_request(self, paths: Iterable[str] = ()) -> Request:
+        """Return the request; `created_at` stands in for its place in the queue's order.
+
+        `paths` are places in its task data, beside TASK_FIELDS, that are kept.
+        """
         packages = _after(_PACKAGE_TAG, self.scheduler_tags_provided)
         return Request(
             id=str(self.id),
@@ -59,12 +68,36 @@ class Row(BaseModel):
             scope=self.scope,
             workspace=self.workspace,
             package=packages[0] if len(packages) == 1 else None,
-            task_data=self._task_data(),
+            task_data=self._task_data(paths),
         )
 
-    def _task_data(self) -> dict[str, str | int]:
+    def environment(self) -> tuple[str, dict[str, str]] | None:
+        """Return the id and record of its environment, once the server has looked it up."""
+        data = self.dynamic_task_data or {}
+        number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
+        record = _within(field, "data")
+        if not isinstance(number, int) or _within(field, "artifact_id") != number:
+            return None
+        kept = {name: _within(record, name) for name in ENVIRONMENT_FIELDS}
+        return str(number), {
+            name: value
+            for name, value in kept.items()
+            if isinstance(value, str) and 0 < len(value) <= _VALUE_LENGTH
+        }
+
+    def _task_data(self, paths: Iterable[str]) -> dict[str, Any]:
         fields = (self.dynamic_task_data or {}) | self.task_data
-        return {name: fields[name] for name in TASK_FIELDS if _is_plain(fields.get(name))}
+        kept: dict[str, Any] = {}
+        for path in sorted({*TASK_FIELDS, *paths}):
+            value = at_path(fields, path)
+            if at_path(kept, path) is None and _is_shown(value):
+                *above, name = path.split(".")
+                place = kept
+                # What stands in a list is kept under its number: a path leads there as well.
+                for step in above:
+                    place = place.setdefault(step, {})
+                place[name] = value
+        return kept
 
 
 class Page(BaseModel):
@@ -96,6 +129,17 @@ class Page(BaseModel):
 
 def _after(prefix: str, tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix))
+
+
+def _within(value: object, *keys: str) -> object:
+    """Return what stands under these keys; None where nothing does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _is_shown(value: object) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else _is_plain(value)
 
 
 def _is_plain(value: object) -> bool:

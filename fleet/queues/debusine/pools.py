@@ -1,0 +1,180 @@
+"""This module asks a Debusine server for its own worker pools: by its admin command, or by SQL.
+
+Both ways give the listing of `debusine-admin worker_pool list --yaml`, as text. SQL adds what the
+command leaves out: architectures, tags, and which scopes may use a pool. It never looks at
+db_asset, which names provider accounts but holds their credentials too.
+"""
+
+import json
+import shlex
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleet.errors import SourceUnreachable
+from fleet.store.secrets import end_group
+
+if TYPE_CHECKING:
+    import psycopg
+
+LIST = ("worker_pool", "list", "--yaml")
+_MOST_POOLS = 5000
+_POOLS = """\
+SELECT p.name, p.enabled, p.limits, p.specifications, p.provider_account_id, p.architectures,
+       p.static_metadata,
+       (SELECT w.dynamic_metadata FROM db_worker w
+         WHERE w.worker_pool_id = p.id AND w.dynamic_metadata ? 'provided_tags'
+         ORDER BY w.connected_at DESC NULLS LAST, w.id DESC LIMIT 1),
+       ARRAY(SELECT s.name FROM db_scope s
+              WHERE p.instance_wide OR EXISTS (SELECT FROM db_scopeworkerpool l
+                     WHERE l.scope_id = s.id AND l.worker_pool_id = p.id)
+              ORDER BY s.name COLLATE "C")
+  FROM db_workerpool p ORDER BY p.name COLLATE "C" LIMIT %s"""
+_READS = "db_workerpool, db_worker, db_scope and db_scopeworkerpool"
+
+
+def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
+    """Return what the server's admin command prints; what it says of errors goes to the person."""
+    command = [*admin, *LIST]
+    what = shlex.join(command)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own command
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a command"
+        raise SourceUnreachable(
+            f"{what} cannot be started ({reason}); is {command[0]} installed and on PATH?"
+        ) from error
+    with process:
+        content = _printed(process, limit=limit, seconds=seconds, what=what)
+    if process.returncode != 0:
+        raise SourceUnreachable(f"{what} ended with status {process.returncode}")
+    if not content.strip():
+        raise SourceUnreachable(f"{what} printed nothing, not even an empty list")
+    return content
+
+
+def _printed(
+    process: "subprocess.Popen[bytes]", *, limit: int, seconds: float, what: str
+) -> bytes:
+    """Return what a command prints until it ends; it is ended when it takes too long or much."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        end_group(process)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.start()
+    try:
+        content = process.stdout.read(limit + 1) if process.stdout else b""
+        if len(content) > limit:
+            raise SourceUnreachable(f"{what} printed more than {limit} bytes; is it the list?")
+        process.wait()
+    finally:
+        timer.cancel()
+        end_group(process)
+    if late.is_set():
+        raise SourceUnreachable(
+            f"{what} did not end within {seconds:g} s; does it wait for an answer?"
+        )
+    return content
+
+
+def list_by_sql(dsn: str, *, limit: int) -> bytes:
+    """Return the pools that a server's database holds, as YAML; nothing is written there."""
+    try:
+        import psycopg
+    except ModuleNotFoundError as error:
+        raise SourceUnreachable(
+            "SQL needs psycopg, which is not installed: pip install 'fleet-reconciler[postgres]'"
+        ) from error
+    password = _password(dsn)
+    try:
+        with _connected(dsn) as connection:
+            rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceUnreachable(
+            f"the database refuses: {_first_line(error)}; the role needs SELECT on {_READS}"
+        ) from error
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        raise SourceUnreachable(
+            "the database is not that of a supported Debusine (0.16), or its role may not use "
+            f"the schema: {_first_line(error)}"
+        ) from error
+    except psycopg.Error as error:
+        said = _first_line(error)
+        hidden = said.replace(password, "…") if password else said
+        raise SourceUnreachable(f"the database does not answer: {hidden}") from None
+    if len(rows) > _MOST_POOLS:
+        raise SourceUnreachable(f"the database holds more than {_MOST_POOLS} worker pools")
+    listing = _listing(rows)
+    if len(listing) > limit:
+        raise SourceUnreachable(f"the worker pools take more than {limit} bytes to list")
+    return listing
+
+
+def _connected(dsn: str) -> "psycopg.Connection[tuple[Any, ...]]":
+    import psycopg
+
+    read_only = "-c default_transaction_read_only=on -c statement_timeout=30s"
+    return psycopg.connect(dsn, connect_timeout=10, options=read_only)
+
+
+def _password(dsn: str) -> str:
+    """Return the password of a DSN; raises SourceUnreachable where the text is none."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        known = conninfo_to_dict(dsn)
+    except ProgrammingError:
+        # The driver's own words would repeat the password.
+        raise SourceUnreachable(
+            "this is no DSN of PostgreSQL; write it like postgresql://fleet_ro@host/debusine"
+        ) from None
+    if "@" in str(known.get("host", "")):
+        raise SourceUnreachable("the DSN holds a second @; within a password write it as %40")
+    return str(known.get("password") or "")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _listing(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    # Every JSON text is YAML too; one line for each pool is what positions point to.
+    return b"".join(b"- " + json.dumps(_entry(*row)).encode() + b"\n" for row in rows) or b"[]\n"
+
+
+def _entry(  # noqa: PLR0913, PLR0917 - the columns of one statement
+    name: str,
+    enabled: bool,  # noqa: FBT001 - the columns of one statement
+    limits: object,
+    specifications: object,
+    account: int,
+    architectures: object,
+    written: object,
+    reported: object,
+    scopes: list[str],
+) -> dict[str, object]:
+    kind = specifications.get("provider_type") if isinstance(specifications, dict) else None
+    return {
+        "name": name,
+        "enabled": enabled,
+        "limits": limits,
+        "specifications": specifications,
+        "provider_account": f"{kind}-{account}",
+        "architectures": architectures,
+        "provided_tags": _tags(written, "provided_tags"),
+        "required_tags": _tags(written, "required_tags"),
+        "reported_tags": _tags(reported, "provided_tags"),
+        "scopes": scopes,
+    }
+
+
+def _tags(metadata: object, key: str) -> list[str]:
+    found = metadata.get(key) if isinstance(metadata, dict) else None
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []

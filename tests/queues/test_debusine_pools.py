@@ -1,0 +1,207 @@
+"""A Debusine server's own worker pools: by its admin command, and from its database."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.imports.changes import LIMIT, Imported
+from fleet.imports.debusine import import_debusine
+from fleet.queues.debusine.pools import list_by_command, list_by_sql
+from fleet.schema.model import DebusineQueue, Pool
+from fleet.tagrules.debusine import WorkerRow
+from tests import postgres
+from tests.debusine_tables import Tables
+from tests.imports.reading import fleet_of, said
+from tests.process import ROOT
+
+LISTING = ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list.yaml"
+HETZNER = {"provider_type": "hetzner", "server_type": "cax21", "image_name": "debian-13"}
+REPORTED = ["worker:build-arch:arm64", "worker:cap:sbuild", "worker:class:big"]
+
+
+def admin(tmp_path: Path, *lines: str) -> list[str]:
+    """Return a debusine-admin that does this, and knows no other arguments than ours."""
+    script = tmp_path / "debusine-admin.py"
+    asked = 'assert sys.argv[1:] == ["worker_pool", "list", "--yaml"]'
+    script.write_text("\n".join(["import sys, time", asked, *lines]), encoding="utf-8")
+    return [sys.executable, str(script)]
+
+
+def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
+    command = admin(tmp_path, f"sys.stdout.write(open({str(LISTING)!r}).read())")
+
+    assert list_by_command(command, limit=LIMIT) == LISTING.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("lines", "said_"),
+    [
+        (["sys.exit(3)"], "ended with status 3"),
+        (["print('- name: x', flush=True)", "sys.exit(1)"], "ended with status 1"),
+        ([], "printed nothing, not even an empty list"),
+        (["while True: print('y' * 9999)"], "printed more than 1000000 bytes; is it the list?"),
+    ],
+)
+def test_a_command_that_gives_no_list_is_no_answer(
+    tmp_path: Path, lines: list[str], said_: str
+) -> None:
+    with pytest.raises(SourceUnreachable) as failed:
+        list_by_command(admin(tmp_path, *lines), limit=LIMIT)
+
+    assert str(failed.value).endswith(f"debusine-admin.py worker_pool list --yaml {said_}")
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
+        list_by_command(["no-such-program"], limit=LIMIT)
+
+
+def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+
+    with pytest.raises(SourceUnreachable, match=r"did not end within 0\.5 s"):
+        list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
+
+    assert time.monotonic() - began < 30
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, Tables]]:
+    """Return the address of a database, and Debusine's tables in it; or skip loudly."""
+    if because := postgres.why_not():
+        pytest.skip(f"worker pools are NOT TESTED in SQL: {because}")
+    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+        tables = Tables(connection)
+        tables.create()
+        connection.execute("GRANT USAGE ON SCHEMA public TO public")
+        for number, scope in enumerate(("debian", "kali"), start=1):
+            connection.execute("INSERT INTO db_scope VALUES (%s, %s)", (number, scope))
+        tables.add_pool(
+            1,
+            "arm",
+            {
+                "architectures": ["arm64"],
+                "specifications": HETZNER,
+                "limits": {"max_active_instances": 4},
+                "static_metadata": {
+                    "provided_tags": ["worker:class:big", "team:kernel"],
+                    "required_tags": ["task:scope:debian"],
+                },
+            },
+        )
+        tables.add_pool(
+            2,
+            "shared",
+            {
+                "architectures": ["riscv64"],
+                "specifications": {"provider_type": "dummy"},
+                "instance_wide": True,
+                "enabled": False,
+            },
+        )
+        connection.execute("INSERT INTO db_scopeworkerpool VALUES (1, 1, 1)")
+        tables.add_workers(
+            {1: WorkerRow("external", {}, {"provided_tags": REPORTED})}, {1: "arm-001"}
+        )
+        connection.execute("UPDATE db_worker SET worker_pool_id = 1")
+        yield url, tables
+
+
+@pytest.fixture
+def imported(server: tuple[str, Tables]) -> Imported:
+    return import_debusine("db_workerpool", list_by_sql(server[0], limit=LIMIT), "demo")
+
+
+def test_a_database_also_tells_tags_architectures_and_scopes(imported: Imported) -> None:
+    fleet = fleet_of(imported)
+    pool = fleet.pools["arm"]
+    queue = fleet.queues["debusine"]
+
+    assert isinstance(pool, Pool)
+    assert isinstance(queue, DebusineQueue)
+    assert (pool.provides, pool.requires) == (["team:kernel"], ["task:scope:debian"])
+    assert pool.provider == "hetzner-7"
+    assert pool.workers.max == 4
+    assert fleet.images[pool.image].provides == ["worker:build-arch:arm64", "worker:cap:sbuild"]
+    assert fleet.images[pool.image].architecture == "arm64"
+    assert queue.scopes == ["debian", "kali"]
+
+
+def test_what_fleet_decides_otherwise_is_told(imported: Imported) -> None:
+    assert said(imported, "changed") == [
+        "1: pool arm: worker:class:big: fleet gives classes and types by the machine's figures"
+    ]
+    assert "1: only for the scopes debian: it serves every scope of its queue" in said(
+        imported, "no-equivalent"
+    )
+
+
+def test_a_pool_that_never_had_a_worker_keeps_its_architecture_and_is_to_do(
+    imported: Imported,
+) -> None:
+    fleet = fleet_of(imported)
+    shared = fleet.pools["shared"]
+
+    assert isinstance(shared, Pool)
+    assert fleet.images[shared.image].architecture == "riscv64"
+    assert any("image dummy: the listing has no tags" in each for each in said(imported, "to-do"))
+
+
+def test_a_role_without_rights_is_told_which_it_needs(server: tuple[str, Tables]) -> None:
+    url, tables = server
+    tables.connection.execute("CREATE ROLE stranger LOGIN")
+
+    with pytest.raises(SourceUnreachable) as refused:
+        list_by_sql(url.replace("//fleet@", "//stranger@"), limit=LIMIT)
+
+    assert str(refused.value) == (
+        "the database refuses: permission denied for table db_workerpool; the role needs SELECT "
+        "on db_workerpool, db_worker, db_scope and db_scopeworkerpool"
+    )
+
+
+def test_a_role_that_may_read_those_tables_needs_no_other(server: tuple[str, Tables]) -> None:
+    url, tables = server
+    tables.connection.execute(
+        "CREATE ROLE fleet_ro LOGIN; GRANT SELECT ON db_workerpool, db_worker, db_scope, "
+        "db_scopeworkerpool TO fleet_ro"
+    )
+
+    assert b'"name": "arm"' in list_by_sql(url.replace("//fleet@", "//fleet_ro@"), limit=LIMIT)
+
+
+def test_another_database_is_not_taken_for_debusine_s(server: tuple[str, Tables]) -> None:
+    url, tables = server
+    tables.connection.execute("CREATE DATABASE other")
+
+    with pytest.raises(SourceUnreachable, match="not that of a supported Debusine") as refused:
+        list_by_sql(url.replace("/postgres?", "/other?"), limit=LIMIT)
+
+    assert 'relation "db_workerpool" does not exist' in str(refused.value)
+
+
+def test_too_long_a_list_is_refused(server: tuple[str, Tables]) -> None:
+    with pytest.raises(SourceUnreachable, match="take more than 100 bytes to list"):
+        list_by_sql(server[0], limit=100)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresqlx//me:s3cret@host/debusine",
+        "postgresql://me:x@s3cret@host/debusine",
+        "postgresql://me:s3cret@127.0.0.1:s3cret/debusine",
+        "postgresql://me:s3cret@/debusine?host=/nowhere",
+        "",
+    ],
+)
+def test_a_dsn_that_leads_nowhere_is_an_error_that_keeps_its_password(dsn: str) -> None:
+    with pytest.raises(SourceUnreachable) as failed:
+        list_by_sql(dsn or "host=/nowhere", limit=LIMIT)
+
+    assert "s3cret" not in str(failed.value)

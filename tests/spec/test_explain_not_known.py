@@ -1,0 +1,40 @@
+"""What explain says of figures that nobody knows: never a zero."""
+
+from fleet.explain import explain_pool, explain_worker
+from fleet.plan import NotKnown
+from tests.builders import a_fleet, a_plan, a_pool_verdict, a_worker_verdict, a_world
+
+
+def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
+    plan = a_plan(pools=(a_pool_verdict(not_known=not_known),))
+    explained = explain_pool(a_fleet(), a_world(), plan, "builders")
+    assert explained is not None
+    return explained.facts[:2]
+
+
+def test_every_figure_that_was_read_is_said() -> None:
+    assert facts_of() == (
+        "now 1 busy, 0 idle, 0 starting, 0 other; this plan creates 0, drains 0, deletes 0",
+        "costs 0.12 EUR/h now and 0.12 after; one machine 0.12 EUR/h",
+    )
+
+
+def test_what_a_pool_holds_and_costs_is_not_known_where_its_provider_was_not_read() -> None:
+    assert facts_of("machines", "workers", "cost", "price") == (
+        "what it holds is not known; this plan creates 0, drains 0, deletes 0",
+        "what it costs is not known; one machine not known",
+    )
+
+
+def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
+    machines, _ = facts_of("workers")
+
+    assert machines.startswith("now 1 machine, of which nobody knows what they do; this plan")
+
+
+def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
+    plan = a_plan(workers=(a_worker_verdict(cost=0, cost_known=False),))
+    explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-1")
+
+    assert explained is not None
+    assert any(fact.endswith(", price not known") for fact in explained.facts)

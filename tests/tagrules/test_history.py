@@ -1,0 +1,112 @@
+"""What a request needs by what earlier runs for its package used, and what comes before that."""
+
+import pytest
+
+from fleet.facts import Demand, Request, TaskHistory
+from fleet.schema.model import Fleet
+from fleet.tagrules.derive import derive
+from fleet.tagrules.told import Told, told_of
+from tests.builders import NOW, a_fleet, a_request
+
+NUMBERS = {"memory_gib": {"kind": "number"}, "disk_gib": {"kind": "number"}}
+RUNS = tuple(gib * 1024 for gib in range(1, 11))
+CHROMIUM = a_request(task="sbuild", package="chromium")
+
+
+def told(*histories: TaskHistory) -> Told:
+    return told_of(Demand(read_at=NOW, history=histories))
+
+
+def history(**overrides: object) -> TaskHistory:
+    return TaskHistory.model_validate(
+        {"task": "sbuild", "package": "chromium", "memory_mib": RUNS} | overrides
+    )
+
+
+def by_history(*rules: object, **options: object) -> Fleet:
+    rule = {"history": {"of": "memory"} | options, "ask": "memory_gib>={value}"}
+    return a_fleet(tags=NUMBERS, derive=[rule, *rules])
+
+
+def needed(fleet: Fleet, request: Request = CHROMIUM, known: Told | None = None) -> list[str]:
+    return [d.tag for d in derive(fleet, request, request.required, known or told(history()))]
+
+
+@pytest.mark.parametrize(
+    ("options", "tag"),
+    [
+        ({}, "memory_gib>=12"),
+        ({"margin": "0%"}, "memory_gib>=10"),
+        ({"quantile": "50%", "margin": "0%"}, "memory_gib>=5"),
+        ({"quantile": "51%", "margin": "0%"}, "memory_gib>=6"),
+        ({"quantile": "1%", "margin": "1%"}, "memory_gib>=2"),
+        ({"quantile": "100%", "margin": "100%"}, "memory_gib>=20"),
+    ],
+)
+def test_the_minimum_is_a_quantile_of_the_runs_with_a_margin_in_whole_gib(
+    options: dict[str, object], tag: str
+) -> None:
+    assert needed(by_history(**options)) == [tag]
+
+
+def test_the_reason_names_the_runs_and_the_figures() -> None:
+    (found,) = derive(by_history(quantile="50%"), CHROMIUM, (), told(history()))
+
+    assert found.because == (
+        "50% of 10 earlier runs of sbuild for chromium needed at most 5120 MiB of memory; with a "
+        "margin of 20%"
+    )
+
+
+def test_too_short_a_history_says_nothing() -> None:
+    assert needed(by_history(min_runs=11)) == []
+    assert needed(by_history(), known=told(history(memory_mib=RUNS[1:]))) == []
+
+
+def test_runs_of_one_package_told_in_parts_count_together() -> None:
+    parts = told(history(memory_mib=RUNS[:4]), history(memory_mib=RUNS[4:]))
+
+    assert needed(by_history(margin="0%"), known=parts) == ["memory_gib>=10"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        a_request(task="sbuild", package="linux"),
+        a_request(task="autopkgtest", package="chromium"),
+        a_request(task="sbuild", package=None),
+    ],
+)
+def test_runs_of_another_package_or_task_say_nothing(request_: Request) -> None:
+    assert needed(by_history(), request_) == []
+
+
+@pytest.mark.parametrize("own", ["memory_gib>=2", "memory_gib>=512"])
+def test_a_minimum_of_the_request_itself_comes_before_history(own: str) -> None:
+    assert needed(by_history(), a_request(package="chromium", required=[own])) == []
+
+
+def test_a_minimum_in_the_task_data_comes_before_history() -> None:
+    rule = {"from": "memory", "ask": "memory_gib>={value}"}
+    request = a_request(package="chromium", task_data={"memory": 3})
+
+    assert needed(by_history(rule), request) == ["memory_gib>=3"]
+
+
+def test_a_minimum_of_another_number_does_not_replace_history() -> None:
+    request = a_request(package="chromium", required=["disk_gib>=2"])
+
+    assert needed(by_history(), request) == ["memory_gib>=12"]
+
+
+def test_disk_has_a_history_of_its_own() -> None:
+    rule = {"history": {"of": "disk"}, "ask": "disk_gib>={value}"}
+    known = told(history(disk_mib=[200] * 10))
+
+    assert needed(a_fleet(tags=NUMBERS, derive=[rule]), known=known) == ["disk_gib>=1"]
+
+
+def test_a_rule_builds_on_what_history_gave() -> None:
+    rule = {"tag": "memory_gib>=12", "ask": "roomy"}
+
+    assert needed(by_history(rule)) == ["memory_gib>=12", "roomy"]
