@@ -96,7 +96,6 @@ def test_every_exit_code_has_its_cause(
         (["xyzzy"], "argument COMMAND: invalid choice: 'xyzzy' (choose from"),
         (["plan", "--colour"], "unrecognized arguments: --colour"),
         (["explain", "machine", "x"], "argument kind: invalid choice: 'machine'"),
-        (["explain", "pool"], "the following arguments are required: ID|NAME"),
         (["state"], "the following arguments are required: ACTION"),
     ],
 )

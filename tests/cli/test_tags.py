@@ -75,7 +75,15 @@ def test_a_waiting_request_is_explained_by_its_id(ruled: Trial, run_fleet: RunFl
     assert said["name"] == "work/7"
     assert said["tags"] == [
         {
-            "reasons": [{"because": "the task asked for it", "path": [], "place": ""}],
+            "reasons": [
+                {
+                    "because": "the task asked for it",
+                    "by": None,
+                    "path": [],
+                    "place": "",
+                    "who": "",
+                }
+            ],
             "tag": "gpu",
             "verdict": "counts",
         }
