@@ -27,8 +27,10 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
     assert first.startswith("Fleet trial at ")
     assert rest[:13] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
-        "Proven: machines for what waits cost 0.1185 EUR over their time; no way costs less "
-        "(in parts of machines: 0.1185)",
+        (
+            "Proven: machines for what waits cost 0.1185 EUR over their time; "
+            "no way costs less (in parts of machines: 0.1185)"
+        ),
         "",
         "Pools       busy  idle  starting  max   EUR/h   after",
         "  big          0     0         0    4  0.0000  0.0000",
@@ -126,8 +128,10 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     assert (planned.returncode, planned.stderr) == (0, "")
     assert planned.stdout.splitlines()[1:13] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
-        "Proven: machines for what waits cost 0.1185 EUR over their time; no way costs less "
-        "(in parts of machines: 0.1185)",
+        (
+            "Proven: machines for what waits cost 0.1185 EUR over their time; "
+            "no way costs less (in parts of machines: 0.1185)"
+        ),
         "",
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
         "  pool big",
