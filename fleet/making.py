@@ -150,6 +150,12 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     )
 
 
+def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
+    """Return the same for another machine that is made the same way."""
+    labels = inputs.labels | {"worker": worker}
+    return inputs.model_copy(update={"name": worker, "labels": labels})
+
+
 def market_of(inputs: WorkerInputs | None) -> Market:
     """Return the market that a machine was bought on."""
     return (

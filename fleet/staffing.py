@@ -14,7 +14,8 @@ from fleet.census import State
 from fleet.choices import Place, Rank
 from fleet.demand import Ordered, Supply
 from fleet.draft import Draft, Why
-from fleet.making import new_inputs
+from fleet.facts import WorkerInputs
+from fleet.making import new_inputs, renamed
 from fleet.plan import Cause, Reason
 
 _USUAL = 3600
@@ -67,8 +68,14 @@ def staff(
                 owner[unit].used[unit] = requests[crew[0]].key
                 owner[unit].served += len(crew)
     crews.sort(key=lambda crew: (crew[0], crew[1].key))
+    made: dict[str, WorkerInputs] = {}
     for turn, (_, place, keys) in enumerate(crews, start=1):
-        _make(drafts[place.pool], place, keys, turn)
+        draft = drafts[place.pool]
+        worker = next(draft.names)
+        if place.key not in made:
+            option = next(option for option in draft.options if option.key == place.key)
+            made[place.key] = new_inputs(draft.fleet, option, worker)
+        _make(draft, renamed(made[place.key], worker), keys, turn)
     service.turns = len(crews)
     return service
 
@@ -97,10 +104,9 @@ def _spread(requests: Sequence[Ordered], workers: int) -> list[list[int]]:
     return crews
 
 
-def _make(draft: Draft, place: Place, keys: Sequence[str], turn: int) -> None:
-    option = next(option for option in draft.options if option.key == place.key)
+def _make(draft: Draft, inputs: WorkerInputs, keys: Sequence[str], turn: int) -> None:
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
     why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, tuple(keys), turn)
-    draft.create(new_inputs(draft.fleet, option, next(draft.names)), why)
+    draft.create(inputs, why)
     draft.served += len(keys)
