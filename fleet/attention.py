@@ -1,10 +1,14 @@
 """This module says what nobody knows in this run, and what a person has to look at."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.census import State, demand_trouble
+from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World
+from fleet.money import BudgetVerdict
+from fleet.plan import Warning_
 from fleet.schema.model import Fleet
 
 _ATTENTION = {
@@ -24,6 +28,23 @@ def find_attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
             if unit.name in leaving:
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
+
+
+def warn_of_durations(
+    demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
+) -> Iterator[Warning_]:
+    """Yield of how many requests nothing says how long they run, where that costs budgets."""
+    silent: Counter[str] = Counter()
+    for signed in demand if budgets else ():
+        silent[signed.queue] += sum(request.seconds is None for request in signed.requests)
+    for queue, count in sorted(silent.items()):
+        if count:
+            are = "1 request" if count == 1 else f"{count} requests"
+            message = (
+                f"nothing says how long {are} of queue {queue} run: under a budget, each reserves "
+                "a machine to the end of the period and the next; say it by task in `durations`"
+            )
+            yield Warning_(rule="unknown-duration", message=message)
 
 
 def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:

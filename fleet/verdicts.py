@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from fleet.allocate import Proof
 from fleet.approvals import judge_approvals, warn_of_approvals
-from fleet.attention import find_attention, find_unknown
+from fleet.attention import find_attention, find_unknown, warn_of_durations
 from fleet.bystanders import (
     find_contradictions,
     gone_workers,
@@ -85,7 +85,11 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         budgets=decided.budgets,
         optimum=_optimum(decided),
         unknown=tuple(find_unknown(fleet, world, drafts)),
-        warnings=(*find_contradictions(fleet, world, images), *warn_of_approvals(approvals)),
+        warnings=(
+            *find_contradictions(fleet, world, images),
+            *warn_of_approvals(approvals),
+            *warn_of_durations(decided.demand, decided.budgets),
+        ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         attention=tuple(find_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),

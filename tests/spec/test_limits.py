@@ -217,3 +217,21 @@ def test_the_plan_proves_what_its_machines_cost() -> None:
 
 def test_where_no_machine_is_made_for_requests_nothing_is_proven() -> None:
     assert reconcile(patient(None), a_sim_world()).optimum is None
+
+
+def budgeted(**durations: str) -> Fleet:
+    pool = a_pool(provider="desk", budget={"per_month": "800 EUR"})
+    return a_sim_fleet(pools={"builders": pool}, durations=durations)
+
+
+def test_what_runs_for_nobody_knows_how_long_is_told_of_where_it_costs_a_budget() -> None:
+    plan = reconcile(budgeted(), five())
+
+    assert [(w.rule, "5 requests of queue debian" in w.message) for w in plan.warnings] == [
+        ("unknown-duration", True)
+    ]
+
+
+def test_what_runs_for_a_known_time_is_not_told_of() -> None:
+    assert reconcile(budgeted(any="20m"), five()).warnings == ()
+    assert reconcile(patient(None), five()).warnings == ()
