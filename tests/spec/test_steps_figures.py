@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.facts import MachineState, WorkerState, World
+from fleet.facts import MachineState, WorkerState
 from fleet.plan import Create, Delete, Reason
 from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet, StaticPool
 from tests.builders import (
     NOW,
     a_listing,
@@ -174,70 +175,6 @@ def test_a_worker_for_a_waiting_request_is_no_surplus_boot() -> None:
     assert actions_of(reconcile(fleet_with(), world)) == [("delete", SECOND)]
 
 
-# replacing, to the last worker
-
-
-def outdated(world: World, *names: str) -> World:
-    return with_machines(world, *names, digest="yesterday")
-
-
-def test_a_spare_worker_that_boots_takes_the_place_of_an_outdated_one() -> None:
-    fleet = fleet_with(spare=1, replace={"at_a_time": "100%"})
-    world = outdated(a_sim_world(a_worker(), starting=(SECOND,)), FIRST)
-
-    plan = reconcile(fleet, world)
-
-    assert plan.actions == ()
-    assert sentence_of(plan, FIRST).endswith("; the machine that takes its place boots")
-
-
-def test_a_machine_that_is_made_for_a_request_counts_as_coming() -> None:
-    fleet = fleet_with(min=1, replace={"at_a_time": "100%"})
-    world = outdated(a_sim_world(a_worker(busy=True), requests=(a_request(),)), FIRST)
-
-    plan = reconcile(fleet, world)
-
-    assert [(a.action, a.reason) for a in plan.actions] == [("create", Reason.REQUESTS_WAIT)]
-
-
-def test_each_spare_worker_gets_a_replacement_of_its_own() -> None:
-    fleet = fleet_with(max=6, spare=3, replace={"at_a_time": "100%"})
-    world = outdated(a_sim_world(*(a_worker(name=name) for name in (FIRST, SECOND, THIRD))))
-
-    plan = reconcile(fleet, world)
-
-    assert [a.reason for a in plan.actions] == [Reason.REPLACEMENT] * 3
-
-
-@pytest.mark.parametrize("workers", [{}, {"min": 1, "spare": 1}])
-def test_an_on_demand_worker_that_is_outdated_is_not_replaced(workers: dict[str, int]) -> None:
-    pool = a_pool(provider="desk", provides=["rare"], replace={"at_a_time": "100%"}, **workers)
-    fleet = a_sim_fleet(pools={"builders": pool}, tags={"rare": {"on_demand": True}})
-
-    plan = reconcile(fleet, outdated(a_sim_world(a_worker(busy=True)), FIRST))
-
-    assert [(a.action, a.reason) for a in plan.actions] == [("drain", Reason.OUTDATED)]
-
-
-def test_where_a_deletion_makes_room_an_outdated_worker_waits_for_it() -> None:
-    fleet = fleet_with(max=2, min=2, replace={"at_a_time": "100%"})
-    world = outdated(a_sim_world(a_worker(), a_worker(name=SECOND, draining=True)), FIRST)
-
-    plan = reconcile(fleet, world)
-
-    assert actions_of(plan) == [("delete", SECOND)]
-    said = "there is no room yet for the machine that takes its place"
-    assert sentence_of(plan, FIRST).endswith(said)
-
-
-@pytest.mark.parametrize(("minutes", "is_due"), [(119, False), (120, True)])
-def test_a_machine_is_too_old_from_the_moment_of_max_age(minutes: int, *, is_due: bool) -> None:
-    fleet = fleet_with(retire={"max_age": "2h"}, replace={"at_a_time": "100%"})
-    world = with_machines(a_sim_world(a_worker(busy=True)), FIRST, created_at=ago(minutes=minutes))
-
-    assert bool(reconcile(fleet, world).actions) == is_due
-
-
 # warm and surplus, to the last word
 
 
@@ -253,3 +190,51 @@ def test_what_min_lacks_is_said_with_the_limit_that_stops_it(starting: int, said
 
     assert len(plan.actions) == starting
     assert said in plan.pools[0].because
+
+
+def test_a_pool_that_became_static_lets_go_of_the_machines_it_had() -> None:
+    fleet = a_sim_fleet(pools={"builders": StaticPool(static=["old-1"])})
+
+    plan = reconcile(fleet, a_sim_world(a_worker()))
+
+    assert [(a.action, a.reason) for a in plan.actions] == [("drain", Reason.POOL_REMOVED)]
+
+
+def an_hourly_fleet(**pool: object) -> Fleet:
+    providers = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+    pools = {"builders": a_pool(provider="desk", **pool)}
+    return a_sim_fleet(pools=pools, providers=providers, cadence="10m")
+
+
+def test_a_machine_that_boots_for_nothing_is_kept_until_the_last_run_of_its_hour() -> None:
+    fleet = an_hourly_fleet(boot={"deadline": "1h"})
+    world = with_machines(a_sim_world(starting=(FIRST,)), FIRST, created_at=ago(minutes=45))
+
+    assert reconcile(fleet, world).actions == ()
+
+
+@pytest.mark.parametrize(("minutes", "first"), [(52, FIRST), (50, SECOND)])
+def test_what_is_paid_for_less_than_until_the_next_run_counts_as_not_paid_for(
+    minutes: int, first: str
+) -> None:
+    workers = (a_worker(since=ago(hours=2)), a_worker(name=SECOND, since=ago(hours=1)))
+    world = with_machines(a_sim_world(*workers), FIRST, created_at=ago(minutes=minutes, hours=2))
+    world = with_machines(world, SECOND, created_at=ago(minutes=57, hours=1))
+
+    (action,) = reconcile(an_hourly_fleet(min=1), world).actions
+
+    assert action.worker == first
+
+
+@pytest.mark.parametrize("youngest", [FIRST, SECOND])
+def test_of_two_that_boot_the_youngest_goes(youngest: str) -> None:
+    world = a_sim_world(starting=(FIRST, SECOND))
+    world = with_machines(world, youngest, created_at=ago(seconds=5))
+
+    assert actions_of(reconcile(fleet_with(spare=1), world)) == [("delete", youngest)]
+
+
+def test_a_machine_that_boots_for_a_request_is_not_the_spare_one() -> None:
+    world = a_sim_world(requests=(a_request(),), starting=(FIRST, SECOND))
+
+    assert reconcile(fleet_with(spare=1), world).actions == ()
