@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from fleet.facts import Listing, Request, Stack, Unknown, WorkerState
 from fleet.guard import guard
-from fleet.plan import Action, Create, Plan, Reason
+from fleet.plan import Action, Create, Plan, Reason, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Pool
 from tests.laws.machine import QUEUE, Farm, Made, Run
@@ -166,11 +166,7 @@ def _creates(plan: Plan) -> Iterator[Create]:
 
 def neighbours(plan: Plan, pool: str) -> set[str]:
     """Return the pools that share demand with a pool, directly or through others."""
-    worker_of = {verdict.worker: verdict.pool for verdict in plan.workers}
-    shared = [
-        {*signature.pools, *(worker_of.get(w, "") for w in signature.by_worker.values())}
-        for signature in plan.signatures
-    ]
+    shared = [_places_of(plan, signature) for signature in plan.signatures]
     found = {pool}
     while more := {p for each in shared if each & found for p in each} - found:
         found |= more
@@ -184,3 +180,24 @@ def actions_of(plan: Plan, pools: set[str]) -> list[Action]:
         for action in plan.actions
         if action.pool in pools
     ]
+
+
+def check_more_is_no_less(before: Plan, after: Plan, added: str) -> None:
+    """Check that one more request like others takes nothing from them, where they are alone."""
+    (more,) = [each for each in after.signatures if added in each.requests]
+    same = [each for each in before.signatures if each.id == more.id]
+    places = _places_of(after, more)
+    others = [each for each in after.signatures if each is not more]
+    alone = not any(places & _places_of(after, other) for other in others)
+    proven = all(plan.optimum is None or plan.optimum.gap == 0 for plan in (before, after))
+    if same and alone and proven:
+        assert _served(more) >= _served(same[0])
+
+
+def _places_of(plan: Plan, signature: Signature) -> set[str]:
+    worker_of = {verdict.worker: verdict.pool for verdict in plan.workers}
+    return {*signature.pools, *(worker_of.get(w, "") for w in signature.by_worker.values())}
+
+
+def _served(signature: Signature) -> int:
+    return len(signature.by_worker) + len(signature.by_create)

@@ -14,7 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_sim_fleet
-from tests.laws.invariants import actions_of, check, check_nothing_bought_twice, neighbours
+from tests.laws.invariants import (
+    actions_of,
+    check,
+    check_more_is_no_less,
+    check_nothing_bought_twice,
+    neighbours,
+)
 from tests.laws.machine import CLOUDS, QUEUE, Farm, Run
 
 FIGURES = st.integers(0, 3)
@@ -138,7 +144,7 @@ class FleetMachine(RuleBasedStateMachine):
         self, required: tuple[str, ...], who: str, scope: str, priority: int, count: int
     ) -> None:
         for _ in range(1 + count):
-            self.farm.ask(
+            request = self.farm.ask(
                 required=required,
                 requester=who,
                 owner=scope,
@@ -147,6 +153,12 @@ class FleetMachine(RuleBasedStateMachine):
                 priority=priority,
                 expected_seconds=600,
             )
+        if count and QUEUE not in self.farm.blind and not self.said.get("budgets"):
+            after = reconcile(self.farm.fleet, self.farm.observe())
+            del self.farm.waiting[request.id]
+            before = reconcile(self.farm.fleet, self.farm.observe())
+            self.farm.waiting[request.id] = request
+            check_more_is_no_less(before, after, f"{QUEUE}/{request.id}")
 
     @precondition(lambda self: self.farm.waiting)
     @rule(data=st.data())
