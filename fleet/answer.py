@@ -1,5 +1,6 @@
 """This module says exactly what an answer takes of machines, money and limits, and what stops."""
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ class Answer:
                 self._count(block, place, own, 1)
         self._mend()
         self._fill()
+        if model.is_exact:
+            self._prefer_older()
 
     def _mend(self) -> None:
         """Take back, from the last in order, what rounding took past a limit."""
@@ -88,6 +91,36 @@ class Answer:
                 if next(self._stopping(place, share, takes), None) is None:
                     return place
         return None
+
+    def _prefer_older(self) -> None:
+        """Have who came first served in place of one of the same rank who takes just the same."""
+        for nth, left in enumerate(self.left):
+            block, turn = self._model.blocks[nth], 0
+            while turn < len(left):
+                found = self._youngest_like(block, left[turn])
+                if found is None:
+                    turn += 1
+                    continue
+                _, other, place = found
+                waiting = left.pop(turn)
+                insort(self.left[other], self.served[other][place].pop())
+                insort(self.served[nth].setdefault(place, []), waiting)
+
+    def _youngest_like(self, block: Block, waiting: Waiting) -> tuple[Waiting, int, str] | None:
+        """Return the last of a rank who is served where another fits as well, and came later."""
+        rank, _, group = waiting
+        found = [
+            (served[place][-1], other, place)
+            for other, served in enumerate(self.served)
+            for place, fit in block.fits.items()
+            if served.get(place)
+            and served[place][-1] > waiting
+            and served[place][-1][0] == rank
+            and self._model.blocks[other].fits[place] == fit
+            and self._model.blocks[other].takes[served[place][-1][2]].get(place)
+            == block.takes[group].get(place)
+        ]
+        return max(found, default=None)
 
     @property
     def is_everybody(self) -> bool:

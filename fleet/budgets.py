@@ -143,8 +143,8 @@ class _Books:
         because = (
             f"what {name} has left {when} is not known: {silent}"
             if silent
-            else f"{name} leaves this plan {left:.2f} of {amount.normalize():f} {limit.unit} "
-            f"{when} ({spent:.2f} spent, {reserved:.2f} reserved)"
+            else f"{name} has not enough left for more: {left:.2f} of {amount.normalize():f} "
+            f"{limit.unit} {when} ({spent:.2f} spent, {reserved:.2f} reserved)"
         )
         return Account(
             budget=limit.budget,

@@ -55,6 +55,8 @@ class Draft:
     """Unit name to the request it is counted for."""
     served: int = 0
     """How many waiting requests its workers, and those it makes, are counted for."""
+    awaited: bool = False
+    """Requests that it fits are not served, for a limit stops them."""
     due: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to why it is due to be replaced."""
     kept: dict[str, "Because"] = field(default_factory=dict)

@@ -26,6 +26,8 @@ _STEP = timedelta(minutes=10)
 """Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
 _USUAL = 3600
 """Seconds that work is taken to run for in comparing costs, where nothing says how long."""
+_LENGTHS = 64
+"""Where more different lengths than these wait, budgets count each rounded up."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 
@@ -123,6 +125,7 @@ def _groups(
     pools = {place.key: _pool_at(fleet, drafts, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     budgeted = bool(spending_limits(fleet))
+    lengths = _lengths(demand) if budgeted else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     for signed in demand:
         tags = limited_tags(fleet, signed.ask.required, vocabulary)
@@ -134,11 +137,11 @@ def _groups(
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
             for request in requests:
-                length = _rounded_up(request.seconds or 0) if budgeted else 0
+                length = lengths.get(request.seconds or 0, 0)
                 together[rank, able, signed.payer, tags, length].append(request)
     for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
-        fits = _Fits(pools, requests, world.time)
+        fits = _Fits(pools, requests, world.time, lengths)
         yield Group(
             id=requests[0].key,
             rank=rank,
@@ -147,6 +150,12 @@ def _groups(
             payer=payer,
             tags=tags,
         )
+
+
+def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
+    """Return what each length counts as under budgets: itself, or rounded up where many differ."""
+    found = {request.seconds or 0 for signed in demand for request in signed.requests}
+    return {each: _rounded_up(each) if len(found) > _LENGTHS else each for each in found}
 
 
 def _rounded_up(seconds: int) -> int:
@@ -194,6 +203,7 @@ class _Fits:
         pools: Mapping[str, tuple[Pool | None, Tariff | None]],
         requests: Sequence[Ordered],
         now: datetime,
+        lengths: Mapping[int, int],
     ) -> None:
         self._pools = pools
         self._requests = [
@@ -201,7 +211,8 @@ class _Fits:
         ]
         known = [r.seconds for r in requests if r.seconds is not None]
         whole = len(known) == len(requests)
-        self._longest = _rounded_up(max(known, default=0)) if whole else None
+        longest = max(known, default=0)
+        self._longest = lengths.get(longest, longest) if whole else None
         self._seconds = sum(known) // len(known) if whole else None
         self._shares: dict[tuple[int, int], float] = {}
         self._in_time: dict[int, tuple[list[int], list[int]]] = {}

@@ -148,8 +148,8 @@ def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held)
 
 def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
     key = ".".join(map(str, limit.path[2:]))
-    holds = f"{taken} of {limit.most} {'is' if limit.most == 1 else 'are'} in use"
-    if limit.of == "total":
-        return f"tag {limit.tag} is at {key} ({holds})"
-    whom = f"{limit.of} {who}" if who else f"whoever it is for (the {limit.of} is not known)"
-    return f"{whom} is at {key} of tag {limit.tag} ({holds})"
+    holds = f"{taken} in use, the others given out by this plan"
+    whom = ""
+    if limit.of != "total":
+        whom = f" for {who}" if who else f" for whoever it is (the {limit.of} is not known)"
+    return f"{key} of tag {limit.tag} is {limit.most}{whom}: {holds}"

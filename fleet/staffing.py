@@ -77,7 +77,19 @@ def staff(
             made[place.key] = new_inputs(draft.fleet, option, worker)
         _make(draft, renamed(made[place.key], worker), keys, turn)
     service.turns = len(crews)
+    _note_awaited(drafts, places, allocation)
     return service
+
+
+def _note_awaited(
+    drafts: Mapping[str, Draft], places: Mapping[str, Place], allocation: Allocation
+) -> None:
+    """Note the pools that requests wait for because of a limit."""
+    # Those who are stopped by the same share one tuple.
+    for stops in {id(stops): stops for stops in allocation.unserved.values()}.values():
+        for stop in stops:
+            if stop.rows:
+                drafts[places[stop.place].pool].awaited = True
 
 
 def _crews(requests: Sequence[Ordered], machines: int) -> Iterator[tuple[int, list[int]]]:

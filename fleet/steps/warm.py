@@ -20,6 +20,8 @@ def keep_warm(draft: Draft, *, turn: int) -> None:
     because = f"workers.min is {workers.min}"
     why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
     made_for_min = _make(draft, lacking, why)
+    if draft.awaited:
+        return  # what waits for this pool would take it at once, past the limit that stops it
     lacking = workers.spare - len(draft.unused) - made_for_min
     because = f"workers.spare is {workers.spare}"
     _make(draft, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))

@@ -1,6 +1,7 @@
 """Allocation: who is served where, at what cost, and what stops the others."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -195,3 +196,21 @@ def test_a_limit_that_cannot_be_reached_joins_nothing() -> None:
 
     assert len([*components(groups, places, [a_limit(4, CHEAP, DEAR)])]) == 2
     assert len([*components(groups, places, [a_limit(3, CHEAP, DEAR)])]) == 1
+
+
+def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
+    young, old = a_group("young", 9, CHEAP, DEAR), a_group("old", 2, CHEAP)
+    requests = tuple(
+        r._replace(order=(0, "", "q", -nth, r.key, 1)) for nth, r in enumerate(old.requests, 1)
+    )
+    old = replace(old, requests=requests)
+
+    allocation = solved(
+        [a_place(CHEAP, "1"), a_place(DEAR, "1")],
+        [young, old],
+        a_limit(3, CHEAP),
+        a_limit(6, DEAR),
+    )
+
+    assert {"old1", "old2"} <= {r.key for served in allocation.served.values() for _, r in served}
+    assert sorted(allocation.unserved) == ["young8", "young9"]

@@ -50,7 +50,10 @@ def test_a_tag_s_total_limit_holds_inside_one_batch() -> None:
 
     assert made(plan, "giants") == 2
     assert why_not(plan) == {
-        (f"tag {POWER} is at limits.total (0 of 2 are in use)", ("tags", POWER, "limits", "total"))
+        (
+            f"limits.total of tag {POWER} is 2: 0 in use, the others given out by this plan",
+            ("tags", POWER, "limits", "total"),
+        )
     }
 
 
@@ -235,3 +238,11 @@ def test_what_runs_for_nobody_knows_how_long_is_told_of_where_it_costs_a_budget(
 def test_what_runs_for_a_known_time_is_not_told_of() -> None:
     assert reconcile(budgeted(any="20m"), five()).warnings == ()
     assert reconcile(patient(None), five()).warnings == ()
+
+
+def test_no_spare_machine_is_made_that_what_waits_would_take_past_its_limit() -> None:
+    pool = a_pool(provider="desk", provides=[POWER], max=9, spare=1)
+    fleet = a_sim_fleet(pools={"giants": pool}, tags={POWER: {"limits": {"total": 1}}})
+
+    assert made(reconcile(fleet, a_sim_world(requests=asking(3))), "giants") == 1
+    assert made(reconcile(fleet, a_sim_world()), "giants") == 1

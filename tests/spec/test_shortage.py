@@ -24,7 +24,7 @@ def test_a_budget_that_stops_this_hour_and_the_next_is_said_once_the_tighter_one
     unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
 
     assert unserved.because == (
-        "the budget of pool builders leaves this plan 0.10 of 0.5 EUR this hour "
+        "the budget of pool builders has not enough left for more: 0.10 of 0.5 EUR this hour "
         "(0.40 spent, 0.00 reserved)"
     )
     assert [blocked.because.split(" EUR ")[1][:9] for blocked in unserved.blocked] == [

@@ -38,7 +38,7 @@ def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
 
     said = because(fleet, a_sim_world(ledger=a_ledger()))
 
-    assert "workers.min is 1, but 1 is not made: the budget of pool builders leaves" in said
+    assert "workers.min is 1, but 1 is not made: the budget of pool builders has not" in said
 
 
 def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
