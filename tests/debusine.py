@@ -20,7 +20,7 @@ def rest(
     url: str, *, scopes: tuple[str, ...] = ("debian",), token: str | None = TOKEN
 ) -> DebusineRest:
     queue = DebusineQueue(kind="debusine", url=url, scopes=list(scopes))
-    return DebusineRest(queue, token, silence=0.2)
+    return DebusineRest(queue, token, silence=0.6)
 
 
 def read_demand(
