@@ -18,8 +18,6 @@ EPSILON = 1e-6
 """What floating point may be off."""
 BY_NAME = 1e-5
 """How much more a later name seems to cost, relatively, so that ties are broken."""
-_BY_AGE = 1e-6
-"""How much more who came later seems to cost, of the cheapest machine: the same, by age."""
 _SCALE = 1000.0
 """What the cheapest machine costs in the programme: far above the solver's tolerances."""
 _EXACT = 1500
@@ -63,9 +61,9 @@ class Model:
     def __init__(self, component: Component, *, by_rank: bool) -> None:
         self.rows = component.rows
         self.places = {place.key: place for place in component.places}
-        self.blocks = _merge(component, by_rank=by_rank)
-        self.is_exact = _is_small(component)
+        self.is_exact = sum(len(group.fits) for group in component.groups) <= _EXACT
         """Every group is told apart, in whole requests."""
+        self.blocks = _merge(component, by_rank=by_rank, exact=self.is_exact)
         self.programme = Programme()
         self._makes = self._add_machines()
         self._add_blocks()
@@ -105,10 +103,9 @@ class Model:
     def money(self, cost: float) -> float:
         """Return a cost of the programme as money that no answer costs less than.
 
-        What a later name or request seemed to cost is taken off again.
+        What a later name seemed to cost is taken off again.
         """
-        later = _BY_AGE * _SCALE * sum(block.size for block in self.blocks)
-        return max(0.0, cost - later) / self._scale / (1 + BY_NAME)
+        return cost / self._scale / (1 + BY_NAME)
 
     def _add_machines(self) -> dict[str, int]:
         made = [place for place in self.places.values() if place.makes]
@@ -198,11 +195,10 @@ class Model:
         return min(parts, key=dearness)
 
 
-def _merge(component: Component, *, by_rank: bool) -> list[Block]:
+def _merge(component: Component, *, by_rank: bool, exact: bool) -> list[Block]:
     """Put groups together that have the same places and count to the same rows."""
     known = {place.key for place in component.places}
     takes = _takes(component, known)
-    exact = _is_small(component)
     together: defaultdict[object, list[Group]] = defaultdict(list)
     for group in component.groups:
         own = takes[group.id]
@@ -239,10 +235,6 @@ def _takes(component: Component, known: Collection[str]) -> dict[str, dict[str, 
         group.id: {place: tuple(rows) for place, rows in found[group.id].items()}
         for group in component.groups
     }
-
-
-def _is_small(component: Component) -> bool:
-    return sum(len(group.fits) for group in component.groups) <= _EXACT
 
 
 def _average(
