@@ -86,10 +86,9 @@ class Answer:
         for place in sorted(block.fits, key=lambda key: (block.fits[key][1], key)):
             share = block.fits[place][0]
             full = self._shares[place] + share > self._model.places[place].room + EPSILON
-            if self._model.places[place].makes or not full:
-                takes = dict(block.takes[waiting[2]].get(place, ()))
-                if next(self._stopping(place, share, takes), None) is None:
-                    return place
+            may = self._model.places[place].makes or not full
+            if may and next(self._stopping(block, waiting, place), None) is None:
+                return place
         return None
 
     def _prefer_older(self) -> None:
@@ -173,13 +172,14 @@ class Answer:
 
     def stops(self, block: Block, waiting: Waiting) -> Iterator[Stop]:
         """Yield why no place that fits can serve one request more of a block."""
-        for place, (share, _) in block.fits.items():
-            takes = dict(block.takes[waiting[2]].get(place, ()))
-            yield Stop(place, tuple(self._stopping(place, share, takes)))
+        for place in block.fits:
+            yield Stop(place, tuple(self._stopping(block, waiting, place)))
 
-    def _stopping(self, place: str, share: float, takes: dict[int, Decimal]) -> Iterator[Row]:
+    def _stopping(self, block: Block, waiting: Waiting, place: str) -> Iterator[Row]:
+        """Yield the limits that keep a place from serving one request more of a block."""
         rows = self._model.rows
-        needed = dict(takes)
+        share, _ = block.fits[place]
+        needed = dict(block.takes[waiting[2]].get(place, ()))
         machines = self.machines.get(place, 0)
         if self._model.places[place].makes and self._shares[place] + share > machines + EPSILON:
             for number in self._rows_of[place]:

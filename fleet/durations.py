@@ -5,6 +5,8 @@ from datetime import datetime
 from fleet.facts import Request, Worker
 from fleet.schema.model import Fleet
 
+USUAL = 3600
+"""Seconds that work is taken to run for where nothing says how long, and one figure is needed."""
 ANY = "any"
 """The key of `durations` that stands for every task without one of its own."""
 

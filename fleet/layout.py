@@ -14,7 +14,7 @@ from fleet.census import State, Unit
 from fleet.choices import Fit, Group, Place, Rank, Row
 from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.draft import Draft
-from fleet.durations import remaining_seconds
+from fleet.durations import USUAL, remaining_seconds
 from fleet.facts import World
 from fleet.limits import limited_tags, pool_rows, tag_rows
 from fleet.making import Option
@@ -24,8 +24,6 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
 """Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
-_USUAL = 3600
-"""Seconds that work is taken to run for in comparing costs, where nothing says how long."""
 _LENGTHS = 64
 """Where more different lengths than these wait, budgets count each rounded up."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
@@ -118,6 +116,7 @@ def _groups(
 ) -> Iterator[Group]:
     """Yield requests together that have the same places, rank and payer."""
     vocabulary = Vocabulary(fleet)
+    limited = limited_tags(fleet, vocabulary)
     ways: defaultdict[str, list[str]] = defaultdict(list)
     for place in places.values():
         if place.makes:
@@ -128,7 +127,7 @@ def _groups(
     lengths = _lengths(demand) if budgeted else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     for signed in demand:
-        tags = limited_tags(fleet, signed.ask.required, vocabulary)
+        tags = limited(signed.ask.required)
         able = (
             *(key for key in signed.workers_of if key in places),
             *(way for pool in signed.machines_of for way in ways[pool]),
@@ -223,7 +222,7 @@ class _Fits:
         share = self._share(pool) if pool else 1.0
         if not place.makes or pool is None:
             return Fit(share, Decimal(0), self._seconds, self._longest)
-        seconds = _USUAL if self._seconds is None else self._seconds
+        seconds = USUAL if self._seconds is None else self._seconds
         if tariff is None or share < 1:
             money = place.price * seconds / 3600
         else:

@@ -4,7 +4,7 @@ Whoever a request is counted for but nobody knows is counted together: unknown i
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -92,11 +92,13 @@ def tag_rows(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group])
             )
 
 
-def limited_tags(fleet: Fleet, tags: Iterable[str], vocabulary: Vocabulary) -> frozenset[str]:
-    """Return which of a request's tags some limit or budget looks at."""
+def limited_tags(
+    fleet: Fleet, vocabulary: Vocabulary
+) -> Callable[[Iterable[str]], frozenset[str]]:
+    """Return what keeps of a request's tags those that some limit or budget looks at."""
     limited = {limit.tag for limit in _limits(fleet)}
     budgeted = {tag for budget in fleet.budgets.values() for tag in budget.tags}
-    return frozenset(
+    return lambda tags: frozenset(
         tag for tag in tags if tag in budgeted or limited.intersection(vocabulary.names_of(tag))
     )
 

@@ -4,7 +4,7 @@ Each place's requests are spread over its workers in the order of service: who c
 the worker that is expected to be free first.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 
@@ -14,12 +14,10 @@ from fleet.census import State
 from fleet.choices import Place, Rank
 from fleet.demand import Ordered, Supply
 from fleet.draft import Draft, Why
+from fleet.durations import USUAL
 from fleet.facts import WorkerInputs
 from fleet.making import new_inputs, renamed
 from fleet.plan import Cause, Reason
-
-_USUAL = 3600
-"""Seconds that work is taken to run for in spreading it, where nothing says how long."""
 
 
 @dataclass
@@ -55,8 +53,9 @@ def staff(
         place = places[key]
         if place.makes:
             crews += (
-                (served[first], place, [requests[nth].key for nth in crew])
-                for first, crew in _crews(requests, allocation.machines.get(key, 0))
+                (served[crew[0]], place, [requests[nth].key for nth in crew])
+                for crew in _spread(requests, allocation.machines.get(key, 0))
+                if crew
             )
             continue
         # Who is free comes before who still works.
@@ -92,13 +91,6 @@ def _note_awaited(
                 drafts[places[stop.place].pool].awaited = True
 
 
-def _crews(requests: Sequence[Ordered], machines: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield for each machine the numbers of its requests, and the first of them."""
-    for crew in _spread(requests, machines):
-        if crew:
-            yield crew[0], crew
-
-
 def _spread(requests: Sequence[Ordered], workers: int) -> list[list[int]]:
     """Return the numbers of the requests of each worker: each goes to who is free first."""
     crews: list[list[int]] = [[] for _ in range(workers)]
@@ -111,7 +103,7 @@ def _spread(requests: Sequence[Ordered], workers: int) -> list[list[int]]:
     for nth, request in enumerate(requests if workers else ()):
         load, worker = free[0]
         crews[worker].append(nth)
-        seconds = _USUAL if request.seconds is None else request.seconds
+        seconds = USUAL if request.seconds is None else request.seconds
         heapreplace(free, (load + max(1, seconds), worker))
     return crews
 

@@ -20,7 +20,8 @@ from fleet.census import State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
-from fleet.facts import MachineState, World
+from fleet.facts import World
+from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
     Action,
@@ -257,8 +258,7 @@ def _not_known(draft: Draft) -> Iterator[NotKnown]:
 
 def _is_unheard(unit: Unit) -> bool:
     """Say whether nobody can tell what a machine's worker does, its provider included."""
-    booting = unit.machine is not None and unit.machine.state is MachineState.STARTING
-    return unit.state is State.ASSUMED and not booting
+    return unit.state is State.ASSUMED and not is_booting(unit)
 
 
 def _cost(draft: Draft, units: Sequence[Unit]) -> Decimal:

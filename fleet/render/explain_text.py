@@ -41,7 +41,7 @@ def _lines(explanation: Explanation) -> Iterator[Line]:
 def _reason(reason: ExplainedReason, *, never: bool) -> Iterator[Line]:
     yield line("  - ", reason.because)
     by = WORDS[reason.by] if reason.by else ""
-    said = "; ".join(filter(None, [f"see {place}" if (place := _place(reason)) else "", by]))
+    said = "; ".join(filter(None, [f"see {place}" if (place := place_of(reason)) else "", by]))
     if said:
         yield line(Span(f"    {said}", Style.DIM))
     if never and reason.who:
@@ -57,7 +57,8 @@ def _suggestion(suggestion: Suggestion) -> Iterator[Line]:
             yield line(Span(f"    see {change.place}", Style.DIM))
 
 
-def _place(reason: ExplainedReason) -> str:
+def place_of(reason: ExplainedReason) -> str:
+    """Return where a reason stands in fleet.yaml; empty where it stands nowhere."""
     if reason.place:
         return reason.place
     return f"{words.place(reason.path)} in fleet.yaml" if reason.path else ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fleet.explain import ExplainedReason
 from fleet.explain_tags import ExplainedTag, TagsExplanation
-from fleet.render import words
+from fleet.render.explain_text import place_of
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text
 
 _SIGNS = {"counts": "+", "refused": "-", "not-stored": "~"}
@@ -41,6 +41,6 @@ def _tag(tag: ExplainedTag) -> Iterator[Line]:
 
 
 def _place(reason: ExplainedReason, indent: str) -> Iterator[Line]:
-    where = reason.place or (f"{words.place(reason.path)} in fleet.yaml" if reason.path else "")
+    where = place_of(reason)
     if where:
         yield line(Span(f"{indent}see {where}", Style.DIM))
