@@ -7,6 +7,7 @@ text of a plan can say which key of fleet.yaml stopped what.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
 from fleet.demand import Ordered, Payer
 from fleet.facts import Market
@@ -17,8 +18,7 @@ Rank = tuple[int, ...]
 priority, and how long it waits in doubling steps."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """What one request of a group takes of a place."""
 
     share: float = 1.0

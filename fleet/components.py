@@ -27,12 +27,7 @@ def components(
 ) -> Iterator[Component]:
     """Yield what shares demand or a limit that can be reached, in canonical order."""
     joined = _Joined()
-    most: defaultdict[str, int] = defaultdict(int)
-    for group in groups:
-        keys = [place for place in group.fits if place in places]
-        for place in keys:
-            joined.join(("group", group.id), ("place", place))
-            most[place] += len(group.requests)
+    most = _join_alike(joined, groups, places)
     binding = [row for row in rows if _can_bind(row, groups, most)]
     for number, row in enumerate(binding):
         for name in _members(row, most):
@@ -47,6 +42,25 @@ def components(
             parts[joined.head(("row", str(number)))].rows.append(row)
     for part in parts.values():
         yield Component(tuple(part.groups), tuple(part.places), tuple(part.rows))
+
+
+def _join_alike(
+    joined: "_Joined", groups: Sequence[Group], places: Mapping[str, Place]
+) -> dict[str, int]:
+    """Join groups with the places that they fit, and return how many requests each could get."""
+    alike: defaultdict[tuple[str, ...], list[Group]] = defaultdict(list)
+    for group in groups:
+        alike[tuple(group.fits)].append(group)
+    most: defaultdict[str, int] = defaultdict(int)
+    for keys, members in alike.items():
+        first = ("group", members[0].id)
+        for group in members[1:]:
+            joined.join(first, ("group", group.id))
+        for place in keys:
+            if place in places:
+                joined.join(first, ("place", place))
+                most[place] += sum(len(group.requests) for group in members)
+    return most
 
 
 @dataclass

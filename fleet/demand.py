@@ -120,18 +120,10 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
                 kind = _Kind(queue, shape, request.priority, alike[3], dropped)
                 group = known[alike] = groups[kind]
             group.extend(ordered(queue, request, expected_seconds(fleet, request)))
-    offers = {
-        queue: Matcher({key: s.offer for key, s in supplies.items() if queue in s.queues})
-        for queue in world.queues
-    }
-    signed = []
-    for kind, requests in groups.items():
-        able: dict[str, Ask] = {}
-        # Those that have what it asked for come last, so that theirs is the ask that is told of.
-        for ask in _asks(kind) if not kind.shape.held else ():
-            able |= dict.fromkeys(offers[kind.queue].fitting(ask), ask)
-        fitting = {key: (supplies[key], able[key]) for key in sorted(able)}
-        signed.append(_sign(kind, requests, fitting))
+    able = {queue: _Able(supplies, queue) for queue in world.queues}
+    signed = [
+        _sign(kind, requests, able[kind.queue].to_serve(kind)) for kind, requests in groups.items()
+    ]
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
 
 
@@ -225,6 +217,41 @@ class _Drops:
         )
 
 
+class _Able:
+    """Who can serve requests of one queue; signatures that ask alike share the answer."""
+
+    def __init__(self, supplies: Mapping[str, Supply], queue: str) -> None:
+        self._supplies = {key: s for key, s in supplies.items() if queue in s.queues}
+        self._matcher = Matcher({key: s.offer for key, s in self._supplies.items()})
+        self._on_demand = frozenset[str]().union(*(s.offer.on_demand for s in supplies.values()))
+        self._known: dict[object, _Choices] = {}
+
+    def to_serve(self, kind: _Kind) -> "_Choices":
+        """Return the workers that fit, and the pools that may make a machine for it."""
+        asks = _asks(kind) if not kind.shape.held else ()
+        each = tuple((self._matcher.fitting(ask), ask.required & self._on_demand) for ask in asks)
+        if each not in self._known:
+            # What has all that was asked for comes last, so that it is asked for there.
+            called = {key: tags for fitting, tags in each for key in fitting}
+            pools = (key for key in sorted(called) if key == self._supplies[key].pool)
+            self._known[each] = _Choices(
+                tuple(sorted(called)),
+                tuple(
+                    pool
+                    for pool in pools
+                    if _may_call_up(called[pool], self._supplies[pool].offer)
+                ),
+            )
+        return self._known[each]
+
+
+class _Choices(NamedTuple):
+    """Supplies that fit, and the pools among them that may make a machine."""
+
+    workers_of: tuple[str, ...]
+    machines_of: tuple[str, ...]
+
+
 def _asks(kind: _Kind) -> tuple[Ask, ...]:
     """Return what may be asked for: without the tags that are dropped, and with them."""
     ask = kind.shape.ask
@@ -233,9 +260,7 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
     return (replace(ask, required=ask.required - kind.dropped), ask)
 
 
-def _sign(
-    kind: _Kind, requests: list[Ordered], fitting: Mapping[str, tuple[Supply, Ask]]
-) -> Signed:
+def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
     queue, shape, priority, payer, dropped = kind
     ask = shape.ask
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
@@ -254,12 +279,8 @@ def _sign(
         refused=shape.refused,
         differences=shape.differences,
         held=shape.held,
-        workers_of=tuple(fitting),
-        machines_of=tuple(
-            key
-            for key, (supply, asked) in fitting.items()
-            if key == supply.pool and _may_call_up(asked, supply.offer)
-        ),
+        workers_of=choices.workers_of,
+        machines_of=choices.machines_of,
         dropped=dropped,
     )
 
@@ -269,6 +290,6 @@ def required_of(ask: Ask) -> list[str]:
     return sorted((*ask.required, *write_minimums(ask.minimums)))
 
 
-def _may_call_up(ask: Ask, offer: Offer) -> bool:
+def _may_call_up(asked: frozenset[str], offer: Offer) -> bool:
     """Say whether a request may have a machine made: on demand only for who asks for the tag."""
-    return not offer.on_demand or bool(offer.on_demand & ask.required)
+    return not offer.on_demand or bool(offer.on_demand & asked)

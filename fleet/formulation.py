@@ -202,16 +202,16 @@ def _merge(component: Component, *, by_rank: bool, exact: bool) -> list[Block]:
     together: defaultdict[object, list[Group]] = defaultdict(list)
     for group in component.groups:
         own = takes[group.id]
-        likeness = tuple(
-            (
-                place,
-                (fit.share, fit.money, own.get(place))
-                if exact
-                else tuple(number for number, _ in own.get(place, ())),
+        likeness: object
+        if exact:
+            likeness = tuple(
+                (place, fit.share, fit.money, own.get(place))
+                for place, fit in sorted(group.fits.items())
+                if place in known
             )
-            for place, fit in sorted(group.fits.items())
-            if place in known
-        )
+        else:
+            rows = ((place, tuple(number for number, _ in own[place])) for place in sorted(own))
+            likeness = frozenset(group.fits), tuple(rows)
         together[likeness, group.rank if by_rank else None].append(group)
     blocks = []
     for groups in together.values():

@@ -104,7 +104,7 @@ def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
     )
 
 
-_Key = tuple[Rank, tuple[str, ...], Payer, frozenset[str], int]
+_Key = tuple[Rank, int, Payer, frozenset[str], int]
 
 
 def _groups(
@@ -126,18 +126,25 @@ def _groups(
     budgeted = bool(spending_limits(fleet))
     lengths = _lengths(demand) if budgeted else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
+    known: dict[tuple[tuple[str, ...], ...], int] = {}
+    choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
     for signed in demand:
         tags = limited(signed.ask.required)
-        able = (
-            *(key for key in signed.workers_of if key in places),
-            *(way for pool in signed.machines_of for way in ways[pool]),
-        )
+        fitting = signed.workers_of, signed.machines_of
+        if fitting not in known:
+            keys = (
+                *(key for key in signed.workers_of if key in places),
+                *(way for pool in signed.machines_of for way in ways[pool]),
+            )
+            known[fitting] = choices.setdefault(keys, len(choices))
+        able = known[fitting]
         classed = _class_of(fleet, vocabulary, signed.ask.required)
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
             for request in requests:
                 length = lengths.get(request.seconds or 0, 0)
                 together[rank, able, signed.payer, tags, length].append(request)
+    at = [tuple(places[key] for key in keys) for keys in choices]
     for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
         fits = _Fits(pools, requests, world.time, lengths)
@@ -145,7 +152,7 @@ def _groups(
             id=requests[0].key,
             rank=rank,
             requests=tuple(requests),
-            fits={key: fits.at(places[key]) for key in able},
+            fits={place.key: fits.at(place) for place in at[able]},
             payer=payer,
             tags=tags,
         )

@@ -1,7 +1,7 @@
 """This module says why a request gets no machine, and which line of fleet.yaml decides it."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -30,27 +30,54 @@ def find_unserved(
         name: offer_of_pool(fleet, name, images.get(name, world.images))
         for name in sorted(fleet.pools)
     }
+    causes = _Causes(drafts, service.unserved.values())
     for signed in demand:
-        groups: defaultdict[tuple[Stop, ...], list[str]] = defaultdict(list)
+        groups: defaultdict[int, list[str]] = defaultdict(list)
         for request in signed.requests:
             stops = service.unserved.get(request.key)
             if stops is not None:
-                groups[stops].append(request.key)
-        for stops, keys in groups.items():
-            found = tuple(_blocked(drafts, signed, stops))
-            because, path = (
-                (_say_once(found), found[0].blocked.path)
-                if found
-                else _unfitting(fleet, offers, signed)
-            )
+                groups[causes.number_of(stops)].append(request.key)
+        for number, keys in groups.items():
+            because, path, blocked = causes.of(signed, number)
+            if not blocked:
+                because, path = _unfitting(fleet, offers, signed)
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(keys),
                 count=len(keys),
                 because=because,
                 path=path,
-                blocked=_distinct(found),
+                blocked=blocked,
             )
+
+
+_Cause = tuple[str, Path, tuple[Blocked, ...]]
+"""What stops a request in a sentence, the line that decides, and each pool that would fit."""
+
+
+class _Causes:
+    """What stops requests: said once for all that fit the same pools and are stopped alike."""
+
+    def __init__(self, drafts: Mapping[str, Draft], stopped: Iterable[tuple[Stop, ...]]) -> None:
+        self._drafts = drafts
+        # Those who are stopped by the same share one tuple, which is slow to hash.
+        self._stops = {id(stops): stops for stops in stopped}
+        first: dict[tuple[Stop, ...], int] = {}
+        self._numbers = {known: first.setdefault(s, known) for known, s in self._stops.items()}
+        self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
+
+    def number_of(self, stops: tuple[Stop, ...]) -> int:
+        """Return a number that is the same for what stops alike."""
+        return self._numbers[id(stops)]
+
+    def of(self, signed: Signed, number: int) -> _Cause:
+        """Return what stops requests of a signature; nothing where no pool fits it."""
+        key = signed.machines_of, number
+        if key not in self._known:
+            found = tuple(_blocked(self._drafts, signed.machines_of, self._stops[number]))
+            path = found[0].blocked.path if found else ()
+            self._known[key] = _say_once(found), path, _distinct(found)
+        return self._known[key]
 
 
 class _Stopped(NamedTuple):
@@ -66,11 +93,11 @@ class _Stopped(NamedTuple):
 
 
 def _blocked(
-    drafts: Mapping[str, Draft], signed: Signed, stops: Sequence[Stop]
+    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop]
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
-    for pool in signed.machines_of:
+    for pool in pools:
         draft = drafts.get(pool)
         if draft is None:
             continue

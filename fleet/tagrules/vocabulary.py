@@ -39,6 +39,17 @@ class Vocabulary:
 
     def names_of(self, tag: str) -> tuple[str, ...]:
         """Return the names under `tags` that declare a tag or a minimum of it, best first."""
+        found = self._known.get(tag)
+        if found is None:
+            found = self._known[tag] = self._find_names(tag)
+        return found
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of each tag that was asked about: there are many more requests."""
+        return {}
+
+    def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag
         exact = (name,) if name in self.fleet.tags else ()
         return (
