@@ -233,16 +233,15 @@ class _Able:
         if each not in self._known:
             # What has all that was asked for comes last, so that it is asked for there.
             called = {key: tags for fitting, tags in each for key in fitting}
-            pools = (key for key in sorted(called) if key == self._supplies[key].pool)
-            self._known[each] = _Choices(
-                tuple(sorted(called)),
-                tuple(
-                    pool
-                    for pool in pools
-                    if _may_call_up(called[pool], self._supplies[pool].offer)
-                ),
-            )
+            pools = (key for key in sorted(called) if self._may_call_up(key, called[key]))
+            self._known[each] = _Choices(tuple(sorted(called)), tuple(pools))
         return self._known[each]
+
+    def _may_call_up(self, key: str, asked: frozenset[str]) -> bool:
+        """Say whether a machine may be made: on demand only for who asks for such a tag."""
+        supply = self._supplies[key]
+        on_demand = supply.offer.on_demand
+        return key == supply.pool and (not on_demand or bool(on_demand & asked))
 
 
 class _Choices(NamedTuple):
@@ -288,8 +287,3 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
 def required_of(ask: Ask) -> list[str]:
     """Return all that a request requires, minimums among it, sorted."""
     return sorted((*ask.required, *write_minimums(ask.minimums)))
-
-
-def _may_call_up(asked: frozenset[str], offer: Offer) -> bool:
-    """Say whether a request may have a machine made: on demand only for who asks for the tag."""
-    return not offer.on_demand or bool(offer.on_demand & asked)
