@@ -22,6 +22,7 @@ from fleet.choices import Group, Place, Rank, Row
 from fleet.components import Component, components
 from fleet.demand import Ordered
 from fleet.formulation import BY_NAME, Model
+from fleet.neighbourhood import improve
 from fleet.programme import NODES, WIDE_GAP, Solution
 
 _ROUNDS = 4
@@ -38,7 +39,7 @@ class Proof:
     unfinished: bool = False
     """The search for something cheaper was ended by its limit of nodes."""
     rounded: bool = False
-    """In a large component where not everybody is served, what was divided has been rounded."""
+    """In a large component whole requests were only looked for near an answer in parts."""
 
     def __add__(self, other: "Proof") -> "Proof":
         """Return the proof of both together: components share nothing."""
@@ -99,9 +100,11 @@ def _solve(component: Component, allocation: Allocation) -> None:
         counts = _nearly_in_turn(model)
         model = Model(component, by_rank=False)
         answer, solution = _settled(model, Answer(model, counts))
+    if solution is not None and not model.is_exact:
+        answer = improve(model, answer, solution)
     _write(model, answer, allocation)
-    rounded = not (model.is_exact or answer.is_everybody)
-    allocation.proof += replace(_prove(model, solution, answer.cost()), rounded=rounded)
+    proof = _prove(model, solution, answer.cost())
+    allocation.proof += replace(proof, rounded=not model.is_exact and proof.cost > proof.bound)
 
 
 def _in_turn(model: Model) -> Solution | None:
@@ -128,10 +131,11 @@ def _settled(model: Model, answer: Answer) -> tuple[Answer, Solution | None]:
     Cheaper machines may leave room to serve more, for whom it is done again a few times.
     """
     for _ in range(_ROUNDS):
-        solution = model.programme.solve(answer.sums(), gap=WIDE_GAP)
+        before = answer.sums()
+        solution = model.programme.solve(before, gap=WIDE_GAP)
         if solution is None:
             break
-        before, answer = answer.sums(), Answer(model, model.in_whole_requests(solution))
+        answer = Answer(model, model.in_whole_requests(solution))
         if answer.sums() == before:
             return answer, solution
     return answer, model.programme.solve(answer.sums(), gap=WIDE_GAP)

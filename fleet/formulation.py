@@ -65,7 +65,8 @@ class Model:
         """Every group is told apart, in whole requests."""
         self.blocks = _merge(component, by_rank=by_rank, exact=self.is_exact)
         self.programme = Programme()
-        self._makes = self._add_machines()
+        self.makes = self._add_machines()
+        """Place to the column of how many machines are made there."""
         self._add_blocks()
         self._add_rows()
 
@@ -136,14 +137,14 @@ class Model:
             entries = [(column, 1.0) for column in block.columns]
             block.row = self.programme.row(entries, least=None, most=block.size)
         for key, entries in taken.items():
-            if key in self._makes:
-                self.programme.row([*entries, (self._makes[key], -1.0)], least=None, most=0.0)
+            if key in self.makes:
+                self.programme.row([*entries, (self.makes[key], -1.0)], least=None, most=0.0)
             else:
                 self.programme.row(entries, least=None, most=self.places[key].room)
 
     def _add_rows(self) -> None:
         entries: list[list[tuple[int, float]]] = [
-            [(self._makes[p], float(f)) for p, f in row.machines.items() if p in self._makes]
+            [(self.makes[p], float(f)) for p, f in row.machines.items() if p in self.makes]
             for row in self.rows
         ]
         for block in self.blocks:
@@ -158,7 +159,7 @@ class Model:
     def in_whole_requests(self, solution: Solution) -> list[dict[str, int]]:
         """Return how many requests of each block go where; what was divided goes where room is."""
         room = {key: place.room for key, place in self.places.items()}
-        room |= {key: round(solution.values[column]) for key, column in self._makes.items()}
+        room |= {key: round(solution.values[column]) for key, column in self.makes.items()}
         counts: list[dict[str, int]] = []
         divided: list[tuple[Block, dict[str, int], list[str]]] = []
         for block in self.blocks:

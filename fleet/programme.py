@@ -19,6 +19,8 @@ WIDE_GAP = 0.02
 """The same, for large programmes in which not everybody can be served."""
 NODES = 2000
 """The search ends after so many nodes, and says so."""
+NODES_NEAR = 20
+"""The search for whole numbers near an answer ends after so many nodes."""
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
     "threads": 1,
@@ -95,6 +97,23 @@ class Programme:
             relaxed=min(relaxed, cost),
             nodes=int(info.mip_node_count),
         )
+
+    def solve_near(
+        self, near: Mapping[int, tuple[float, float]], sums: Sequence[Sum] = ()
+    ) -> tuple[float, ...] | None:
+        """Return the cheapest answer in whole numbers within these bounds of columns.
+
+        All other columns are 0. None when none was found within `NODES_NEAR`.
+        """
+        solver = self._load(sums)
+        size = len(self.costs)
+        bounds = [near.get(column, (0.0, 0.0)) for column in range(size)]
+        lower, upper = self._numpy.array(bounds, dtype=float).T
+        solver.changeColsBounds(size, self._all_columns, lower.copy(), upper.copy())
+        solver.setOptionValue("mip_max_nodes", NODES_NEAR)
+        whole = self._numpy.ones(size, dtype="uint8")
+        solver.changeColsIntegrality(size, self._all_columns, whole)
+        return tuple(solver.getSolution().col_value) if _run(solver) is not None else None
 
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """Return the most that each set of columns can sum to, the earlier ones having theirs."""

@@ -286,8 +286,8 @@ def _optimum(decided: Decided) -> Optimum | None:
         because = (
             f"the search ended after {NODES} nodes"
             if proof.unfinished
-            else "not everybody can be served, and there is so much to choose among that what the "
-            "answer divided was rounded"
+            else "there is so much to choose among that whole requests were only looked for near "
+            "an answer that divides them"
             if proof.rounded
             else f"the search ends when what it found is proven to within {GAP:.1%}"
         )
