@@ -25,7 +25,7 @@ from fleet.formulation import BY_NAME, Model
 from fleet.neighbourhood import improve
 from fleet.programme import NODES, WIDE_GAP, Solution
 
-_ROUNDS = 4
+_ROUNDS = 2
 """How often a large component in which not everybody is served is looked at again."""
 
 
@@ -158,8 +158,9 @@ def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
     """Return what is proven about an answer of this cost."""
     if solution is None:
         return Proof(cost, 0.0, 0.0, unfinished=True)
-    bound = min(cost, model.money(solution.bound))
+    least = model.programme.relax(solution.sums)
+    bound = min(cost, model.money(max(solution.bound, least)))
     if cost - bound <= 2 * BY_NAME * cost:
         bound = cost
-    relaxed = min(bound, model.money(solution.relaxed))
+    relaxed = min(bound, model.money(least))
     return Proof(cost, bound, relaxed, unfinished=solution.nodes >= NODES)

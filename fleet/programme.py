@@ -40,12 +40,13 @@ Sum = tuple[Sequence[int], int]
 
 @dataclass(frozen=True)
 class Solution:
-    """An answer; `bound` is proven, and `relaxed` the bound without whole numbers."""
+    """An answer, and a bound that is proven."""
 
     values: tuple[float, ...]
     cost: float
     bound: float
-    relaxed: float
+    sums: Sequence[Sum]
+    """What it had to reach."""
     nodes: int
 
 
@@ -82,9 +83,6 @@ class Programme:
         None when there is none, or none was found within `NODES`.
         """
         solver = self._load(sums)
-        relaxed = _run(solver)
-        if relaxed is None:
-            return None
         solver.setOptionValue("mip_rel_gap", gap)
         cost = self._run_whole(solver)
         if cost is None:
@@ -93,10 +91,15 @@ class Programme:
         return Solution(
             values=tuple(solver.getSolution().col_value),
             cost=cost,
-            bound=min(cost, max(relaxed, float(info.mip_dual_bound))),
-            relaxed=min(relaxed, cost),
+            bound=min(cost, float(info.mip_dual_bound)),
+            sums=sums,
             nodes=int(info.mip_node_count),
         )
+
+    def relax(self, sums: Sequence[Sum]) -> float:
+        """Return what the cheapest answer costs if no number need be whole; there has to be one."""
+        relaxed = _run(self._load(sums))
+        return 0.0 if relaxed is None else relaxed
 
     def solve_near(
         self, near: Mapping[int, tuple[float, float]], sums: Sequence[Sum] = ()
