@@ -17,13 +17,17 @@ from fleet.schema.model import Fleet
 def seal(plan: Plan) -> Plan:
     """Return the plan with the digest of all it says, warnings aside."""
     blank = plan.digests.model_copy(update={"plan": ""})
-    apart = {"signatures": (), "unserved": (), "workers": (), "warnings": (), "digests": blank}
+    apart = {
+        **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
+        "digests": blank,
+    }
     said = hashlib.sha256(
         canonical_json(plan.model_copy(update=apart).model_dump(mode="json")).encode()
     )
     for line in (
         *map(_signature, plan.signatures),
         *_unserved(plan.unserved),
+        *map(_json, plan.actions),
         *map(_json, plan.workers),
     ):
         said.update(b"\n" + line)

@@ -97,7 +97,7 @@ class Programme:
         )
 
     def relax(self, sums: Sequence[Sum]) -> float:
-        """Return what the cheapest answer costs if no number need be whole; there has to be one."""
+        """Return what the cheapest answer costs if no number need be whole, where there is one."""
         relaxed = _run(self._load(sums))
         return 0.0 if relaxed is None else relaxed
 
