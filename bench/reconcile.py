@@ -3,9 +3,9 @@
 `decide_*_s`: fleet and world are built before the clock starts; `guard(reconcile(...))` is timed,
 the best of a few. The queue is told as SQL tells it, 8,000 groups of alike requests with their
 counts; `decide_100k_x_400_one_by_one_s` has each request by itself, as REST tells it (which takes
-more than an hour to tell so many). `decide_peak_mib` is the most memory that a process of its own held, the
-interpreter and the world included, each request by itself. `growth_10k_to_100k_requests` compares
-the same 8,000 signatures.
+more than an hour to tell so many). `decide_peak_mib` is the most memory that a process of its own
+held, the interpreter and the world included, each request by itself.
+`growth_10k_to_100k_requests` compares the same 8,000 signatures.
 
 `cost_over_bound_worst*`: what machines made for requests cost, over the bound that the plan
 proves, in the worst of the worlds below. `bench.worlds` says how they are drawn:

@@ -117,7 +117,7 @@ def with_target_wait(scene: Scene, seconds: int | None) -> Scene:
 
 
 def grouped(scene: Scene) -> Scene:
-    """Return the same scene as SQL tells it: the requests of a signature as one, with its count."""
+    """Return the same scene as SQL tells it: alike requests as one, with their count."""
     alike: defaultdict[tuple[object, ...], list[Request]] = defaultdict(list)
     for request in scene.requests:
         key = (request.task, request.required, request.provided, request.priority)
