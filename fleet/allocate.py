@@ -13,7 +13,7 @@ takes what one of an earlier rank could have used. docs/explanation/how-a-plan-i
 it out. Ties are broken by name.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -145,9 +145,9 @@ def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
     """Write the answer down: who is served where, and what stops the others."""
     for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
         for place, requests in at.items():
-            for rank, request, group in requests:
-                allocation.served[place].append((rank, request))
-                allocation.counts[group, place] += 1
+            allocation.served[place] += [(rank, request) for rank, request, _ in requests]
+            for group, count in Counter(group for _, _, group in requests).items():
+                allocation.counts[group, place] += count
         if left:
             stops = tuple(answer.stops(block, left[0]))
             allocation.unserved |= dict.fromkeys((r.key for _, r, _ in left), stops)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import attrgetter
 
 from fleet.billing import Tariff, bill, tariff_of
 from fleet.budgets import Account, open_accounts
@@ -141,9 +142,8 @@ def _groups(
         classed = _class_of(fleet, vocabulary, signed.ask.required)
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
-            for request in requests:
-                length = lengths.get(request.seconds or 0, 0)
-                together[rank, able, signed.payer, tags, length].append(request)
+            for length, alike in _by_length(requests, lengths).items():
+                together[rank, able, signed.payer, tags, length] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
     for (rank, able, payer, tags, _), requests in together.items():
         requests.sort()
@@ -195,9 +195,20 @@ def _class_of(fleet: Fleet, vocabulary: Vocabulary, required: frozenset[str]) ->
 def _by_age(requests: Sequence[Ordered], now: datetime) -> dict[int, list[Ordered]]:
     """Return requests by how long they wait, in steps that double."""
     found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    # Those that a queue groups wait since one time.
+    for since, alike in groupby(requests, key=attrgetter("since")):
+        waited = max(timedelta(), now - since) if since else timedelta()
+        found[(waited // _STEP).bit_length()] += alike
+    return found
+
+
+def _by_length(requests: list[Ordered], lengths: Mapping[int, int]) -> dict[int, list[Ordered]]:
+    """Return requests by what their length counts as; together where nothing looks at that."""
+    if not lengths:
+        return {0: requests}
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
     for request in requests:
-        waited = max(timedelta(), now - request.since) if request.since else timedelta()
-        found[(waited // _STEP).bit_length()].append(request)
+        found[lengths[request.seconds or 0]].append(request)
     return found
 
 

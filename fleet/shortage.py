@@ -33,7 +33,7 @@ def find_unserved(
     causes = _Causes(drafts, service.unserved.values())
     for signed in demand:
         groups: defaultdict[int, list[str]] = defaultdict(list)
-        for request in signed.requests:
+        for request in signed.requests if service.unserved else ():
             stops = service.unserved.get(request.key)
             if stops is not None:
                 groups[causes.number_of(stops)].append(request.key)
