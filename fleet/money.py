@@ -1,6 +1,7 @@
 """This module holds what a plan says of money: rates, how far budgets are used up, the proof."""
 
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer
@@ -8,8 +9,12 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from fleet.facts import Value
 
 
+_PLACES = Decimal("0.0001")
+
+
+@lru_cache(maxsize=10_000)  # many machines, few prices
 def _money(amount: Decimal) -> Decimal:
-    return amount.quantize(Decimal("0.0001")) + 0  # no negative zero: equal values, equal JSON
+    return amount.quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
 
 
 Rate = Annotated[
