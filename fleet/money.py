@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from fleet.facts import Value
 
-
 _PLACES = Decimal("0.0001")
 
 
