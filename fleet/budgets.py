@@ -13,6 +13,7 @@ from typing import TypeVar
 from fleet.census import PoolCensus
 from fleet.choices import Group, Place, Row
 from fleet.facts import Charge, Entry, Unknown, World
+from fleet.image_choice import images_by_pool
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
 from fleet.money import BudgetVerdict, PeriodName, say_when
@@ -117,7 +118,9 @@ class _Books:
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             self._numbers_of.setdefault(holding.pool, []).append(number)
-        self._lives = Lifetimes(fleet, world, self._holdings, groups)
+        self._lives = Lifetimes(
+            fleet, world, self._holdings, groups, images_by_pool(fleet, world, census)
+        )
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
         self._charges_of = _by_pool(self._charges)

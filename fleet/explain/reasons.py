@@ -7,6 +7,7 @@ from functools import cached_property
 from fleet.explain.values import ExplainedReason, Path
 from fleet.facts import World
 from fleet.forecast import Forecast, Standing, forecast, workers_of
+from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import AnyPool, Fleet, HooksPool, StaticPool, WorldQueue
 from fleet.tagrules import (
@@ -45,10 +46,8 @@ class Case:
     @cached_property
     def offers(self) -> dict[str, Offer]:
         """Return what the workers of each pool offer, by its name."""
-        return {
-            name: offer_of_pool(self.fleet, name, self.world.images)
-            for name in sorted(self.fleet.pools)
-        }
+        images = images_by_pool(self.fleet, self.world)
+        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
 
     @cached_property
     def workers(self) -> tuple[Standing, ...]:
