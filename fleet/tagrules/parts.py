@@ -90,9 +90,8 @@ def _end_of_piece(pattern: str, at: int) -> int:
         return at + 1
     end = at + 1
     while end < len(pattern) and (pattern[end] != "]" or _is_first(pattern, at, end)):
-        named = pattern.startswith("[:", end)
-        end = pattern.find(":]", end) + 2 if named and ":]" in pattern[end:] else end
-        end += 0 if named else 2 if pattern[end] == "\\" else 1
+        named = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
+        end = named + 2 if named >= 0 else end + (2 if pattern[end] == "\\" else 1)
     return min(len(pattern), end + 1)
 
 
@@ -124,7 +123,7 @@ def _words(pattern: str, depth: int) -> Iterator[str]:
 
 
 def _words_of_atom(atom: str, depth: int) -> list[str]:
-    if atom.endswith("?") and atom != "\\?":
+    if atom.endswith("?") and atom not in ("?", "\\?"):
         return ["", *_words_of_atom(atom[:-1], depth)]
     if atom.startswith("("):
         inner = atom[1:-1].removeprefix("?:")

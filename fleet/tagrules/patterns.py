@@ -178,9 +178,8 @@ def _class_end(pattern: str, at: int) -> int:
     if pattern[end : end + 1] == "]":
         end += 1
     while end < len(pattern) and pattern[end] != "]":
-        if pattern.startswith("[:", end) and ":]" in pattern[end:]:
-            end = pattern.index(":]", end) + 1
-        end += 2 if pattern[end] == "\\" else 1
+        named = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
+        end = named + 2 if named >= 0 else end + (2 if pattern[end] == "\\" else 1)
     return min(end + 1, len(pattern))
 
 
