@@ -87,6 +87,15 @@ def test_where_file_and_queue_differ_a_request_asks_for_both_and_it_is_said() ->
     )
 
 
+def test_what_only_one_of_file_and_queue_says_is_no_difference() -> None:
+    tables = {"environments": {"5": {"architecture": "arm64", "vendor": "x"}, "7": {"a": "b"}}}
+    fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
+    theirs = {"5": {"architecture": "arm64", "suite": "y"}, "8": {"a": "c"}}
+
+    assert list(find_differing_records(fleet, Told(environments=theirs))) == []
+    assert list(find_differing_records(a_fleet(derive=[BY_ENVIRONMENT]), Told(True, theirs))) == []
+
+
 def test_tables_that_no_rule_looks_into_may_differ() -> None:
     fleet = a_fleet(lookups={"environments": {"5": {"architecture": "arm64"}}})
     told = Told(environments={"5": {"architecture": "amd64"}})

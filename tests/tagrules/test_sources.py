@@ -115,7 +115,8 @@ def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counts", "doubts"), [("31", 32, 0), ("33.5", 32, 0), ("16", 16, 1), ("64", 32, 1)]
+    ("said", "counts", "doubts"),
+    [("31", 32, 0), ("33.5", 32, 0), ("30.4", 32, 0), ("16", 16, 1), ("64", 32, 1)],
 )
 def test_of_two_figures_the_nominal_counts_where_they_agree_and_else_the_lower(
     said: str, counts: int, doubts: int
