@@ -11,7 +11,7 @@ from fleet.facts import World
 from fleet.plan import Plan, PoolVerdict
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import serves_queue
-from fleet.tagrules.enforcement import pools_providing
+from fleet.tagrules.enforcement import enforcement_of, pools_providing
 
 _NAMED = 3
 
@@ -130,7 +130,7 @@ def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
         providing = pools_providing(fleet)
         tags = [tag for tag in fleet.tags if name in providing[tag]]
         served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
-        yield from enforcement_facts(fleet, tags, served)
+        yield from enforcement_facts(fleet.tags, enforcement_of(fleet), tags, served)
 
 
 def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:

@@ -1,5 +1,7 @@
 """Why a request waits, why a pool holds N, why a worker stays: the reasons in sentences."""
 
+from datetime import date
+
 import pytest
 
 from fleet.explain import (
@@ -10,12 +12,14 @@ from fleet.explain import (
     explain_request,
     explain_worker,
 )
-from fleet.facts import World
+from fleet.facts import Unknown, World
 from fleet.guard import guard
+from fleet.later import later
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
+    NOW,
     a_pool,
     a_reading,
     a_request,
@@ -74,7 +78,88 @@ def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_ma
     found = of_request(fleet, world, "2")
 
     assert found.expected is not None
-    assert f"{found.expected:%H:%M}" == "08:10"
+    assert f"{found.expected:%H:%M:%S}" == "08:11:30"
+
+
+def test_a_request_that_the_next_run_would_not_serve_is_not_told_that_nothing_is_to_do() -> None:
+    fleet = a_sim_fleet(
+        pools={"powerful": a_pool(provider="desk", provides=["powerful"])},
+        tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
+        powerful=[{"match": "debian/.*", "ask": ["powerful"], "expires": date(2026, 11, 21)}],
+    )
+    request = a_request(
+        workspace="System", package="chromium", task_data={"host_architecture": "amd64"}
+    )
+    late = later(a_sim_world(requests=(request,)), NOW.replace(hour=23, minute=55))
+
+    found = of_request(fleet, late)
+
+    assert found.headline.endswith("gets a new machine: debian-ci-powerful-1")
+    assert found.next_steps == (
+        (
+            "see to it soon: planned again for the next run, the request would wait: no pool "
+            "fits; nearest is powerful, which is exclusive to requests that ask for powerful"
+        ),
+    )
+
+
+def test_a_request_is_told_that_its_worker_may_be_free_before_the_run_that_is_awaited() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}}, durations={"any": "1m"})
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    found = of_request(fleet, world, "2")
+
+    assert found.suggestions[0].sentence.endswith(
+        "; a worker that fits may be free for it before, about 08:02 UTC"
+    )
+
+
+def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
+    lost = Unknown(unknown="there is no store")
+
+    found = of_request(a_sim_fleet(), ASKING.model_copy(update={"stacks": lost}))
+
+    assert found.reasons[0].because == "stacks are unknown: there is no store"
+    assert found.next_steps == (
+        "first see to what is unknown: until it is read again no machine is made there",
+    )
+
+
+def unseen() -> World:
+    """Return a world in which a request waits, and a machine is known by its stack alone."""
+    world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
+    silent = Unknown(unknown="no answer")
+    return world.model_copy(update={"providers": {"desk": silent}})
+
+
+def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
+    found = of_request(a_sim_fleet(), unseen())
+
+    assert found.headline == (
+        f"request debian/101 is next for worker {FIRST}, "
+        "which may exist, though nobody can see it now"
+    )
+    assert found.next_steps == (
+        "see to what is unknown: until it is read again nothing is bought in its place",
+    )
+
+
+def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> None:
+    fleet, world = a_sim_fleet(), unseen()
+
+    (group,) = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert group.verdict == "next for workers that may exist, though nobody can see them now"
+
+
+def test_a_request_that_is_next_for_a_busy_worker_is_told_that_its_work_ends_first() -> None:
+    work = {"started_at": ago(minutes=4), "expected_seconds": 600}
+    request = a_request(expected_seconds=600)
+    world = a_sim_world(a_worker(busy=True, work=work), requests=(request,))
+
+    (step,) = of_request(fleet_with(max=1, target_wait="3h"), world).next_steps
+
+    assert step.startswith("nothing to do: once its work has ended, the queue assigns")
 
 
 @pytest.mark.parametrize(
@@ -187,18 +272,31 @@ def test_a_group_says_what_gets_its_first_request_served() -> None:
     assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
 
 
-def test_after_so_many_groups_the_way_to_a_suggestion_is_told() -> None:
-    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 23))
+def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
+    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 13))
     world = a_sim_world(requests=requests)
     fleet = a_sim_fleet()
 
-    groups = explain_every(fleet, world, planned(fleet, world)).groups
+    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
 
     assert groups[0].requests[0].suggestions
-    assert groups[21].requests[0].suggestions == ()
-    assert groups[21].requests[0].next_steps == (
-        "`fleet explain request debian/22` looks for the smallest change",
+    assert groups[11].requests[0].suggestions == ()
+    assert groups[11].requests[0].next_steps == (
+        "`fleet explain request debian/12` looks for the smallest change",
     )
+
+
+def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
+    throttle = {"throttle": {"create": {"count": 1}}}
+    pools = {"builders": a_pool(provider="desk", max=9, provides=["b", "c", "d", "e", "f"])}
+    fleet = a_sim_fleet(guards=throttle, pools=pools)
+    requests = [a_request(id=tag, required=(tag,)) for tag in ("b", "c", "d", "e", "f")]
+    world = a_sim_world(requests=(a_request(), *requests))
+
+    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
+
+    waits = [group.requests[0].suggestions[0].wait for group in groups[1:]]
+    assert [wait.runs for wait in waits if wait] == [1, 2, 3, 4, 5]
 
 
 # a pool

@@ -40,13 +40,12 @@ def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     plan = planned(fleet, world)
     found = find_remedies(fleet, world, plan, key, Replans(world))
     for remedy in found:
+        after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
-        if wait is None:
-            after = edited(fleet, world, key, remedy.edits)
-        else:
-            then = awaited(fleet, world, wait, plan, Replans(world))
+        if wait is not None:
+            then = awaited(*after, wait, planned(*after), Replans(world))
             assert then is not None
-            after = fleet, then
+            after = after[0], then
         assert is_served(planned(*after), key)
     return [*found]
 
@@ -126,6 +125,41 @@ def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
     assert said(fleet, world, "debian/3") == [
         "wait for 2 runs, about 2026-11-21 08:20 UTC: fleet apply every 10m",
         "raise guards.throttle.create.count from 1 to 3",
+    ]
+
+
+def test_a_limit_is_raised_alone_where_the_throttle_lets_the_machine_pass_in_a_later_run() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert said(fleet, world, "debian/5") == [
+        (
+            "raise pools.builders.workers.max from 3 to 5, then wait for the next run, "
+            "about 2026-11-21 08:10 UTC: fleet apply every 10m"
+        )
+    ]
+
+
+def test_a_throttle_is_raised_too_where_it_lets_nothing_pass() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0), guards={"throttle": {"create": {"count": 0}}})
+
+    (together,) = said(fleet, ASKING)
+
+    assert together == (
+        "raise pools.builders.workers.max from 0 to 1, and "
+        "raise guards.throttle.create.count from 0 to 1"
+    )
+
+
+def test_one_edit_of_one_place_comes_before_two_edits() -> None:
+    both = {
+        "arm": a_pool(provider="desk", provides=["gpu"], mode="drain"),
+        "builders": a_pool(provider="desk"),
+    }
+    request = a_request(required=("big", "gpu"))
+
+    assert said(a_sim_fleet(pools=both), a_sim_world(requests=(request,))) == [
+        "add big, gpu to pools.builders.provides, if its workers really have it"
     ]
 
 
