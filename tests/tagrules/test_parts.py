@@ -25,6 +25,8 @@ from fleet.tagrules.parts import (
         (r"[a\]]b", [r"[a\]]", "b"]),
         ("[[:alpha:]-]b", ["[[:alpha:]-]", "b"]),
         ("[x[:alpha:]]b", ["[x[:alpha:]]", "b"]),
+        ("[[:alpha:]]b[[:digit:]]", ["[[:alpha:]]", "b", "[[:digit:]]"]),
+        ("[ab]c[[:digit:]]", ["[ab]", "c", "[[:digit:]]"]),
         ("[[:a]b", ["[[:a]", "b"]),
         ("[[:]b", ["[[:]", "b"]),
     ],
@@ -189,3 +191,8 @@ def test_a_group_takes_no_slash_of_its_own() -> None:
 )
 def test_what_may_take_one_of_the_characters_is_not_said_never_to(pattern: str) -> None:
     assert not never_takes(pattern, "/:")
+
+
+def test_a_named_class_may_take_any_sign() -> None:
+    assert not never_takes("[[:punct:]]", "/")
+    assert not never_takes("[a[:punct:]]", "/")
