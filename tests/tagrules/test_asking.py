@@ -319,3 +319,86 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
     other = by("user").model_copy(update=difference)
 
     assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
+
+
+# where tags are from
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "because"),
+    [
+        ("user", False, "the user asked for it"),
+        ("task", False, "the task asked for it"),
+        ("ticket", True, "the ticket asked for it"),
+        ("system", True, "the system asked for it"),
+        (None, False, "the request asks for it, and does not tell who asked"),
+        (None, True, "the queue stored it, and does not tell who asked"),
+    ],
+)
+def test_a_tag_of_a_request_says_who_asked_for_it(
+    asked: str | None,
+    because: str,
+    *,
+    stored: bool,
+) -> None:
+    request = a_request(required=["power"], asked={"power": asked} if asked else {})
+
+    (origin,) = asking(a_fleet(), request, stored=stored).origins
+
+    assert (origin.source, origin.because, origin.path) == (asked or "unknown", because, ())
+
+
+@pytest.mark.parametrize(
+    ("contact", "told"), [({}, ""), ({"contact": "@kernel"}, ", contact @kernel")]
+)
+def test_a_tag_of_a_rule_says_what_its_pattern_takes_and_whom_to_ask(
+    contact: dict[str, str], told: str
+) -> None:
+    fleet = a_fleet(powerful=[{"match": ".*/chromium", "ask": ["power"]} | contact])
+
+    (origin,) = asking(fleet, a_request(package="chromium", **PING)).origins
+
+    name = "praiskup/ping/fedora-42-x86_64/chromium"
+    assert origin.because == f"pattern '.*/chromium' takes {name}{told}"
+
+
+def test_origins_are_sorted_by_tag_and_a_derived_one_names_its_rule() -> None:
+    fleet = a_fleet(derive=[{"task": "other", "ask": "b"}, {"ask": "a"}])
+
+    found = asking(fleet, a_request(required=["b"]))
+
+    assert [(o.tag, o.source, o.path) for o in found.origins] == [
+        ("a", "derived", ("derive", 1)),
+        ("b", "unknown", ()),
+    ]
+
+
+def test_of_a_stored_request_only_what_was_stored_counts() -> None:
+    fleet = a_fleet(derive=[{"ask": "a"}])
+
+    found = asking(fleet, a_request(required=["b"]), stored=True)
+
+    assert found.ask.required == {"b"}
+    assert [origin.tag for origin in found.origins] == ["b"]
+
+
+def test_only_a_queue_that_stores_tags_holds_what_was_asked_without_permission() -> None:
+    assert not asking(asked_by("rules"), by("user")).held
+    assert not asking(asked_by("user"), by("user"), stored=True).held
+
+
+def test_what_history_says_is_part_of_what_is_asked() -> None:
+    request = a_request(package="linux")
+
+    found = ask_of(MANY, request, KNOWN, memberships={}, today=TODAY)
+
+    assert [name for name, _ in found.ask.minimums] == ["memory_gib"]
+
+
+def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
+    request = a_request(provided=("x",))
+
+    looked_at = Judge(a_fleet(), {}, TODAY).ask_of(request, Told())
+    ignored = Judge(a_fleet(), {}, TODAY, with_provided=False).ask_of(request, Told())
+
+    assert (looked_at.ask.provided, ignored.ask.provided) == (frozenset({"x"}), frozenset())

@@ -4,9 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies
+from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies, serves_queue
 from fleet.tagrules.bulk import match
 from fleet.tagrules.expression import Subset, holds
+from tests.builders import a_pool
 
 BIG = Offer(
     provides=frozenset("abc"),
@@ -66,3 +67,12 @@ def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
 
 def test_a_set_is_a_subset_of_itself() -> None:
     assert holds(Subset(frozenset("ab"), frozenset("ab")))
+
+
+@pytest.mark.parametrize(
+    ("serves", "answer"), [({}, True), ({"serves": ["q", "r"]}, True), ({"serves": ["r"]}, False)]
+)
+def test_a_pool_serves_every_queue_unless_it_names_some(
+    serves: dict[str, object], *, answer: bool
+) -> None:
+    assert serves_queue(a_pool(**serves), "q") is answer
