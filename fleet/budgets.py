@@ -16,7 +16,7 @@ from fleet.facts import Charge, Entry, Unknown, World
 from fleet.image_choice import images_by_pool
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
-from fleet.money import BudgetVerdict, PeriodName, say_when
+from fleet.money import BudgetVerdict, PeriodName, rate, say_when
 from fleet.renames import charges_of
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import HOURS, PERIODS, SpendingLimit, spending_limits
@@ -146,7 +146,7 @@ class _Books:
         because = (
             f"what {name} has left {when} is not known: {silent}"
             if silent
-            else f"{name} has not enough left for more: {left:.2f} of {amount.normalize():f} "
+            else f"{name} has not enough left for more: {left:.2f} of {rate(amount)} "
             f"{limit.unit} {when} ({spent:.2f} spent, {reserved:.2f} reserved)"
         )
         return Account(

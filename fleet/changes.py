@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fleet.facts import Unknown, Value, World
 from fleet.guard_results import GuardResult
-from fleet.money import Rate
+from fleet.money import Rate, rate
 from fleet.plan import Action, Create, Delete, Plan, PoolVerdict, Reason
 from fleet.schema.model import Fleet
 
@@ -179,7 +179,7 @@ def _written(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     if isinstance(value, Decimal):
-        return f"{value.normalize():f}"
+        return rate(value)
     return "none" if value is None else str(value)
 
 

@@ -149,7 +149,8 @@ def _request_facts(
         yield f"task {described or 'not known'}, priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
     position = signature.requests.index(key) + 1
-    yield f"number {position} of {signature.count} waiting requests that ask the same"
+    if signature.count > 1:
+        yield f"number {position} of {signature.count:,} waiting requests that ask the same"
     yield expectation(case, key, start)
 
 

@@ -254,7 +254,7 @@ def test_a_thousand_requests_are_a_few_groups() -> None:
 
     assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
         ("get new machines", 3),
-        ("pool builders is at workers.max (3)", 997),
+        ("pool builders is at workers.max (3) with what this plan makes", 997),
     ]
     assert len(each_request(everything).requests) == 1000
 
@@ -327,7 +327,8 @@ def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     assert (
-        "not 4, though 2 requests wait that would fit: pool builders is at workers.max (3)"
+        "not 4, though 2 requests wait that would fit: "
+        "pool builders is at workers.max (3) with what this plan makes"
     ) in of_pool(a_sim_fleet(), world)
 
 
