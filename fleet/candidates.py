@@ -7,6 +7,7 @@ something about the world (a tag that workers are said to have) come after those
 from collections.abc import Iterator
 from datetime import timedelta
 
+from fleet.approvals import APPROVED_DAYS
 from fleet.counterfactual import REQUEST, find_request, signature_of
 from fleet.edits import (
     MOST_COUNT,
@@ -33,9 +34,6 @@ say that workers provide one, open a tag to everyone, remove a key."""
 
 NEAREST = 4
 """How many pools that do not fit are looked at, those first that lack least."""
-
-APPROVED_DAYS = 7
-"""How long a suggested approval works."""
 
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 
