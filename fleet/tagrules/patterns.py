@@ -145,7 +145,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
 def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
     """Return a repeated piece; `.*?` takes what `.*` takes, for a whole name is matched."""
     start, end = place
-    sign = quantifier.removesuffix("?") if len(quantifier) > 1 else quantifier
+    sign = quantifier.removesuffix("?")
     if written in (".", "[^/]") and sign in ("*", "+"):
         kind: Kind = "any" if written == "." else "part"
         return Piece(kind, start, end, least=int(sign == "+"))

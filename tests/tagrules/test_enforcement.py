@@ -37,7 +37,7 @@ def test_debusine_carries_no_numbers() -> None:
     found = judged(fleet, "tag")
 
     assert (found.tag, found.by) == ("memory_gib", "capacity")
-    assert "carries no numbers" in found.because
+    assert found.because == ("Debusine carries no numbers; `fleet export debusine` writes classes")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,9 @@ def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
     rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": ["rules"]}
     fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
 
-    assert {each.by for each in enforcement_of(fleet)} == {"scheduler"}
+    assert {(each.by, each.because) for each in enforcement_of(fleet)} == {
+        ("scheduler", "fleet itself gives each ticket its machine")
+    }
 
 
 def test_a_recording_assigns_nothing() -> None:
@@ -163,7 +165,9 @@ def test_a_recording_assigns_nothing() -> None:
 
     found = enforcement_of(a_guarded_fleet(queues=queues))
 
-    assert {(each.by, each.recorded) for each in found} == {("report", True)}
+    assert {(each.by, each.because, each.recorded) for each in found} == {
+        ("report", "a recording assigns nothing", True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -230,6 +234,12 @@ def test_a_pool_that_serves_another_queue_provides_nothing_at_this_one() -> None
     pools = {"powerful": a_pool(provides=[TAG], serves=["trial"])}
 
     assert judged(a_guarded_fleet(queues=queues, pools=pools), "tag").by == "report"
+
+
+def test_a_pool_that_names_its_queue_provides_its_tags_there() -> None:
+    pools = {"powerful": a_pool(provides=[TAG], serves=["debian"])}
+
+    assert judged(a_guarded_fleet(pools=pools), "tag").by == "scheduler"
 
 
 POWERFUL = ["task:fleet:powerful"]
