@@ -6,8 +6,6 @@ import pytest
 
 from fleet.explain import (
     Explanation,
-    each_request,
-    explain_every,
     explain_pool,
     explain_request,
     explain_worker,
@@ -21,14 +19,13 @@ from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_pool,
-    a_reading,
     a_request,
     a_sim_fleet,
     a_sim_world,
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, SECOND, fleet_with
+from tests.deciding import FIRST, SECOND, an_unseen_world, fleet_with
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -125,15 +122,8 @@ def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
     )
 
 
-def unseen() -> World:
-    """Return a world in which a request waits, and a machine is known by its stack alone."""
-    world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
-    silent = Unknown(unknown="no answer")
-    return world.model_copy(update={"providers": {"desk": silent}})
-
-
 def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
-    found = of_request(a_sim_fleet(), unseen())
+    found = of_request(a_sim_fleet(), an_unseen_world())
 
     assert found.headline == (
         f"request debian/101 is next for worker {FIRST}, "
@@ -142,14 +132,6 @@ def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
     assert found.next_steps == (
         "see to what is unknown: until it is read again nothing is bought in its place",
     )
-
-
-def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> None:
-    fleet, world = a_sim_fleet(), unseen()
-
-    (group,) = explain_every(fleet, world, planned(fleet, world)).groups
-
-    assert group.verdict == "next for workers that may exist, though nobody can see them now"
 
 
 def test_a_request_that_is_next_for_a_busy_worker_is_told_that_its_work_ends_first() -> None:
@@ -239,64 +221,6 @@ def test_what_cannot_be_helped_is_said_to_be_so() -> None:
     assert of_request(fleet, ASKING).next_steps == (
         "no edit of fleet.yaml and no waiting gets it served: see to the reasons above",
     )
-
-
-# everything that waits
-
-
-def test_a_thousand_requests_are_a_few_groups() -> None:
-    world = a_sim_world(
-        queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}
-    )
-    fleet = a_sim_fleet()
-
-    everything = explain_every(fleet, world, planned(fleet, world))
-
-    assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
-        ("get new machines", 3),
-        ("pool builders is at workers.max (3) with what this plan makes", 997),
-    ]
-    assert len(each_request(everything).requests) == 1000
-
-
-def test_a_group_says_what_gets_its_first_request_served() -> None:
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 7)))
-    fleet = a_sim_fleet()
-
-    served, waits = explain_every(fleet, world, planned(fleet, world)).groups
-
-    assert served.requests[0].suggestions == ()
-    assert waits.requests[0].suggestions[0].sentence == (
-        "raise pools.builders.workers.max from 3 to 4"
-    )
-    assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
-
-
-def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
-    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 13))
-    world = a_sim_world(requests=requests)
-    fleet = a_sim_fleet()
-
-    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
-
-    assert groups[0].requests[0].suggestions
-    assert groups[11].requests[0].suggestions == ()
-    assert groups[11].requests[0].next_steps == (
-        "`fleet explain request debian/12` looks for the smallest change",
-    )
-
-
-def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
-    throttle = {"throttle": {"create": {"count": 1}}}
-    pools = {"builders": a_pool(provider="desk", max=9, provides=["b", "c", "d", "e", "f"])}
-    fleet = a_sim_fleet(guards=throttle, pools=pools)
-    requests = [a_request(id=tag, required=(tag,)) for tag in ("b", "c", "d", "e", "f")]
-    world = a_sim_world(requests=(a_request(), *requests))
-
-    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
-
-    waits = [group.requests[0].suggestions[0].wait for group in groups[1:]]
-    assert [wait.runs for wait in waits if wait] == [1, 2, 3, 4, 5]
 
 
 # a pool
