@@ -335,3 +335,13 @@ def test_a_pool_requires_of_requests_what_its_file_says() -> None:
     fleet = a_fleet_of(a_pool(requires=["task:fleet:powerful"]))
 
     assert offer_of_pool(fleet, "builders", ()).requires == {"task:fleet:powerful"}
+
+
+def test_what_only_machines_may_say_of_architectures_an_image_narrows_all_the_same() -> None:
+    fleet = a_fleet(tags={f"{ARCH}*": {"provided_by": ["machine"]}})
+    booted = ImageVersion(
+        image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)
+    )
+
+    assert architectures(fleet) == {"amd64", "i386"}
+    assert architectures(fleet, booted) == {"amd64"}
