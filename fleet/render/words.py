@@ -135,9 +135,9 @@ def proof(plan: Plan) -> str:
         "proven: no other machines could serve the same requests for less"
     )
     if not proven.gap:
-        return f"{said} (in parts of machines: {relaxed})"
+        return f"{said} ({relaxed} if machines could be bought in parts)"
     return (
-        f"{said} than {bound} (in parts of machines: {relaxed}), "
+        f"{said} than {bound} ({relaxed} if machines could be bought in parts), "
         f"so at most {proven.gap:.2%} could be saved: {proven.because}"
     )
 

@@ -29,8 +29,8 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         (
             "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
-            "other machines could serve the same requests for less (in parts of machines: "
-            "0.1185)"
+            "other machines could serve the same requests for less (0.1185 if machines could "
+            "be bought in parts)"
         ),
         "",
         "Pools       busy  idle  starting  max   EUR/h   after",
@@ -131,8 +131,8 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         (
             "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
-            "other machines could serve the same requests for less (in parts of machines: "
-            "0.1185)"
+            "other machines could serve the same requests for less (0.1185 if machines could "
+            "be bought in parts)"
         ),
         "",
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",

@@ -114,7 +114,8 @@ def test_a_proof_without_a_gap_says_that_nothing_is_cheaper() -> None:
 
     assert words.proof(plan) == (
         "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
-        "machines could serve the same requests for less (in parts of machines: 1.50)"
+        "machines could serve the same requests for less (1.50 if machines could be bought in "
+        "parts)"
     )
 
 
@@ -123,7 +124,8 @@ def test_a_proof_with_a_gap_says_what_ended_the_search() -> None:
 
     assert words.proof(a_plan(optimum=optimum)) == (
         "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
-        "machines could serve the same requests for less than 1.90 (in parts of machines: 1.50), "
+        "machines could serve the same requests for less than 1.90 (1.50 if machines could be "
+        "bought in parts), "
         "so at most 5.00% could be saved: the search ended"
     )
 
