@@ -13,8 +13,8 @@ from fleet.plan import Action, Plan, Warning_, digest
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet
 
-_DAYS = 14
-"""How long an approval that a refusal suggests lasts."""
+APPROVED_DAYS = 14
+"""How long a suggested approval lasts: longer than validate warns before it expires."""
 
 
 def judge_approvals(
@@ -101,7 +101,7 @@ def said_of(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
 
 def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
     """Return the line under `approvals` that lets so many machines of a pool pass."""
-    expires = today + timedelta(days=_DAYS)
+    expires = today + timedelta(days=APPROVED_DAYS)
     return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
 
 

@@ -10,6 +10,7 @@ from fleet.facts import World
 from fleet.money import BudgetVerdict
 from fleet.plan import Warning_
 from fleet.schema.model import Fleet
+from fleet.schema.units import write_count
 
 _ATTENTION = {
     State.MISSING: "its stack knows it, but its provider does not list it",
@@ -39,10 +40,11 @@ def warn_of_durations(
         silent[signed.queue] += sum(request.seconds is None for request in signed.requests)
     for queue, count in sorted(silent.items()):
         if count:
-            are = "1 request" if count == 1 else f"{count} requests"
+            run = "runs" if count == 1 else "run"
             message = (
-                f"nothing says how long {are} of queue {queue} run: under a budget, each reserves "
-                "a machine to the end of the period and the next; say it by task in `durations`"
+                f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
+                "under a budget, each reserves a machine to the end of the period and the next; "
+                "say it by task in `durations`"
             )
             yield Warning_(rule="unknown-duration", message=message)
 

@@ -13,9 +13,10 @@ from typing import TypeVar
 from fleet.census import PoolCensus
 from fleet.choices import Group, Place, Row
 from fleet.facts import Charge, Entry, Unknown, World
+from fleet.image_choice import images_by_pool
 from fleet.ledger import Period, charge, holdings, periods, work_of
 from fleet.lifetimes import Lifetimes, Window
-from fleet.money import BudgetVerdict, PeriodName, say_when
+from fleet.money import BudgetVerdict, PeriodName, rate, say_when
 from fleet.renames import charges_of
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import HOURS, PERIODS, SpendingLimit, spending_limits
@@ -117,7 +118,9 @@ class _Books:
         self._numbers_of: dict[str, list[int]] = {}
         for number, holding in enumerate(self._holdings):
             self._numbers_of.setdefault(holding.pool, []).append(number)
-        self._lives = Lifetimes(fleet, world, self._holdings, groups)
+        self._lives = Lifetimes(
+            fleet, world, self._holdings, groups, images_by_pool(fleet, world, census)
+        )
         self._periods = {period.name: period for period in periods(fleet, world.time)}
         self._charges = charges_of(fleet, world)
         self._charges_of = _by_pool(self._charges)
@@ -143,7 +146,7 @@ class _Books:
         because = (
             f"what {name} has left {when} is not known: {silent}"
             if silent
-            else f"{name} has not enough left for more: {left:.2f} of {amount.normalize():f} "
+            else f"{name} has not enough left for more: {left:.2f} of {rate(amount)} "
             f"{limit.unit} {when} ({spent:.2f} spent, {reserved:.2f} reserved)"
         )
         return Account(

@@ -7,6 +7,7 @@ something about the world (a tag that workers are said to have) come after those
 from collections.abc import Iterator
 from datetime import timedelta
 
+from fleet.approvals import APPROVED_DAYS
 from fleet.counterfactual import REQUEST, find_request, signature_of
 from fleet.edits import (
     MOST_COUNT,
@@ -20,7 +21,8 @@ from fleet.edits import (
     value_at,
     write_value,
 )
-from fleet.facts import Request, World
+from fleet.facts import ImageVersion, Request, World
+from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import Approval, Askers, Fleet, Pool, StaticPool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
@@ -32,9 +34,6 @@ say that workers provide one, open a tag to everyone, remove a key."""
 
 NEAREST = 4
 """How many pools that do not fit are looked at, those first that lack least."""
-
-APPROVED_DAYS = 7
-"""How long a suggested approval works."""
 
 _WORDS = {"user": "user", "task": "task", "ticket": "tickets", "system": "system"}
 
@@ -141,20 +140,23 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
 
 def _fitting(fleet: Fleet, world: World, signature: Signature) -> Iterator[Edit]:
     """Yield what might make a pool fit that does not, of the pools that lack least."""
+    images = images_by_pool(fleet, world)
     found: list[tuple[int, str, tuple[Edit, ...]]] = []
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            edits = tuple(_fitting_one(fleet, world, signature, name))
+            edits = tuple(_fitting_one(fleet, images[name], signature, name))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
     for _, _, edits in sorted([e for e in found if e[2]], key=lambda e: e[:2])[:NEAREST]:
         yield from edits
 
 
-def _fitting_one(fleet: Fleet, world: World, signature: Signature, name: str) -> Iterator[Edit]:
+def _fitting_one(
+    fleet: Fleet, images: tuple[ImageVersion, ...], signature: Signature, name: str
+) -> Iterator[Edit]:
     pool = fleet.pools[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
-    offer = offer_of_pool(fleet, name, world.images)
+    offer = offer_of_pool(fleet, name, images)
     mismatch = find_mismatch(ask, offer)
     if mismatch.too_small:
         return  # no word in fleet.yaml makes a machine bigger that is not

@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from fleet.config_changes import ConfigChange
 from fleet.facts import Unknown, Value, World
 from fleet.guard_results import GuardResult
-from fleet.money import Rate
+from fleet.money import Rate, rate
 from fleet.plan import Action, Create, Delete, Plan, PoolVerdict, Reason
 from fleet.schema.model import Fleet
 
@@ -90,6 +91,9 @@ class Changes(Value):
     actions: tuple[ActionsChange, ...] = ()
     requests: tuple[RequestsChange, ...] = ()
     guards: tuple[GuardChange, ...] = ()
+    config: tuple[ConfigChange, ...] = Field(
+        (), description="Other keys of fleet.yaml that differ, whatever comes of them."
+    )
     attention: tuple[str, ...] = Field((), description="What newly needs a person.")
     unknown: tuple[str, ...] = Field((), description="What could not be compared, and why.")
     cost_before: Rate = Field(description="Money per hour after a run without the change.")
@@ -117,10 +121,17 @@ class ComparedPlan(Plan):
     )
 
 
-def compare(base: Plan, head: Plan, *, unseen: tuple[str, ...] = ()) -> Changes:
+def compare(
+    base: Plan,
+    head: Plan,
+    *,
+    unseen: tuple[str, ...] = (),
+    config: tuple[ConfigChange, ...] = (),
+) -> Changes:
     """Return what the plan of a changed fleet.yaml does otherwise than the plan of its base.
 
-    `unseen` is what the base needs and nobody looked at (`find_unseen`).
+    `unseen` is what the base needs and nobody looked at (`find_unseen`), `config` the keys that
+    differ (`find_config_changes`).
     """
     needed = frozenset(base.attention)
     return Changes(
@@ -130,6 +141,7 @@ def compare(base: Plan, head: Plan, *, unseen: tuple[str, ...] = ()) -> Changes:
         actions=tuple(_actions(base, head)),
         requests=tuple(_requests(base, head)),
         guards=tuple(_guards(base, head)),
+        config=config,
         attention=tuple(text for text in head.attention if text not in needed),
         unknown=(*unseen, *_unknown(base, head)),
         cost_before=base.cost_after,
@@ -179,7 +191,7 @@ def _written(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     if isinstance(value, Decimal):
-        return f"{value.normalize():f}"
+        return rate(value)
     return "none" if value is None else str(value)
 
 

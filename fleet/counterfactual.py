@@ -1,10 +1,16 @@
 """This module asks what would be: the same decision about an edited fleet.yaml or world."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 
 from fleet.edits import Edit, apply_edits
 from fleet.facts import Demand, Request, World
+from fleet.forecast import Forecast, forecast
 from fleet.guard import guard
+from fleet.later import next_run
 from fleet.plan import Plan, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -14,8 +20,9 @@ REQUEST = ("request",)
 
 MOST_REPLANS = 400
 FEWEST_REPLANS = 12
-_REQUESTS_IN_ALL = 400_000
-"""How many requests may be planned again while one answer is looked for."""
+MOST_TOLD = 4
+_REQUESTS_FOR_EACH = 1_000
+"""A queue that is longer is planned again less often, in proportion."""
 
 
 def is_served(plan: Plan, key: str) -> bool:
@@ -75,33 +82,77 @@ def _asking(world: World, key: str, tags: tuple[str, ...]) -> World:
     return world.model_copy(update={"queues": queues})
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run of fleet apply: what it sees and does; number 0 is the one that is explained."""
+
+    fleet: Fleet
+    world: World
+    plan: Plan
+    number: int = 0
+    of: Hashable = ()
+    """What tells its runs from those of another fleet.yaml."""
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Return when each request is expected to start if nothing follows this run."""
+        return forecast(self.fleet, self.world, self.plan)
+
+
 class Replans:
-    """Plans again, so often at most: an answer is worth only so much work."""
+    """Plans again, so often at most, and tells so many edits: an answer is worth so much work.
+
+    A counterfactual that says what it is (`of`) is planned once, for whichever request.
+    """
 
     def __init__(self, world: World, most: int = MOST_REPLANS) -> None:
         waiting = sum(
             len(r.demand.requests) for r in world.queues.values() if isinstance(r.demand, Demand)
         )
-        self.left = max(FEWEST_REPLANS, min(MOST_REPLANS, _REQUESTS_IN_ALL // (1 + waiting)))
-        self.left = min(most, self.left)
+        self.left = max(FEWEST_REPLANS, min(most, most * _REQUESTS_FOR_EACH // (1 + waiting)))
+        self.tells = MOST_TOLD
+        self._known: dict[Hashable, Plan] = {}
+        self._runs: dict[Hashable, Run] = {}
+        self.is_spent = False
+        """A search ended before it had planned everything that it asked for."""
 
-    @property
-    def is_spent(self) -> bool:
-        """Say whether nothing may be planned again any more."""
-        return self.left <= 0
+    @contextmanager
+    def share(self, most: int, *, tells: int = MOST_TOLD) -> Iterator["Replans"]:
+        """Give away a part: it plans again so often at most, and knows what was planned."""
+        shared = copy(self)
+        given = shared.left = max(0, min(self.left, most))
+        shared.tells, shared.is_spent = tells, False
+        yield shared
+        self.left -= given - shared.left
 
-    def give_up(self) -> None:
-        """Plan nothing more: the search was ended before it found anything."""
-        self.left = 0
-
-    def plan(self, fleet: Fleet, world: World) -> Plan | None:
+    def plan(self, fleet: Fleet, world: World, *, of: Hashable = None) -> Plan | None:
         """Return what would be done; None when enough was planned."""
-        if self.is_spent:
+        if of is not None and of in self._known:
+            return self._known[of]
+        if self.left <= 0:
+            self.is_spent = True
             return None
         self.left -= 1
-        return guard(fleet, reconcile(fleet, world))
+        plan = guard(fleet, reconcile(fleet, world))
+        if of is not None:
+            self._known[of] = plan
+        return plan
 
-    def serves(self, fleet: Fleet, world: World, key: str) -> bool:
+    def run_after(self, run: Run) -> Run | None:
+        """Return the run that follows, the machines of this one up; None when enough was planned.
+
+        It is planned once, for whichever request.
+        """
+        name = (run.number + 1, run.of)
+        if name not in self._runs:
+            world = next_run(run.fleet, run.world, run.plan)
+            plan = self.plan(run.fleet, world)
+            if plan is None:
+                return None
+            self._runs[name] = Run(run.fleet, world, plan, *name)
+        return self._runs[name]
+
+    def serves(self, fleet: Fleet, world: World, key: str, *, of: Hashable = None) -> bool:
         """Say whether a request would be served; False too when enough was planned."""
-        plan = self.plan(fleet, world)
+        plan = self.plan(fleet, world, of=of)
         return plan is not None and is_served(plan, key)

@@ -146,10 +146,14 @@ def figures_at(fleet: Fleet, path: Path) -> list[Path]:
 def _pattern_at(fleet: Fleet, path: Path) -> str:
     """Return the pattern by which fleet.yaml writes a value; empty where it is a plain one."""
     section = value_at(fleet, path[:-1])
-    if not isinstance(section, Section):
-        return ""
-    field = type(section).model_fields[str(path[-1])]
-    return next(_patterns([*field.metadata, field.annotation]), "")
+    if isinstance(section, Section):
+        field = type(section).model_fields[str(path[-1])]
+        return next(_patterns([*field.metadata, field.annotation]), "")
+    above = value_at(fleet, path[:-2])
+    if isinstance(section, dict) and isinstance(above, Section):
+        _, of_value = get_args(type(above).model_fields[str(path[-2])].annotation)
+        return next(_patterns([of_value]), "")
+    return ""
 
 
 def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of text

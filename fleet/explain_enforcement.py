@@ -65,12 +65,17 @@ def list_tags(fleet: Fleet) -> TagList:
     )
 
 
-def enforcement_facts(fleet: Fleet, tags: Iterable[str], queues: Collection[str]) -> Iterator[str]:
+def enforcement_facts(
+    declared: Collection[str],
+    claims: Iterable[Enforcement],
+    tags: Iterable[str],
+    queues: Collection[str],
+) -> Iterator[str]:
     """Yield a sentence for each exclusivity and limit of these tags, and each number."""
     wanted = {tag_name(tag) for tag in tags}
-    for each in enforcement_of(fleet):
+    for each in claims:
         plain = each.claim == "tag" and each.by != "capacity"
-        if each.tag in wanted and each.tag in fleet.tags and each.queue in queues and not plain:
+        if each.tag in wanted and each.tag in declared and each.queue in queues and not plain:
             claim = "" if each.claim == "tag" else f" {each.claim}"
             yield f"{each.tag}:{claim} {WORDS[each.by]} at {each.queue}: {each.because}"
 

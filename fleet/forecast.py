@@ -13,7 +13,8 @@ from heapq import heapify, heappop, heappush
 
 from fleet.demand import Ordered, judge_of, ordered
 from fleet.durations import expected_seconds, remaining_seconds
-from fleet.facts import Demand, Listing, Worker, World
+from fleet.facts import Demand, ImageVersion, Listing, Worker, World
+from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, WorkerVerdict
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.tagrules import (
@@ -166,6 +167,7 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
     """Yield the workers that take work: those that stay, boot, or are made by this plan."""
     withheld = {a.worker for a in plan.withheld}
     known = registered_workers(world)
+    images = images_by_pool(fleet, world)
     offers: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Class] = {}
     for verdict in plan.workers:
         stays = verdict.verdict == "keep" or (verdict.worker in withheld)
@@ -179,7 +181,11 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
         tags = (worker.provides, worker.requires) if worker else ((), ())
         shape = (verdict.pool, *tags)
         if shape not in offers:
-            offers[shape] = _class_of(fleet, world, verdict.pool, worker)
+            served = frozenset(
+                q for q in world.queues if serves_queue(fleet.pools[verdict.pool], q)
+            )
+            offer = _offer_of(fleet, images[verdict.pool], verdict.pool, worker)
+            offers[shape] = served, offer
         free_in = _free_in(fleet, world, verdict, worker)
         yield Standing(verdict.worker, offers[shape], free_in)
 
@@ -191,12 +197,12 @@ def registered_workers(world: World) -> dict[str, Worker]:
     return {w.name: w for group in groups if isinstance(group, tuple) for w in group}
 
 
-def _class_of(fleet: Fleet, world: World, name: str, worker: Worker | None) -> Class:
-    served = frozenset(q for q in world.queues if serves_queue(fleet.pools[name], q))
-    reports = worker is not None and (worker.provides or worker.requires)
-    if worker is not None and reports:
-        return served, offer_of_worker(fleet, name, world.images, worker)
-    return served, offer_of_pool(fleet, name, world.images)
+def _offer_of(
+    fleet: Fleet, images: tuple[ImageVersion, ...], name: str, worker: Worker | None
+) -> Offer:
+    if worker is not None and (worker.provides or worker.requires):
+        return offer_of_worker(fleet, name, images, worker)
+    return offer_of_pool(fleet, name, images)
 
 
 def _free_in(

@@ -4,9 +4,10 @@ That is the newest, but for one that did not come up: `guards.boot_failures` sto
 `fall_back: previous-image` the version before it takes its place.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.census import take_census
+from fleet.census import PoolCensus, take_census
 from fleet.facts import ImageVersion, World
 from fleet.failures import Memory, recall, stopped_images
 from fleet.schema.model import ExistingImage, Fleet, Pool, SimProvider
@@ -56,9 +57,11 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
     return ImageChoice(image, images, tuple(stopped), "; ".join(said))
 
 
-def images_by_pool(fleet: Fleet, world: World) -> dict[str, tuple[ImageVersion, ...]]:
+def images_by_pool(
+    fleet: Fleet, world: World, census: Mapping[str, PoolCensus] | None = None
+) -> dict[str, tuple[ImageVersion, ...]]:
     """Return for each pool the published versions that what it offers rests on."""
-    memory = recall(fleet, world, take_census(fleet, world))
+    memory = recall(fleet, world, census or take_census(fleet, world))
     return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
 
 

@@ -4,7 +4,7 @@ A machine ends when its work is done, its idle time is over, two runs have looke
 one deletes) and the step of time that is paid for ends. What nobody can tell never ends.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -14,7 +14,7 @@ from fleet.billing import MACHINE_HOURS, Life, Tariff, paid_until, tariff_of
 from fleet.census import CAPACITY, State
 from fleet.choices import Fit, Group, Place
 from fleet.durations import remaining_seconds
-from fleet.facts import World
+from fleet.facts import ImageVersion, World
 from fleet.ledger import Holding
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
@@ -56,9 +56,10 @@ class Lifetimes:
         world: World,
         holdings: tuple[Holding, ...],
         groups: Iterable[Group],
+        images: Mapping[str, tuple[ImageVersion, ...]],
     ) -> None:
         self._fleet = fleet
-        self._world = world
+        self._images = images
         self._now = world.time
         self._looks = 2 * timedelta(seconds=fleet.cadence)
         self._holdings = holdings
@@ -221,7 +222,7 @@ class Lifetimes:
 
     def _on_demand(self, name: str) -> bool:
         if name not in self._demanded:
-            offer = offer_of_pool(self._fleet, name, self._world.images)
+            offer = offer_of_pool(self._fleet, name, self._images[name])
             self._demanded[name] = bool(offer.on_demand)
         return self._demanded[name]
 

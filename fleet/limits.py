@@ -37,9 +37,10 @@ def pool_rows(drafts: Mapping[str, Draft], places: Iterable[Place]) -> Iterator[
 
 
 def _of_pool(pool: str, key: str, most: int, held: int, machines: Mapping[str, Decimal]) -> Row:
+    with_new = " with what this plan makes" if held < most else ""
     return Row(
         path=("pools", pool, "workers", key),
-        because=f"pool {pool} is at workers.{key} ({most})",
+        because=f"pool {pool} is at workers.{key} ({most}){with_new}",
         room=Decimal(max(0, most - held)),
         machines=machines,
         kept=machines,

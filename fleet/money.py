@@ -1,5 +1,6 @@
 """This module holds what a plan says of money: rates, how far budgets are used up, the proof."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -22,6 +23,23 @@ Rate = Annotated[
     PlainSerializer(lambda amount: format(_money(amount), "f"), return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
+
+
+def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
+    """Return amounts of money with as many places as the finest of them needs, at least two."""
+    places = max(map(_places, amounts), default=2)
+    form = f"{'+' if sign else ''}.{places}f"
+    return [format(amount, form) for amount in amounts]
+
+
+def rate(amount: Decimal, *, sign: bool = False) -> str:
+    """Return one amount of money with two to four places."""
+    return rates([amount], sign=sign)[0]
+
+
+def _places(amount: Decimal) -> int:
+    exponent = amount.normalize().as_tuple().exponent
+    return max(2, -exponent) if isinstance(exponent, int) else 2
 
 
 PeriodName = Literal["hour", "day", "month"]

@@ -199,6 +199,12 @@ class Unserved(Value):
     path: tuple[str | int, ...] = ()
     blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
 
+    @property
+    def paths(self) -> tuple[tuple[str | int, ...], ...]:
+        """Return every key of fleet.yaml that decides, each once."""
+        found = [self.path, *(each.path for each in self.blocked)]
+        return tuple(path for path in dict.fromkeys(found) if path)
+
 
 class PoolVerdict(Value):
     """What becomes of one pool, and what it costs."""

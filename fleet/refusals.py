@@ -13,8 +13,10 @@ from decimal import Decimal
 from fleet.approvals import approve_first, left_for, line_to_paste, said_of
 from fleet.catalogue import convert
 from fleet.guard_results import GuardName, GuardResult
+from fleet.money import rate
 from fleet.plan import Action, Cause, Create, Plan, PoolVerdict, Reason
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_count
 from fleet.withholding import Held, by_pool, held_by, held_by_fleet
 
 _DELETE = ("guards", "refuse", "delete")
@@ -130,7 +132,8 @@ def _because(going: Sequence[Action]) -> str:
 def _would_go(case: _Case, count: int, held: int, where: str) -> str:
     share = 100 * count / held if held else 0
     return (
-        f"{count} of {held} machines of {where} would go because of {case.because} ({share:.0f}%)"
+        f"{count} of {write_count(held, 'machine')} of {where} would go because of {case.because} "
+        f"({share:.0f}%)"
     )
 
 
@@ -210,9 +213,9 @@ def _dearer(
 
 
 def _would_add(plan: Plan, rises: Sequence[Decimal], where: str) -> str:
-    what = "1 machine" if len(rises) == 1 else f"{len(rises)} machines"
-    rise = sum(rises, Decimal(0)).normalize()
-    return f"{what} that config asks for would add {rise:f} {plan.currency}/h{where}"
+    what = write_count(len(rises), "machine")
+    rise = rate(sum(rises, Decimal(0)))
+    return f"{what} that config asks for would add {rise} {plan.currency}/h{where}"
 
 
 def _refuse(

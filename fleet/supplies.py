@@ -7,7 +7,7 @@ from itertools import islice
 from fleet.census import CAPACITY, State, Unit
 from fleet.demand import Supply
 from fleet.draft import Draft, is_going
-from fleet.facts import Worker, WorkerState, World
+from fleet.facts import ImageVersion, Worker, WorkerState, World
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, StaticPool
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
@@ -29,7 +29,7 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
             draft = drafts[name]
             found = [(u.name, u.worker) for u in _taking_work(draft)]
             found += [(each, None) for each in islice(draft.names, draft.census.uncounted)]
-        groups = _by_offer(fleet, world, name, offer, found)
+        groups = _by_offer(fleet, images, name, offer, found)
         groups.setdefault(offer, [])
         for number, (offered, units) in enumerate(groups.items()):
             key = name if offered == offer else f"{name}~{number}"
@@ -50,7 +50,7 @@ def _taking_work(draft: Draft) -> list[Unit]:
 
 def _by_offer(
     fleet: Fleet,
-    world: World,
+    images: Iterable[ImageVersion],
     pool: str,
     default: Offer,
     workers: Iterable[tuple[str, Worker | None]],
@@ -66,7 +66,7 @@ def _by_offer(
     offers: dict[Offer, list[str]] = {}
     for shape, names in sorted(groups.items()):
         alike = one_of.get(shape)
-        offer = offer_of_worker(fleet, pool, world.images, alike) if alike else default
+        offer = offer_of_worker(fleet, pool, images, alike) if alike else default
         offers.setdefault(offer, []).extend(names)
     return offers
 

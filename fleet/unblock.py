@@ -9,16 +9,23 @@ from heapq import heappop, heappush
 from itertools import count
 
 from fleet.candidates import candidates, describe
-from fleet.counterfactual import REQUEST, Replans, edited, is_served, served_by, signature_of
+from fleet.counterfactual import REQUEST, Replans, Run, edited, is_served, served_by, signature_of
 from fleet.edits import Edit, Path, value_at, write_value, write_yaml
 from fleet.facts import Value, World
 from fleet.plan import Plan
 from fleet.schema.model import Fleet
-from fleet.waiting import Wait, describe_wait, find_waits, first_that
+from fleet.waiting import (
+    Wait,
+    describe_wait,
+    find_waits,
+    first_that,
+    is_throttled,
+    wait_for_runs,
+)
 
 MOST_EDITS = 4
-SHOWN = 4
 _NAMED = 3
+_Name = frozenset[tuple[Path, str]]
 
 
 class Change(Value):
@@ -33,7 +40,7 @@ class Change(Value):
 
 
 class Suggestion(Value):
-    """Something that gets a request served: edits of fleet.yaml, or something to wait for."""
+    """Something that gets a request served: edits of fleet.yaml, what to wait for, or both."""
 
     sentence: str
     changes: tuple[Change, ...] = ()
@@ -55,19 +62,40 @@ class Remedy:
 def find_remedies(
     fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
 ) -> tuple[Remedy, ...]:
-    """Return what would get a waiting request served, the smallest first; waiting is no edit."""
+    """Return what would get a waiting request served, the smallest first; waiting is no edit.
+
+    Of edits only those that are fewest are told, at most `replans.tells`.
+    """
     if is_served(plan, key) or signature_of(plan, key) is None:
         return ()
-    waits = [
-        Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
-        for wait in find_waits(fleet, world, plan, key, replans)
-    ]
-    search = _Search(fleet, world, key, replans)
-    wide = sorted(search.run(plan, most=replans.left // 2), key=_size)[: 2 * SHOWN]
-    found = [(edits, search.harms(plan, edits)) for edits in map(search.minimised, wide) if edits]
-    found.sort(key=lambda each: (_count(each[0]), len(each[1]), _size(each[0])))
-    by_edit = [Remedy(_suggest(fleet, edits, harms), edits) for edits, harms in found[:SHOWN]]
-    return (*waits, *by_edit)
+    with replans.share(replans.left // 2) as given:
+        waits = [
+            Remedy(Suggestion(sentence=describe_wait(fleet, wait), wait=wait))
+            for wait in find_waits(fleet, world, plan, key, given)
+        ]
+    if len([w for w in waits if w.suggestion.wait and w.suggestion.wait.until]) >= replans.tells:
+        return tuple(waits)
+    found = _fewest(_Search(fleet, world, key, replans, patient=not is_throttled(plan, key)), plan)
+    # Where what is throttled would take too many runs, the throttle has to be raised too.
+    found = found or _fewest(_Search(fleet, world, key, replans), plan)
+    replans.is_spent |= given.is_spent
+    return (*waits, *found)
+
+
+def _fewest(search: "_Search", plan: Plan) -> list[Remedy]:
+    """Return the fewest edits that get a request served, the smallest figures first."""
+    wide = sorted(search.run(plan, most=search.replans.left // 2), key=_size)
+    small = map(search.minimised, wide[: 2 * search.replans.tells])
+    every = {_name(edits): edits for edits in small if edits}.values()
+    fewest = min(map(_few, every), default=(0, 0))
+    found = [(edits, search.harms(plan, edits)) for edits in every if _few(edits) == fewest]
+    found.sort(key=lambda each: (len(each[1]), _size(each[0])))
+    remedies = []
+    for edits, harms in found:
+        works, wait = search.awaited(edits)
+        if works:
+            remedies.append(Remedy(_suggest(search.fleet, edits, harms, wait), edits))
+    return remedies[: search.replans.tells]
 
 
 @dataclass
@@ -78,6 +106,8 @@ class _Search:
     world: World
     key: str
     replans: Replans
+    patient: bool = False
+    """A machine that is only throttled, and so comes with a later run, is enough."""
 
     def run(self, plan: Plan, most: int) -> list[tuple[Edit, ...]]:
         """Return every set of the fewest edits that serves the request, figures wide open.
@@ -87,7 +117,7 @@ class _Search:
         order = count()
         heap: list[tuple[int, int, int, tuple[Edit, ...], Plan]] = []
         heappush(heap, (0, 0, next(order), (), plan))
-        seen: set[frozenset[tuple[Path, str]]] = set()
+        seen: set[_Name] = set()
         found: list[tuple[Edit, ...]] = []
         while heap and most > 0:
             most -= 1
@@ -97,17 +127,17 @@ class _Search:
             after = self._plan(edits) if edits else before
             if after is None:
                 break
-            if is_served(after, self.key):
+            if self._is_reached(after):
                 found.append(edits)
                 continue
             for each in self._next(edits, after):
-                name = frozenset((edit.path, repr(edit.new)) for edit in each)
+                name = _name(each)
                 if name not in seen:
                     seen.add(name)
                     rank = sum(edit.rank for edit in each)
                     heappush(heap, (_count(each), rank, next(order), each, after))
         if heap and most <= 0 and not found:
-            self.replans.give_up()
+            self.replans.is_spent = True
         return found
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
@@ -124,6 +154,15 @@ class _Search:
         still = {key for s in after.signatures for key in served_by(s)} if after else set()
         return tuple(key for key in keys if after is not None and key not in still)
 
+    def awaited(self, edits: tuple[Edit, ...]) -> tuple[bool, Wait | None]:
+        """Say whether edits get the request served, and after how many runs if not in this one."""
+        plan = self._plan(edits)
+        if plan is None or is_served(plan, self.key):
+            return plan is not None, None
+        run = Run(*edited(self.fleet, self.world, self.key, edits), plan, of=self._of(edits))
+        wait = wait_for_runs(run, self.key, self.replans)
+        return wait is not None, wait
+
     def _turned_down(self, edits: tuple[Edit, ...], number: int) -> tuple[Edit, ...]:
         most = edits[number].steps
 
@@ -133,17 +172,35 @@ class _Search:
         return turned(first_that(lambda n: n == most or self._serves(turned(n)), most))
 
     def _plan(self, edits: tuple[Edit, ...]) -> Plan | None:
-        return self.replans.plan(*edited(self.fleet, self.world, self.key, edits))
+        after = edited(self.fleet, self.world, self.key, edits)
+        return self.replans.plan(*after, of=self._of(edits))
+
+    def _of(self, edits: tuple[Edit, ...]) -> tuple[str, _Name]:
+        """Return what tells a counterfactual from others: an edit may be of the request itself."""
+        return self.key if any(edit.path == REQUEST for edit in edits) else "", _name(edits)
 
     def _serves(self, edits: tuple[Edit, ...]) -> bool:
         plan = self._plan(edits)
-        return plan is not None and is_served(plan, self.key)
+        return plan is not None and self._is_reached(plan)
+
+    def _is_reached(self, plan: Plan) -> bool:
+        return is_served(plan, self.key) or (self.patient and is_throttled(plan, self.key))
 
     def _next(self, edits: tuple[Edit, ...], plan: Plan) -> list[tuple[Edit, ...]]:
         fleet, world = edited(self.fleet, self.world, self.key, edits)
         taken = {edit.path for edit in edits}
         more = candidates(fleet, world, plan, self.key)
         return [(*edits, edit) for edit in more if edit.path not in taken]
+
+
+def _name(edits: tuple[Edit, ...]) -> _Name:
+    """Return what tells edits from others, in whatever order they were found."""
+    return frozenset((edit.path, repr(edit.new)) for edit in edits)
+
+
+def _few(edits: tuple[Edit, ...]) -> tuple[int, int]:
+    """Return how many edits a person would call it, and in how many places."""
+    return _count(edits), len(edits)
 
 
 def _count(edits: tuple[Edit, ...]) -> int:
@@ -159,10 +216,14 @@ def _size(edits: tuple[Edit, ...]) -> tuple[int, int, int, str]:
     )
 
 
-def _suggest(fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...]) -> Suggestion:
+def _suggest(
+    fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...], wait: Wait | None
+) -> Suggestion:
     asks = [tag for e in edits if e.path == REQUEST and isinstance(e.new, tuple) for tag in e.new]
     return Suggestion(
-        sentence=", and ".join(describe(fleet, edit) for edit in edits) + _but(harms),
+        sentence=", and ".join(describe(fleet, edit) for edit in edits)
+        + (f", then {describe_wait(fleet, wait)}" if wait else "")
+        + _but(harms),
         changes=tuple(
             Change(
                 path=edit.path,
@@ -174,6 +235,7 @@ def _suggest(fleet: Fleet, edits: tuple[Edit, ...], harms: tuple[str, ...]) -> S
             if edit.path != REQUEST
         ),
         asks=tuple(asks),
+        wait=wait,
         harms=harms,
     )
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from fleet.counterfactual import Replans, is_served
+from fleet.counterfactual import Replans, Run, is_served
 from fleet.durations import remaining_seconds
 from fleet.facts import Listing, Moment, Value, Worker, World
-from fleet.later import freed, later, next_run
+from fleet.later import freed, later
 from fleet.plan import Plan
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
@@ -28,19 +28,17 @@ class Wait(Value):
     """Busy workers whose work has to end."""
     until: Moment | None = None
     """The expected moment; None where nothing says how long those workers work."""
+    start: Moment | None = None
+    """Of runs: when the request is expected to start on what the last of them makes."""
 
 
 def awaited(fleet: Fleet, world: World, wait: Wait, plan: Plan, replans: Replans) -> World | None:
     """Return the world that a wait waits for."""
-    for number in range(wait.runs):
-        world = next_run(fleet, world, plan)
-        if number + 1 < wait.runs:
-            following = replans.plan(fleet, world)
-            if following is None:
-                return None
-            plan = following
+    run: Run | None = Run(fleet, world, plan)
+    for _ in range(wait.runs):
+        run = replans.run_after(run) if run else None
     if wait.runs:
-        return world
+        return run.world if run else None
     world = later(world, wait.until) if wait.until else world
     return freed(world, wait.workers)
 
@@ -49,30 +47,35 @@ def find_waits(
     fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans
 ) -> Iterator[Wait]:
     """Yield what to wait for, each planned again; the coming runs stand for everything later."""
-    run = _after_runs(fleet, world, plan, key, replans)
+    run = wait_for_runs(Run(fleet, world, plan), key, replans)
     if run is not None:
         yield run
         return
     found = [
         _after_work(fleet, world, plan, key, replans),
-        _after_time(fleet, world, key, replans),
+        _after_time(fleet, world, plan, key, replans),
     ]
     known = [wait for wait in found if wait is not None]
     yield from sorted(known, key=lambda w: (w.until is None, w.until or world.time))
 
 
-def _after_runs(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
+def is_throttled(plan: Plan, key: str) -> bool:
+    """Say whether only a throttle keeps a request's machine back: a later run makes it."""
+    return any(u.path[:2] == ("guards", "throttle") for u in plan.unserved if key in u.requests)
+
+
+def wait_for_runs(run: Run, key: str, replans: Replans) -> Wait | None:
     """Return the first run that serves a request if every run's machines come up."""
-    for number in range(1, MOST_RUNS + 1):
-        if plan.is_quiet and number > 1:
+    while run.number < MOST_RUNS:
+        if run.plan.is_quiet and run.number:
             return None
-        world = next_run(fleet, world, plan)
-        following = replans.plan(fleet, world)
+        following = replans.run_after(run)
         if following is None:
             return None
-        if is_served(following, key):
-            return Wait(runs=number, until=world.time)
-        plan = following
+        run = following
+        if is_served(run.plan, key):
+            start = run.forecast.start_of(key)
+            return Wait(runs=run.number, until=run.world.time, start=start)
     return None
 
 
@@ -93,8 +96,9 @@ def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
         return Wait(workers=tuple(worker.name for worker in chosen), until=until)
 
     def serves(most: int) -> bool:
-        seen = awaited(fleet, world, waiting_for(most), plan, replans)
-        return seen is not None and replans.serves(fleet, seen, key)
+        wait = waiting_for(most)
+        seen = awaited(fleet, world, wait, plan, replans)
+        return seen is not None and replans.serves(fleet, seen, key, of=wait)
 
     fewest = first_that(serves, len(busy))
     return waiting_for(fewest) if fewest else None
@@ -119,26 +123,31 @@ def _ending(fleet: Fleet, worker: Worker, now: datetime) -> tuple[bool, int, str
     return (left is None, left or 0, worker.name)
 
 
-def _after_time(fleet: Fleet, world: World, key: str, replans: Replans) -> Wait | None:
+def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Replans) -> Wait | None:
     """Return the first run that serves a request although nothing else happens until then."""
-    if not _clock_matters(fleet, world):
+    if not _clock_matters(fleet, world, plan, key):
         return None
 
     def at(runs: int) -> datetime:
         return world.time + timedelta(seconds=runs * fleet.cadence)
 
     most = MOST_DAYS * 86_400 // fleet.cadence
-    runs = first_that(lambda n: replans.serves(fleet, later(world, at(n)), key), most)
+
+    def serves(runs: int) -> bool:
+        return replans.serves(fleet, later(world, at(runs)), key, of=("time", runs))
+
+    runs = first_that(serves, most)
     return Wait(until=at(runs)) if runs else None
 
 
-def _clock_matters(fleet: Fleet, world: World) -> bool:
+def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:
     """Say whether time alone may serve a request: a period, a back-off or a patience ends."""
-    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    blocked = [each for u in plan.unserved if key in u.requests for each in u.blocked]
+    pools = [fleet.pools.get(each.pool) for each in blocked]
     return bool(
         world.attempts
-        or fleet.budgets
-        or any(pool.budget or pool.replace for pool in pools)
+        or any("budget" in each.path or "budgets" in each.path for each in blocked)
+        or any(isinstance(pool, Pool) and pool.replace.windows for pool in pools)
         or any(rule.otherwise != "wait" for rule in fleet.tags.values())
     )
 

@@ -1,9 +1,9 @@
 """This module asks a plan about the pool `builders` at the simulated provider."""
 
-from fleet.facts import Listing, World
+from fleet.facts import Listing, Unknown, World
 from fleet.plan import Plan, Reason
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_sim_fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world
 
 FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
 
@@ -38,3 +38,10 @@ def with_machines(world: World, *names: str, **said: object) -> World:
 def sentence_of(plan: Plan, worker: str) -> str:
     """Return the sentence that a plan says of a worker."""
     return next(verdict.because for verdict in plan.workers if verdict.worker == worker)
+
+
+def an_unseen_world() -> World:
+    """Return a world in which a request waits, and a machine is known by its stack alone."""
+    world = a_sim_world(requests=(a_request(),), starting=(FIRST,))
+    silent = Unknown(unknown="no answer")
+    return world.model_copy(update={"providers": {"desk": silent}})

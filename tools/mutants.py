@@ -85,7 +85,7 @@ def settings(target: Mapping[str, Any]) -> Iterator[str]:
     yield "[tool.mutmut]"
     yield 'source_paths = ["fleet"]'
     yield f"only_mutate = {target['modules']}"
-    yield 'also_copy = ["fleet", "stacks", "bench", "contrib"]'
+    yield 'also_copy = ["fleet", "stacks", "bench", "contrib", "docs"]'
     yield 'pytest_add_cli_args = ["-n0", "-p", "no:randomly", "-p", "no:cacheprovider"]'
     yield f"pytest_add_cli_args_test_selection = {target['tests']}\n"
 

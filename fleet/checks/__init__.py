@@ -6,16 +6,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleet.checks import (
+    budget_counts_nothing,
+    budget_without_limit,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,
     enforced_by_capacity_alone,
     expired,
+    expires_soon,
     forbidden_tag,
     invalid_pattern,
     market_not_sold,
     min_above_max,
     minimum_on_plain_tag,
+    misspelt_task,
     name_too_long,
     not_yet_supported,
     on_demand_pool_with_warm_machines,
@@ -29,6 +33,7 @@ from fleet.checks import (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    target_wait_below_boot,
     unknown_currency,
     unknown_image,
     unknown_machine_type,
@@ -47,6 +52,8 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 CHECKS = (
+    budget_counts_nothing,
+    budget_without_limit,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,
@@ -56,6 +63,7 @@ CHECKS = (
     market_not_sold,
     min_above_max,
     minimum_on_plain_tag,
+    misspelt_task,
     name_too_long,
     not_yet_supported,
     on_demand_pool_with_warm_machines,
@@ -67,6 +75,7 @@ CHECKS = (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    target_wait_below_boot,
     unknown_currency,
     unknown_image,
     unknown_machine_type,
@@ -78,7 +87,7 @@ CHECKS = (
     wrong_derivation,
     wrong_number,
 )
-DATED_CHECKS = (expired,)
+DATED_CHECKS = (expired, expires_soon)
 """The checks that look at a date."""
 RECORDED_CHECKS = (pattern_matches_much, pattern_matches_nothing)
 """The checks that look at what waited in a recorded queue, where one is given."""

@@ -4,6 +4,7 @@ import argparse
 
 from fleet.changes import Comparison, compare, find_unseen
 from fleet.commands.wiring import Config, Decision, decide, load_base, plan_for
+from fleet.config_changes import find_config_changes
 from fleet.facts import Unknown
 from fleet.plan import Plan
 from fleet.ports import Console
@@ -42,7 +43,9 @@ def _change(name: str, decision: Decision, console: Console) -> Comparison:
         console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
         return base
     unseen = find_unseen(base.fleet, decision.world)
-    return compare(plan_for(base, decision.world), decision.plan, unseen=unseen)
+    edited = find_config_changes(base.fleet, decision.config.fleet)
+    planned = plan_for(base, decision.world)
+    return compare(planned, decision.plan, unseen=unseen, config=edited)
 
 
 def _rendered(

@@ -8,10 +8,12 @@ from fleet.edits import Edit, apply_edits
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.explain_enforcement import enforcement_facts
 from fleet.facts import World
+from fleet.money import rate, rates
 from fleet.plan import Plan, PoolVerdict
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_count
 from fleet.tagrules import serves_queue
-from fleet.tagrules.enforcement import pools_providing
+from fleet.tagrules.enforcement import enforcement_of, pools_providing
 
 _NAMED = 3
 
@@ -30,7 +32,8 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     return Explanation(
         kind="pool",
         name=name,
-        headline=f"pool {name} wants {wanted} machines (max {verdict.max}): {verdict.because}",
+        headline=f"pool {name} wants {write_count(wanted, 'machine')} (max {verdict.max}): "
+        f"{verdict.because}",
         facts=(*_pool_facts(plan, verdict), *_enforced(fleet, name)),
         reasons=(*_pool_reasons(plan, name), *margins),
         next_steps=tuple(_next_for_pool(fleet, plan, name)),
@@ -87,8 +90,8 @@ def _one_more(plan: Plan, verdict: PoolVerdict) -> Iterator[ExplainedReason]:
         said = f"not {more}, though {_many(count)} that would fit: {because}"
         yield ExplainedReason(because=said, path=path, by="capacity")
     if not stopped:
-        price = verdict.price.normalize() if "price" not in verdict.not_known else None
-        cost = f", for {price:f} {plan.currency}/h" if price not in (None, Decimal(0)) else ""
+        price = verdict.price if "price" not in verdict.not_known else Decimal(0)
+        cost = f", for {rate(price)} {plan.currency}/h" if price else ""
         full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
         because = f"not {more}: {full}it would be idle{cost}; nothing waits that it could serve"
         path = ("pools", name, "workers", *(["max"] if full else []))
@@ -100,14 +103,14 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
         f"{_machines(verdict)}; this plan creates {verdict.create}, drains {verdict.drain}, "
         f"deletes {verdict.delete}"
     )
+    before, after = rates([verdict.cost_before, verdict.cost_after])
     cost = (
         "what it costs is not known"
         if "cost" in verdict.not_known
-        else f"costs {verdict.cost_before.normalize():f} {plan.currency}/h now and "
-        f"{verdict.cost_after.normalize():f} after"
+        else f"costs {before} {plan.currency}/h now and {after} after"
     )
     known = "price" not in verdict.not_known
-    price = f"{verdict.price.normalize():f} {plan.currency}/h" if known else "not known"
+    price = f"{rate(verdict.price)} {plan.currency}/h" if known else "not known"
     yield f"{cost}; one machine {price}"
 
 
@@ -116,9 +119,7 @@ def _machines(verdict: PoolVerdict) -> str:
         return "what it holds is not known"
     if "workers" in verdict.not_known:
         count = verdict.busy + verdict.idle + verdict.starting + verdict.other
-        return (
-            f"now {count} machine{'' if count == 1 else 's'}, of which nobody knows what they do"
-        )
+        return f"now {write_count(count, 'machine')}, of which nobody knows what they do"
     return (
         f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
         f"{verdict.other} other"
@@ -130,7 +131,7 @@ def _enforced(fleet: Fleet, name: str) -> Iterator[str]:
         providing = pools_providing(fleet)
         tags = [tag for tag in fleet.tags if name in providing[tag]]
         served = [queue for queue in fleet.queues if serves_queue(fleet.pools[name], queue)]
-        yield from enforcement_facts(fleet, tags, served)
+        yield from enforcement_facts(fleet.tags, enforcement_of(fleet), tags, served)
 
 
 def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
@@ -142,7 +143,7 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
             because = (
                 f"of queue {signature.queue} {_many(signature.count)} with priority "
                 f"{signature.priority} for {', '.join(signature.required) or 'nothing'}: "
-                f"{len(used)} go to its workers, {len(made)} to new machines"
+                f"{len(used)} for workers it has, {len(made)} for new machines"
             )
             yield ExplainedReason(because=because)
     for guard in plan.guards:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from fleet.census import PoolCensus, take_census
 from fleet.explain.values import ExplainedReason, Path
 from fleet.facts import World
 from fleet.forecast import Forecast, Standing, forecast, workers_of
+from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import AnyPool, Fleet, HooksPool, StaticPool, WorldQueue
 from fleet.tagrules import (
@@ -38,6 +40,17 @@ class Case:
         return forecast(self.fleet, self.world, self.plan)
 
     @cached_property
+    def census(self) -> dict[str, PoolCensus]:
+        """Return what each pool has, and what is not known of it."""
+        return take_census(self.fleet, self.world)
+
+    @cached_property
+    def seen(self) -> frozenset[str]:
+        """Return the workers that somebody sees: not those of which only a stack tells."""
+        unseen = {unit.name for pool in self.census.values() for unit in pool.unseen}
+        return frozenset(each.worker for each in self.plan.workers) - unseen
+
+    @cached_property
     def enforcement(self) -> tuple[Enforcement, ...]:
         """Return who makes each tag, exclusivity and limit true."""
         return enforcement_of(self.fleet)
@@ -45,10 +58,8 @@ class Case:
     @cached_property
     def offers(self) -> dict[str, Offer]:
         """Return what the workers of each pool offer, by its name."""
-        return {
-            name: offer_of_pool(self.fleet, name, self.world.images)
-            for name in sorted(self.fleet.pools)
-        }
+        images = images_by_pool(self.fleet, self.world, self.census)
+        return {name: offer_of_pool(self.fleet, name, images[name]) for name in sorted(images)}
 
     @cached_property
     def workers(self) -> tuple[Standing, ...]:
@@ -105,8 +116,20 @@ def reasons_of(
         yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
     for difference in signature.differences:
         yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
+    for because in unknown_of(case, unserved):
+        who = "whoever can have it read again"
+        yield ExplainedReason(because=because, by="capacity", who=who)
     for name, pool in sorted(case.fleet.pools.items()):
         yield _of_pool(case, signature, unserved, name, pool)
+
+
+def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
+    """Return what is unknown and keeps pools that fit a request from making machines."""
+    pools = [blocked.pool for blocked in unserved.blocked] if unserved else []
+    found = (
+        because for name in pools if name in case.census for because in case.census[name].blind
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def _of_pool(

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from fleet.counterfactual import Replans, find_request
-from fleet.explain.reasons import Case, is_never, reasons_of
+from fleet.counterfactual import Replans, Run, find_request, is_served
+from fleet.explain.reasons import Case, is_never, reasons_of, unknown_of
 from fleet.explain.values import Explanation
 from fleet.explain_enforcement import enforcement_facts
 from fleet.facts import World
@@ -12,6 +12,8 @@ from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
 from fleet.unblock import Suggestion, find_remedies
+
+ENDED = "no smallest change was found before the search ended: so large a queue takes long"
 
 
 def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
@@ -27,29 +29,27 @@ def explain_request(fleet: Fleet, world: World, plan: Plan, name: str) -> Explan
     return explain_one(Case(fleet, world, plan), signature, key, Replans(world))
 
 
-def explain_one(
-    case: Case, signature: Signature, key: str, replans: Replans | None
-) -> Explanation:
-    """Return the answer about one request; without `replans` nothing is suggested."""
+def explain_one(case: Case, signature: Signature, key: str, replans: Replans) -> Explanation:
+    """Return the answer about one request."""
     unserved = case.unserved.get(key)
     never = is_never(case, signature, unserved)
-    remedies = (
-        find_remedies(case.fleet, case.world, case.plan, key, replans)
-        if replans and unserved
-        else ()
-    )
-    suggestions = tuple(remedy.suggestion for remedy in remedies)
-    start = _expected(case, key, suggestions)
-    steps = [coming(case.plan, signature, key)] if unserved is None else []
-    if replans and unserved and not remedies:
-        steps += _nothing_found(unserved, replans, never=never)
+    remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
+    start = _expected(case, key, [remedy.suggestion for remedy in remedies])
+    suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
+    steps = []
+    if unserved is None:
+        steps.append(_coming(case, signature, key, replans))
+    elif not remedies:
+        steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
         kind="request",
         name=key,
-        headline=headline(signature, key, unserved, never=never),
+        headline=headline(case, signature, key, never=never),
         facts=(
             *_request_facts(case, signature, key, start),
-            *enforcement_facts(case.fleet, signature.required, (signature.queue,)),
+            *enforcement_facts(
+                case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
+            ),
         ),
         reasons=tuple(reasons_of(case, signature, unserved)),
         next_steps=tuple(steps),
@@ -59,12 +59,15 @@ def explain_one(
     )
 
 
-def headline(signature: Signature, key: str, unserved: Unserved | None, *, never: bool) -> str:
+def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     """Return the answer in a line."""
-    if key in signature.by_worker:
-        return f"request {key} is next for worker {signature.by_worker[key]}, which exists"
+    worker = signature.by_worker.get(key)
+    if worker is not None:
+        may = "exists" if worker in case.seen else "may exist, though nobody can see it now"
+        return f"request {key} is next for worker {worker}, which {may}"
     if key in signature.by_create:
         return f"request {key} gets a new machine: {signature.by_create[key]}"
+    unserved = case.unserved.get(key)
     because = unserved.because if unserved else "no reason is recorded"
     if never:
         return f"request {key} waits: no worker of this fleet can ever run it, because {because}"
@@ -81,14 +84,21 @@ def expectation(case: Case, key: str, start: datetime | None) -> str:
     return f"expected start: {start:%Y-%m-%d %H:%M} UTC ({soon}), in the queue's own order"
 
 
-def coming(plan: Plan, signature: Signature, key: str) -> str:
-    """Return how a request that is served comes to its worker."""
+def _coming(case: Case, signature: Signature, key: str, replans: Replans) -> str:
+    """Return how a request that is served comes to its worker, if it does in the next run too."""
+    following = replans.run_after(Run(case.fleet, case.world, case.plan))
+    if following is not None and not is_served(following.plan, key):
+        waits = next((u.because for u in following.plan.unserved if key in u.requests), "")
+        return f"see to it soon: planned again for the next run, the request would wait: {waits}"
     worker = signature.by_worker.get(key)
     if worker is None:
         return "nothing to do: the next `fleet apply` makes it, then the queue assigns the request"
-    state = next((w.state for w in plan.workers if w.worker == worker), "")
-    boots = "once it has booted, " if state == "starting" else ""
-    return f"nothing to do: {boots}the queue assigns the request to a free worker that fits"
+    if worker not in case.seen:
+        return "see to what is unknown: until it is read again nothing is bought in its place"
+    state = next((w.state for w in case.plan.workers if w.worker == worker), "")
+    first = {"starting": "once it has booted, ", "busy": "once its work has ended, "}
+    said = first.get(state, "")
+    return f"nothing to do: {said}the queue assigns the request to a free worker that fits"
 
 
 def _is_first_of(key: str, name: str) -> bool:
@@ -107,8 +117,23 @@ _NAMES: tuple[Callable[[str, str], bool], ...] = (
 def _expected(case: Case, key: str, suggestions: Iterable[Suggestion]) -> datetime | None:
     """Return when a request starts: on a worker of this plan, or on one of the coming runs."""
     starts = [case.forecast.start_of(key)]
-    starts += [each.wait.until for each in suggestions if each.wait and each.wait.runs]
+    starts += [each.wait.start for each in suggestions if each.wait and not _edits(each)]
     return min((start for start in starts if start is not None), default=None)
+
+
+def _edits(suggestion: Suggestion) -> bool:
+    return bool(suggestion.changes or suggestion.asks)
+
+
+def _sooner(suggestion: Suggestion, start: datetime | None) -> Suggestion:
+    """Return a suggestion that says so where a worker may be free before the awaited run."""
+    wait = suggestion.wait
+    if wait is None or start is None or wait.until is None or not wait.runs:
+        return suggestion
+    if _edits(suggestion) or start >= wait.until:
+        return suggestion
+    soon = f"; a worker that fits may be free for it before, about {start:%H:%M} UTC"
+    return suggestion.model_copy(update={"sentence": suggestion.sentence + soon})
 
 
 def _request_facts(
@@ -124,15 +149,20 @@ def _request_facts(
         yield f"task {described or 'not known'}, priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
     position = signature.requests.index(key) + 1
-    yield f"number {position} of {signature.count} waiting requests that ask the same"
+    if signature.count > 1:
+        yield f"number {position} of {signature.count:,} waiting requests that ask the same"
     yield expectation(case, key, start)
 
 
-def _nothing_found(unserved: Unserved, replans: Replans, *, never: bool) -> Iterator[str]:
-    if replans.is_spent:
-        yield "no smallest change was found before the search ended: so large a queue takes long"
+def _nothing_found(
+    case: Case, unserved: Unserved, replans: Replans, *, never: bool
+) -> Iterator[str]:
+    if unknown_of(case, unserved):
+        yield "first see to what is unknown: until it is read again no machine is made there"
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
+    elif replans.is_spent:
+        yield ENDED
     elif never:
         yield "add a pool whose machines and image have what it requires"
     else:

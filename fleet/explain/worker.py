@@ -7,9 +7,10 @@ from fleet.durations import remaining_seconds
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.facts import Listing, Machine, World
 from fleet.forecast import registered_workers
+from fleet.money import rate
 from fleet.plan import Plan, Reason, WorkerVerdict
 from fleet.schema.model import Fleet, Pool
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration
 
 
 def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanation | None:
@@ -89,7 +90,7 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
     most = pool.retire.max_uses
     if most is not None and worker is not None:
         uses = "not known" if worker.uses is None else worker.uses
-        because = f"it goes after {most} requests; finished so far: {uses}"
+        because = f"it goes after {write_count(most, 'request')}; finished so far: {uses}"
         yield ExplainedReason(because=because, path=(*path, "retire", "max_uses"))
 
 
@@ -131,7 +132,7 @@ def _facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
 def _cost(verdict: WorkerVerdict, currency: str) -> str:
     if not verdict.cost_known:
         return "price not known"
-    return f"{verdict.cost.normalize():f} {currency}/h"
+    return f"{rate(verdict.cost)} {currency}/h"
 
 
 def _next(verdict: WorkerVerdict) -> str:

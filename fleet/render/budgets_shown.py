@@ -76,7 +76,7 @@ def _shown(budget: BudgetVerdict) -> ShownBudget:
         reserved=_figure(budget.reserved),
         planned=_figure(budget.planned),
         left=_figure(budget.left),
-        limit=f"{budget.limit.normalize():f} {budget.unit}",
+        limit=f"{words.rate(budget.limit)} {budget.unit}",
         note=_note(budget),
     )
 

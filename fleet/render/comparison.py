@@ -16,6 +16,7 @@ from fleet.changes import (
     PoolChange,
     RequestsChange,
 )
+from fleet.config_changes import ConfigChange
 from fleet.facts import Unknown
 from fleet.render import words
 from fleet.render.markdown import code, sentence, table
@@ -119,6 +120,7 @@ def _shown(change: Changes) -> tuple[list[_Row], int]:
         ),
         *map(_requests, change.requests),
         *map(_guard, change.guards),
+        *map(_config, change.config),
         *(_Row("needs a person", "", "!", text, "") for text in change.attention),
     ]
     return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
@@ -177,6 +179,18 @@ def _guard(change: GuardChange) -> _Row:
     why = change.because + place + (f"; way out: {change.way_out}" if change.way_out else "")
     where = "guard of pool" if change.pool else "guard of"
     return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)
+
+
+def _config(change: ConfigChange) -> _Row:
+    return _Row("fleet.yaml", "", "*", f"{words.place(change.path)}: {_edit(change)}", "")
+
+
+def _edit(change: ConfigChange) -> str:
+    if not change.before:
+        return f"{change.after} is new"
+    if not change.after:
+        return f"{change.before} is gone"
+    return f"{change.before} -> {change.after}"
 
 
 def _lines(row: _Row) -> Iterator[Line]:

@@ -45,7 +45,7 @@ def _headline(plan: Plan) -> Iterator[str]:
     yield f"**{money}**, as of {words.time(plan.time)}"
     proof = words.proof(plan)
     if proof:
-        yield f"Proven: {sentence(proof)}"
+        yield sentence(proof)
     kept_back = words.withheld(plan)
     if kept_back:
         yield f"**Guards keep back: {kept_back}**"
@@ -127,7 +127,7 @@ def _unserved(plan: Plan) -> Iterator[str]:
             words.many(unserved.count, "request"),
             ", ".join(code(tag) for tag in required.get(unserved.signature, ())),
             sentence(unserved.because),
-            code(words.place(unserved.path)) if unserved.path else "",
+            words.some_of([code(words.place(path)) for path in unserved.paths]),
         )
         for unserved in plan.unserved
     ]

@@ -54,7 +54,7 @@ def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
     proof = words.proof(plan)
     if proof:
-        yield line(f"Proven: {proof}")
+        yield line(proof)
     kept_back = words.withheld(plan)
     if kept_back:
         yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))
@@ -130,8 +130,9 @@ def _unserved(plan: Plan) -> Iterator[Line]:
                 Span(f"      queue {signature.queue}, asks for ", Style.DIM),
                 Span(", ".join(signature.required), Style.DIM),
             )
-        if unserved.path:
-            yield line(Span(f"      see {words.place(unserved.path)} in fleet.yaml", Style.DIM))
+        if unserved.paths:
+            places = words.some_of([words.place(path) for path in unserved.paths])
+            yield line(Span(f"      see {places} in fleet.yaml", Style.DIM))
     hidden = plan.unserved[_MOST_UNSERVED:]
     if hidden:
         waiting = sum(unserved.count for unserved in hidden)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet import money
 from fleet.facts import WorkerInputs
 from fleet.guard_results import ApprovalVerdict
 from fleet.making import market_of
 from fleet.plan import Action, Plan, WorkerVerdict
+from fleet.schema.units import write_count
 
 NOT_KNOWN = "not known"
 """What stands where a figure would, had it been read: never a zero."""
@@ -19,9 +21,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 def rates(amounts: Sequence[Decimal | None], *, sign: bool = False) -> list[str]:
     """Return amounts of money with as many places as the finest of them needs, at least two."""
-    places = max((_places(amount) for amount in amounts if amount is not None), default=2)
-    form = f"{'+' if sign else ''}.{places}f"
-    return [NOT_KNOWN if amount is None else format(amount, form) for amount in amounts]
+    known = iter(money.rates([each for each in amounts if each is not None], sign=sign))
+    return [NOT_KNOWN if amount is None else next(known) for amount in amounts]
 
 
 def rate(amount: Decimal | None, *, sign: bool = False) -> str:
@@ -96,7 +97,7 @@ def time(moment: datetime) -> str:
 
 def many(count: int, noun: str) -> str:
     """Return a count with its noun in the right number, thousands grouped."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return write_count(count, noun)
 
 
 def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -> str:
@@ -129,12 +130,15 @@ def proof(plan: Plan) -> str:
     if proven is None:
         return ""
     cost, bound, relaxed = rates((proven.cost, proven.bound, proven.relaxed))
-    said = f"machines for what waits cost {cost} {plan.currency} over their time; "
+    said = (
+        f"New machines for what waits are expected to cost {cost} {plan.currency} in all; "
+        "proven: no other machines could serve the same requests for less"
+    )
     if not proven.gap:
-        return said + f"no way costs less (in parts of machines: {relaxed})"
-    return said + (
-        f"no way costs less than {bound} (in parts of machines: {relaxed}), "
-        f"a gap of {proven.gap:.2%}: {proven.because}"
+        return f"{said} ({relaxed} if machines could be bought in parts)"
+    return (
+        f"{said} than {bound} ({relaxed} if machines could be bought in parts), "
+        f"so at most {proven.gap:.2%} could be saved: {proven.because}"
     )
 
 
@@ -174,8 +178,3 @@ def _counts(actions: Sequence[Action], *, always: bool) -> str:
         for kind in ("create", "drain", "delete")
         if always or counted[kind]
     )
-
-
-def _places(amount: Decimal) -> int:
-    exponent = amount.normalize().as_tuple().exponent
-    return max(2, -exponent) if isinstance(exponent, int) else 2

@@ -139,6 +139,11 @@ Name = Annotated[str, _Text(NAME_PATTERN, f"{_NAME} 31 long", str)]
 FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 
+def write_count(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number, thousands grouped."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def write_duration(seconds: int) -> str:
     """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
     parts = []

@@ -20,9 +20,12 @@ def keep_warm(draft: Draft, *, turn: int) -> None:
     because = f"workers.min is {workers.min}"
     why = Why(Reason.BELOW_MIN, Cause.CONFIG, because, turn=turn)
     made_for_min = _make(draft, lacking, why)
-    if draft.awaited:
-        return  # what waits for this pool would take it at once, past the limit that stops it
     lacking = workers.spare - len(draft.unused) - made_for_min
+    if draft.awaited:
+        # What waits for this pool would take it at once, past the limit that stops it.
+        if lacking > 0:
+            draft.short[Reason.BELOW_SPARE] = "none is made while requests wait for this pool"
+        return
     because = f"workers.spare is {workers.spare}"
     _make(draft, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 

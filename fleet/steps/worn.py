@@ -11,7 +11,7 @@ from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.schema.model import Retire
-from fleet.schema.units import write_duration
+from fleet.schema.units import write_count, write_duration
 
 
 def mark_worn(world: World, draft: Draft) -> None:
@@ -35,7 +35,6 @@ def _ways(world: World, retire: Retire, unit: Unit) -> Iterator[tuple[Reason, st
             )
     uses = unit.worker.uses if unit.worker else None
     if retire.max_uses is not None and uses is not None and uses >= retire.max_uses:
-        yield (
-            Reason.MAX_USES,
-            f"it has finished {uses} requests, retire.max_uses is {retire.max_uses}",
-        )
+        finished = write_count(uses, "request")
+        because = f"it has finished {finished}, retire.max_uses is {retire.max_uses}"
+        yield Reason.MAX_USES, because

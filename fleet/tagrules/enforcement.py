@@ -72,7 +72,7 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
     """Return the tags that fleet.yaml declares, provides or asks for, sorted."""
     provided = (tag for pool in fleet.pools.values() for tag in pool.provides)
     asked = (tag for rule in fleet.powerful for tag in rule.ask)
-    plain = (tag for tag in (*provided, *asked) if "=" not in tag and not _declares(fleet, tag))
+    plain = (tag for tag in (*provided, *asked) if "=" not in tag)
     return tuple(sorted({*fleet.tags, *plain}))
 
 
@@ -206,7 +206,3 @@ def _provided(fleet: Fleet, name: str) -> Iterator[str]:
 def _is_of(name: str, tag: str) -> bool:
     """Say whether a name under `tags` is about a tag."""
     return tag_name(tag) == name or (name.endswith("*") and tag.startswith(name.removesuffix("*")))
-
-
-def _declares(fleet: Fleet, tag: str) -> bool:
-    return tag.partition(">=")[0] in fleet.tags

@@ -36,9 +36,22 @@ def pieces(pattern: str) -> Iterator[str]:
     """Yield the pieces that belong together: an escape, a class, or one character."""
     at = 0
     while at < len(pattern):
-        end = _end_of_piece(pattern, at)
+        end = end_of_piece(pattern, at)
         yield pattern[at:end]
         at = end
+
+
+def end_of_piece(pattern: str, at: int) -> int:
+    """Return where the piece ends that begins here."""
+    if pattern[at] == "\\":
+        return min(len(pattern), at + 2)
+    if pattern[at] != "[":
+        return at + 1
+    end = at + 1
+    while end < len(pattern) and (pattern[end] != "]" or _is_first(pattern, at, end)):
+        named = pattern.find(":]", end + 2) if pattern.startswith("[:", end) else -1
+        end = named + 2 if named >= 0 else end + (2 if pattern[end] == "\\" else 1)
+    return min(len(pattern), end + 1)
 
 
 def with_brace(pattern: str, brace: str) -> str:
@@ -65,7 +78,7 @@ def words(pattern: str) -> list[str]:
 def never_takes(pattern: str, characters: str) -> bool:
     """Say whether a pattern surely never takes one of these characters."""
     for piece in pieces(pattern):
-        if piece == "." or piece.startswith(("[^", "[[")) or piece.isspace():
+        if piece == "." or piece.startswith("[^") or "[:" in piece or piece.isspace():
             return False
         if piece.startswith("\\") and (piece[1:].isalnum() or piece[1:] in characters):
             return False
@@ -81,19 +94,6 @@ def _in_class(piece: str, characters: str) -> bool:
     return any(
         each in piece or any(low <= each <= high for low, high in ranges) for each in characters
     )
-
-
-def _end_of_piece(pattern: str, at: int) -> int:
-    if pattern[at] == "\\":
-        return min(len(pattern), at + 2)
-    if pattern[at] != "[":
-        return at + 1
-    end = at + 1
-    while end < len(pattern) and (pattern[end] != "]" or _is_first(pattern, at, end)):
-        named = pattern.startswith("[:", end)
-        end = pattern.find(":]", end) + 2 if named and ":]" in pattern[end:] else end
-        end += 0 if named else 2 if pattern[end] == "\\" else 1
-    return min(len(pattern), end + 1)
 
 
 def _is_first(pattern: str, at: int, end: int) -> bool:
@@ -124,13 +124,10 @@ def _words(pattern: str, depth: int) -> Iterator[str]:
 
 
 def _words_of_atom(atom: str, depth: int) -> list[str]:
-    if atom.endswith("?") and atom != "\\?":
+    if atom.endswith("?") and atom not in ("?", "\\?"):
         return ["", *_words_of_atom(atom[:-1], depth)]
     if atom.startswith("("):
-        inner = atom[1:-1].removeprefix("?:")
-        if inner.startswith("?"):
-            raise NotFinite(atom)
-        return list(_words(inner, depth + 1))
+        return list(_words(atom[1:-1].removeprefix("?:"), depth + 1))
     if atom.startswith("\\") and not atom[1:].isalnum() and atom[1:]:
         return [atom[1:]]
     if atom.startswith("[") and atom[1:-1].replace("_", "").isalnum():

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Literal
 
 from fleet.tagrules.allow import compile_pattern
+from fleet.tagrules.parts import end_of_piece
 
 Kind = Literal["word", "any", "part", "other"]
 
@@ -144,7 +145,7 @@ def _is_anchor(pattern: str, at: int) -> bool:
 def _repeated(written: str, quantifier: str, place: tuple[int, int]) -> Piece:
     """Return a repeated piece; `.*?` takes what `.*` takes, for a whole name is matched."""
     start, end = place
-    sign = quantifier.removesuffix("?") if len(quantifier) > 1 else quantifier
+    sign = quantifier.removesuffix("?")
     if written in (".", "[^/]") and sign in ("*", "+"):
         kind: Kind = "any" if written == "." else "part"
         return Piece(kind, start, end, least=int(sign == "+"))
@@ -160,7 +161,7 @@ def _atom(pattern: str, at: int) -> tuple[int, str | None]:
             return _escape_end(pattern, at), None
         return at + 2, following
     if first == "[":
-        return _class_end(pattern, at), None
+        return end_of_piece(pattern, at), None
     if first == "(":
         return _group_end(pattern, at), None
     return at + 1, None if first in ".|)^$" else first
@@ -171,29 +172,11 @@ def _escape_end(pattern: str, at: int) -> int:
     return found.end() if found else len(pattern)
 
 
-def _class_end(pattern: str, at: int) -> int:
-    end = at + 1
-    if pattern[end : end + 1] == "^":
-        end += 1
-    if pattern[end : end + 1] == "]":
-        end += 1
-    while end < len(pattern) and pattern[end] != "]":
-        if pattern.startswith("[:", end) and ":]" in pattern[end:]:
-            end = pattern.index(":]", end) + 1
-        end += 2 if pattern[end] == "\\" else 1
-    return min(end + 1, len(pattern))
-
-
 def _group_end(pattern: str, at: int) -> int:
     depth, end = 0, at
     while end < len(pattern):
-        if pattern[end] == "\\":
-            end += 2
-        elif pattern[end] == "[":
-            end = _class_end(pattern, end)
-        else:
-            depth += {"(": 1, ")": -1}.get(pattern[end], 0)
-            end += 1
-            if depth == 0:
-                return end
+        depth += {"(": 1, ")": -1}.get(pattern[end], 0)
+        end = end_of_piece(pattern, end)
+        if depth == 0:
+            return end
     return len(pattern)

@@ -92,12 +92,10 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
     """Return what counts of what was said about the workers of a pool."""
     vocabulary = Vocabulary(fleet)
     pool = fleet.pools[name]
-    types = find_types(fleet, pool) if isinstance(pool, Pool) else ()
-    classes = (
-        frozenset(classes_of(fleet, figures_of(fleet, pool)))
-        if isinstance(pool, Pool) and types
-        else frozenset[str]()
-    )
+    types: tuple[MachineType, ...] = ()
+    classes: tuple[str, ...] = ()
+    if isinstance(pool, Pool):
+        types, classes = find_types(fleet, pool), classes_of(fleet, figures_of(fleet, pool))
     counted: list[Provided] = []
     doubts: list[Doubt] = []
     for each in provided:
@@ -107,7 +105,7 @@ def weigh(fleet: Fleet, name: str, provided: Iterable[Provided]) -> Weighed:
         else:
             doubts.append(doubt)
     good = {each.tag for each in counted}
-    doubts = [d for d in doubts if d.kind == "contradiction" or d.tag not in good]
+    doubts = [doubt for doubt in doubts if doubt.tag not in good]
     tags, numbers, differing = _weigh_numbers(vocabulary, counted)
     return Weighed(tags, numbers, (*dict.fromkeys(doubts), *differing))
 
@@ -158,10 +156,10 @@ def _not_permitted(vocabulary: Vocabulary, each: Provided) -> Doubt | None:
 
 
 def _contradiction(
-    fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: frozenset[str]
+    fleet: Fleet, each: Provided, types: tuple[MachineType, ...], classes: tuple[str, ...]
 ) -> Doubt | None:
     """Say whether the machine contradicts what something else says of it."""
-    if not types or each.source == "machine":
+    if not types:
         return None
     because, name = "", names_of(types)
     if each.tag.startswith(BUILD_ARCH):
@@ -170,7 +168,7 @@ def _contradiction(
             because = f"machine {name} runs {' and '.join(native) or 'nothing'} natively"
     elif each.tag.startswith(CLASS) and each.tag.removeprefix(CLASS) in fleet.sizes:
         if each.tag not in classes:
-            reached = ", ".join(sorted(c.removeprefix(CLASS) for c in classes)) or "none"
+            reached = ", ".join(c.removeprefix(CLASS) for c in classes) or "none"
             because = f"machine {name} reaches of the classes in sizes: {reached}"
     elif each.tag == INTERNAL_WORKER:
         because = f"workers of pools are {EXTERNAL_WORKER}"

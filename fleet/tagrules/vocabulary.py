@@ -57,10 +57,6 @@ class Vocabulary:
             *(p for p in self._prefixes if p != name and name.startswith(p.removesuffix("*"))),
         )
 
-    def is_declared(self, tag: str) -> bool:
-        """Say whether fleet.yaml says anything about a tag."""
-        return bool(self.names_of(tag))
-
     def is_on_demand(self, tag: str) -> bool:
         """Say whether no machine is held while nothing asks for this tag."""
         rule, _ = self._deciding(tag, "on_demand")

@@ -28,8 +28,9 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
     assert rest[:13] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         (
-            "Proven: machines for what waits cost 0.1185 EUR over their time; "
-            "no way costs less (in parts of machines: 0.1185)"
+            "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
+            "other machines could serve the same requests for less (0.1185 if machines could "
+            "be bought in parts)"
         ),
         "",
         "Pools       busy  idle  starting  max   EUR/h   after",
@@ -129,8 +130,9 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     assert planned.stdout.splitlines()[1:13] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         (
-            "Proven: machines for what waits cost 0.1185 EUR over their time; "
-            "no way costs less (in parts of machines: 0.1185)"
+            "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
+            "other machines could serve the same requests for less (0.1185 if machines could "
+            "be bought in parts)"
         ),
         "",
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",

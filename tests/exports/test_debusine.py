@@ -118,6 +118,7 @@ def test_a_rule_becomes_an_entry_for_each_combination_of_words(
         ("debian/.*/amd64/linux-.*", "it stands for no short list of words"),
         ("debian/.*/amd64/l[^a]nux", "it stands for no short list of words"),
         ("debian/.*/amd64/a{3}", "it stands for no short list of words"),
+        ("debian/.*/amd64/ab??", "it stands for no short list of words"),
         ("debian/.*/amd64/(?i:a)", "it stands for no short list of words"),
         ("debian/.*/amd64/" + "[abc]" * 9, "it stands for no short list of words"),
         ("debian/.*/amd64/" + "(" * 30 + "a" + ")" * 30, "it stands for no short list of words"),

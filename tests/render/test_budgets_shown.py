@@ -40,8 +40,8 @@ def test_the_text_of_a_plan_tells_what_is_spent_reserved_planned_and_left() -> N
     text = plan_to_text(plan_with(a_budget_verdict()), colour=False)
 
     assert (
-        "Budgets                          when   spent  reserved  planned  left   limit\n"
-        "  pools.builders.budget.per_day  today   3.50      1.50     1.00  4.00  10 EUR\n"
+        "Budgets                          when   spent  reserved  planned  left      limit\n"
+        "  pools.builders.budget.per_day  today   3.50      1.50     1.00  4.00  10.00 EUR\n"
     ) in text
 
 
@@ -67,7 +67,7 @@ def test_a_passed_limit_says_what_follows_of_it() -> None:
         "      passed already: nothing is bought that adds to it, and what runs is left to end\n"
         in text
     )
-    assert "44.00     0.00  0.00  40 machine hours\n" in text
+    assert "44.00     0.00  0.00  40.00 machine hours\n" in text
 
 
 def test_what_nobody_knows_is_no_zero_on_any_surface() -> None:
@@ -106,7 +106,8 @@ def test_markdown_has_a_table_of_budgets() -> None:
 
     assert "#### Budgets" in text
     assert (
-        "| `pools.builders.budget.per_day` | today | 3.50 | 1.50 | 1.00 | 4.00 | 10 EUR |" in text
+        "| `pools.builders.budget.per_day` | today | 3.50 | 1.50 | 1.00 | 4.00 | 10.00 EUR |"
+        in text
     )
 
 

@@ -11,6 +11,7 @@ from fleet.changes import (
     PoolChange,
     RequestsChange,
 )
+from fleet.config_changes import ConfigChange
 from fleet.facts import Unknown
 from fleet.plan import Plan, Reason
 from fleet.render.to_json import plan_to_json, value_to_json
@@ -276,3 +277,22 @@ def test_no_name_in_a_comparison_acts_in_a_merge_request() -> None:
     )
 
     assert "| pool `@all #1 \N{DIVIDES} <b>` | is added |  |" in markdown
+
+
+def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
+    change = a_change(
+        config=(
+            ConfigChange(path=("budgets", "x", "per_day"), before="4 EUR", after="5 EUR"),
+            ConfigChange(path=("durations", "any"), before="", after="40m"),
+            ConfigChange(path=("powerful", 0), before="{match: a}", after=""),
+        )
+    )
+
+    text = plan_to_text(a_plan(), colour=False, change=change)
+    markdown = plan_to_markdown(a_plan(), change)
+
+    assert "    * budgets.x.per_day: 4 EUR -> 5 EUR\n" in text
+    assert "    * durations.any: 40m is new\n" in text
+    assert "    * powerful[0]: {match: a} is gone\n" in text
+    assert "| fleet.yaml | `budgets.x.per_day`: 4 EUR → 5 EUR |  |" in markdown
+    assert "| fleet.yaml | `powerful[0]`: `{match: a}` is gone |  |" in markdown

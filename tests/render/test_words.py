@@ -113,8 +113,9 @@ def test_a_proof_without_a_gap_says_that_nothing_is_cheaper() -> None:
     plan = a_plan(optimum=an_optimum())
 
     assert words.proof(plan) == (
-        "machines for what waits cost 2.00 EUR over their time; "
-        "no way costs less (in parts of machines: 1.50)"
+        "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
+        "machines could serve the same requests for less (1.50 if machines could be bought in "
+        "parts)"
     )
 
 
@@ -122,8 +123,10 @@ def test_a_proof_with_a_gap_says_what_ended_the_search() -> None:
     optimum = an_optimum(bound=Decimal("1.9"), gap=0.05, because="the search ended")
 
     assert words.proof(a_plan(optimum=optimum)) == (
-        "machines for what waits cost 2.00 EUR over their time; no way costs less than 1.90 "
-        "(in parts of machines: 1.50), a gap of 5.00%: the search ended"
+        "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
+        "machines could serve the same requests for less than 1.90 (1.50 if machines could be "
+        "bought in parts), "
+        "so at most 5.00% could be saved: the search ended"
     )
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.allocate import Allocation, allocate
+from fleet.allocate import Allocation, Proof, allocate
 from fleet.choices import Fit, Group, Place, Row
 from fleet.components import components
 from fleet.demand import Ordered
@@ -214,3 +214,131 @@ def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
 
     assert {"old1", "old2"} <= {r.key for served in allocation.served.values() for _, r in served}
     assert sorted(allocation.unserved) == ["young8", "young9"]
+
+
+def test_the_proofs_of_parts_that_share_nothing_add_up() -> None:
+    one, other = Proof(1, 2, 3, unfinished=True), Proof(10, 20, 30, rounded=True)
+
+    assert one + other == Proof(11, 22, 33, unfinished=True, rounded=True)
+    assert not (Proof() + Proof()).unfinished
+    assert not (Proof() + Proof()).rounded
+
+
+def test_what_several_parts_cost_is_proven_together() -> None:
+    proof = solved(
+        [a_place(CHEAP, "1"), a_place(DEAR, "2")],
+        [a_group("a", 2, CHEAP, share=0.75), a_group("b", 1, DEAR)],
+    ).proof
+
+    assert proof.cost == pytest.approx(4)
+    assert proof.bound == pytest.approx(4)
+    assert proof.relaxed == pytest.approx(3.5, rel=1e-4)
+    assert (proof.unfinished, proof.rounded) == (False, False)
+
+
+def test_a_group_is_counted_where_it_is_served() -> None:
+    allocation = solved(
+        [a_place(CHEAP), free_workers(FREE, 1)],
+        [a_group("a", 2, CHEAP, FREE), a_group("b", 1, CHEAP)],
+    )
+
+    assert allocation.counts == {("a", FREE): 1, ("a", CHEAP): 1, ("b", CHEAP): 1}
+
+
+def test_what_work_costs_is_part_of_what_is_proven() -> None:
+    group = a_group("a", 2, CHEAP)
+    group = replace(group, fits={CHEAP: Fit(money=Decimal("0.25"))})
+
+    proof = solved([a_place(CHEAP, "1")], [group]).proof
+
+    assert proof.cost == pytest.approx(2.5)
+    assert proof.bound == pytest.approx(2.5)
+
+
+def test_a_dearer_machine_is_made_where_work_on_it_costs_that_much_less() -> None:
+    group = a_group("a", 1, CHEAP, DEAR)
+    group = replace(group, fits={CHEAP: Fit(money=Decimal(3)), DEAR: Fit(money=Decimal(1))})
+
+    assert solved([a_place(CHEAP, "1"), a_place(DEAR, "2")], [group]).machines == {DEAR: 1}
+
+
+def test_a_place_where_nothing_is_made_has_no_machines() -> None:
+    assert solved([a_place(CHEAP)], [a_group("a", 1, CHEAP)], a_limit(0, CHEAP)).machines == {}
+
+
+def test_a_place_that_is_full_of_those_who_come_first_stops_without_a_limit() -> None:
+    allocation = solved([free_workers(FREE, 1)], [a_group("a", 2, FREE)])
+
+    assert [(stop.place, stop.rows) for stop in allocation.unserved["a2"]] == [(FREE, ())]
+
+
+def test_a_part_of_a_free_worker_serves_who_needs_no_more_than_that() -> None:
+    allocation = solved(
+        [free_workers(FREE, 1.5)],
+        [a_group("half", 2, FREE, share=0.5), a_group("whole", 1, FREE, rank=1)],
+    )
+
+    assert served(allocation) == {FREE: ["half1", "half2"]}
+    assert list(allocation.unserved) == ["whole1"]
+
+
+def test_a_closed_place_is_as_if_a_request_did_not_fit_it() -> None:
+    allocation = solved([a_place(CHEAP)], [a_group("a", 1, DEAR), a_group("b", 1, CHEAP, DEAR)])
+
+    assert allocation.unserved == {"a1": ()}
+    assert served(allocation) == {CHEAP: ["b1"]}
+
+
+def test_whoever_is_served_at_a_place_is_listed_in_the_order_of_ranks() -> None:
+    allocation = solved(
+        [a_place(CHEAP)], [a_group("a", 1, CHEAP, rank=2), a_group("b", 1, CHEAP, rank=1)]
+    )
+
+    assert allocation.served[CHEAP] == sorted(allocation.served[CHEAP])
+    assert served(allocation) == {CHEAP: ["b1", "a1"]}
+
+
+def test_a_machine_takes_of_a_limit_what_the_limit_says_of_its_place() -> None:
+    row = Row(("x",), "at x", Decimal(5), {CHEAP: Decimal(2), DEAR: Decimal("1.25")})
+
+    allocation = solved(
+        [a_place(CHEAP, "1"), a_place(DEAR, "2")], [a_group("a", 5, CHEAP, DEAR)], row
+    )
+
+    assert allocation.machines == {DEAR: 4}
+    assert [stop.rows for stop in allocation.unserved["a5"]] == [(row,), (row,)]
+
+
+def test_one_request_more_is_stopped_by_what_it_takes_beside_its_machine() -> None:
+    row = Row(("x",), "at x", Decimal(3), {CHEAP: Decimal(1)}, requests={("a", CHEAP): Decimal(1)})
+
+    allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP, share=0.5)], row)
+
+    assert served(allocation) == {CHEAP: ["a1", "a2"]}
+    assert allocation.unserved["a3"][0].rows == (row,)
+
+
+def test_a_limit_that_is_not_whole_is_not_passed_by_a_millionth() -> None:
+    row = Row(("x",), "at x", Decimal("0.3"), requests={("a", CHEAP): Decimal("0.1")})
+
+    allocation = solved([a_place(CHEAP)], [a_group("a", 4, CHEAP)], row)
+
+    assert len(allocation.served[CHEAP]) <= 3
+    assert allocation.unserved["a4"][0].rows == (row,)
+
+
+def test_limits_join_only_what_they_count() -> None:
+    places = {key: a_place(key) for key in (CHEAP, DEAR, "third/m/on-demand")}
+    groups = [a_group("a", 2, CHEAP), a_group("b", 2, DEAR), a_group("c", 2, "third/m/on-demand")]
+    row = Row(
+        ("x",),
+        "at x",
+        Decimal(3),
+        {CHEAP: Decimal(1), "closed": Decimal(1)},
+        requests={("b", DEAR): Decimal(1), ("c", "closed"): Decimal(9)},
+    )
+
+    parts = [*components(groups, places, [row])]
+
+    assert [[group.id for group in part.groups] for part in parts] == [["a", "b"], ["c"]]
+    assert [part.rows for part in parts] == [(row,), ()]

@@ -201,6 +201,14 @@ def test_a_rule_acts_until_its_last_day_is_over(days: int, rules: list[int]) -> 
     assert taken(with_rules({"match": "a", "ask": ["x"], "expires": expires}), "a") == rules
 
 
+def test_an_expired_rule_applies_to_no_request() -> None:
+    expires = (TODAY - timedelta(days=1)).isoformat()
+    fleet = with_rules({"match": ".*", "ask": ["x"], "expires": expires})
+
+    assert rules_for(fleet, debusine(), TODAY) == ()
+    assert AllowList(fleet, TODAY).rules_for(debusine()) == ()
+
+
 def test_a_rule_whose_pattern_is_invalid_takes_nothing_and_spoils_no_other() -> None:
     fleet = with_rules({"match": "a(", "ask": ["x"]}, {"match": "a.", "ask": ["x"]})
 

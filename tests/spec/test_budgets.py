@@ -70,11 +70,11 @@ def test_the_row_says_its_figures_in_a_sentence() -> None:
     today, tomorrow = accounts(a_budgeted_fleet({"per_day": "10 EUR"}), world)
 
     assert today.row.because == (
-        "the budget of pool builders has not enough left for more: 4.42 of 10 EUR today "
+        "the budget of pool builders has not enough left for more: 4.42 of 10.00 EUR today "
         "(4.00 spent, 1.58 reserved)"
     )
     assert tomorrow.row.because == (
-        "the budget of pool builders has not enough left for more: 10.00 of 10 EUR tomorrow "
+        "the budget of pool builders has not enough left for more: 10.00 of 10.00 EUR tomorrow "
         "(0.00 spent, 0.00 reserved)"
     )
 

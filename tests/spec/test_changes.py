@@ -120,7 +120,7 @@ def test_a_lowered_max_leaves_requests_without_a_machine_and_says_why() -> None:
 
     (unserved,) = change.requests
     assert (unserved.served, unserved.requests) == (False, ("debian/101", "debian/102"))
-    assert unserved.because == "pool builders is at workers.max (1)"
+    assert unserved.because == "pool builders is at workers.max (1) with what this plan makes"
     assert unserved.path == ("pools", "builders", "workers", "max")
     assert counted(change) == [("builders", "create", Reason.REQUESTS_WAIT, False, 3, 1)]
 

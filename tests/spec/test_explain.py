@@ -1,30 +1,31 @@
 """Why a request waits, why a pool holds N, why a worker stays: the reasons in sentences."""
 
+from datetime import date
+
 import pytest
 
 from fleet.explain import (
     Explanation,
-    each_request,
-    explain_every,
     explain_pool,
     explain_request,
     explain_worker,
 )
-from fleet.facts import World
+from fleet.facts import Unknown, World
 from fleet.guard import guard
+from fleet.later import later
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
+    NOW,
     a_pool,
-    a_reading,
     a_request,
     a_sim_fleet,
     a_sim_world,
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, SECOND, fleet_with
+from tests.deciding import FIRST, SECOND, an_unseen_world, fleet_with
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -74,7 +75,73 @@ def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_ma
     found = of_request(fleet, world, "2")
 
     assert found.expected is not None
-    assert f"{found.expected:%H:%M}" == "08:10"
+    assert f"{found.expected:%H:%M:%S}" == "08:11:30"
+
+
+def test_a_request_that_the_next_run_would_not_serve_is_not_told_that_nothing_is_to_do() -> None:
+    fleet = a_sim_fleet(
+        pools={"powerful": a_pool(provider="desk", provides=["powerful"])},
+        tags={"powerful": {"exclusive": True, "asked_by": ["rules"]}},
+        powerful=[{"match": "debian/.*", "ask": ["powerful"], "expires": date(2026, 11, 21)}],
+    )
+    request = a_request(
+        workspace="System", package="chromium", task_data={"host_architecture": "amd64"}
+    )
+    late = later(a_sim_world(requests=(request,)), NOW.replace(hour=23, minute=55))
+
+    found = of_request(fleet, late)
+
+    assert found.headline.endswith("gets a new machine: debian-ci-powerful-1")
+    assert found.next_steps == (
+        (
+            "see to it soon: planned again for the next run, the request would wait: no pool "
+            "fits; nearest is powerful, which is exclusive to requests that ask for powerful"
+        ),
+    )
+
+
+def test_a_request_is_told_that_its_worker_may_be_free_before_the_run_that_is_awaited() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}}, durations={"any": "1m"})
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    found = of_request(fleet, world, "2")
+
+    assert found.suggestions[0].sentence.endswith(
+        "; a worker that fits may be free for it before, about 08:02 UTC"
+    )
+
+
+def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
+    lost = Unknown(unknown="there is no store")
+
+    found = of_request(a_sim_fleet(), ASKING.model_copy(update={"stacks": lost}))
+
+    assert found.reasons[0].because == "stacks are unknown: there is no store"
+    assert found.next_steps == (
+        "first see to what is unknown: until it is read again no machine is made there",
+    )
+
+
+def test_a_worker_that_nobody_can_see_is_not_said_to_exist() -> None:
+    found = of_request(a_sim_fleet(), an_unseen_world())
+
+    assert found.headline == (
+        f"request debian/101 is next for worker {FIRST}, "
+        "which may exist, though nobody can see it now"
+    )
+    assert found.next_steps == (
+        "see to what is unknown: until it is read again nothing is bought in its place",
+    )
+
+
+def test_a_request_that_is_next_for_a_busy_worker_is_told_that_its_work_ends_first() -> None:
+    work = {"started_at": ago(minutes=4), "expected_seconds": 600}
+    request = a_request(expected_seconds=600)
+    world = a_sim_world(a_worker(busy=True, work=work), requests=(request,))
+
+    (step,) = of_request(fleet_with(max=1, target_wait="3h"), world).next_steps
+
+    assert step.startswith("nothing to do: once its work has ended, the queue assigns")
 
 
 @pytest.mark.parametrize(
@@ -156,51 +223,6 @@ def test_what_cannot_be_helped_is_said_to_be_so() -> None:
     )
 
 
-# everything that waits
-
-
-def test_a_thousand_requests_are_a_few_groups() -> None:
-    world = a_sim_world(
-        queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}
-    )
-    fleet = a_sim_fleet()
-
-    everything = explain_every(fleet, world, planned(fleet, world))
-
-    assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
-        ("get new machines", 3),
-        ("pool builders is at workers.max (3)", 997),
-    ]
-    assert len(each_request(everything).requests) == 1000
-
-
-def test_a_group_says_what_gets_its_first_request_served() -> None:
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 7)))
-    fleet = a_sim_fleet()
-
-    served, waits = explain_every(fleet, world, planned(fleet, world)).groups
-
-    assert served.requests[0].suggestions == ()
-    assert waits.requests[0].suggestions[0].sentence == (
-        "raise pools.builders.workers.max from 3 to 4"
-    )
-    assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
-
-
-def test_after_so_many_groups_the_way_to_a_suggestion_is_told() -> None:
-    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 23))
-    world = a_sim_world(requests=requests)
-    fleet = a_sim_fleet()
-
-    groups = explain_every(fleet, world, planned(fleet, world)).groups
-
-    assert groups[0].requests[0].suggestions
-    assert groups[21].requests[0].suggestions == ()
-    assert groups[21].requests[0].next_steps == (
-        "`fleet explain request debian/22` looks for the smallest change",
-    )
-
-
 # a pool
 
 
@@ -229,7 +251,8 @@ def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
     world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
 
     assert (
-        "not 4, though 2 requests wait that would fit: pool builders is at workers.max (3)"
+        "not 4, though 2 requests wait that would fit: "
+        "pool builders is at workers.max (3) with what this plan makes"
     ) in of_pool(a_sim_fleet(), world)
 
 

@@ -22,8 +22,8 @@ def kinds(pattern: str) -> list[tuple[str, str]]:
         ("a^b", [("word", "a"), ("other", "^"), ("word", "b")]),
         ("^*a", [("other", "^*"), ("word", "a")]),
         ("a{2}b{x}", [("other", "a{2}"), *(("word", c) for c in "b{x}")]),
-        (r"\d+\pL\p{Lu}\x41\x{41}\123", [
-            ("other", r"\d+"), ("other", r"\pL"), ("other", r"\p{Lu}"),
+        (r"\d+\pL\PL\p{Lu}\x41\x{41}\123", [
+            ("other", r"\d+"), ("other", r"\pL"), ("other", r"\PL"), ("other", r"\p{Lu}"),
             ("other", r"\x41"), ("other", r"\x{41}"), ("other", r"\123"),
         ]),
         (r"[]a][^]a][\]][[:alpha:]]b", [
@@ -31,6 +31,9 @@ def kinds(pattern: str) -> list[tuple[str, str]]:
             ("other", "[[:alpha:]]"), ("word", "b"),
         ]),
         (r"(a[)](\)b))*c", [("other", r"(a[)](\)b))*"), ("word", "c")]),
+        (r"(\))b", [("other", r"(\))"), ("word", "b")]),
+        ("[[:a]b", [("other", "[[:a]"), ("word", "b")]),
+        ("[[:]b", [("other", "[[:]"), ("word", "b")]),
         ("(?:a|b)?", [("other", "(?:a|b)?")]),
         ("é.", [("word", "é"), ("other", ".")]),
     ],

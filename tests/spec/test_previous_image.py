@@ -1,10 +1,15 @@
 """What is said of a pool that fell back to the version before: it is judged by that one."""
 
-from fleet.facts import ImageVersion, World
+from decimal import Decimal
+
+from fleet.explain import Explanation, explain_request
+from fleet.facts import ImageVersion, Worker, World
+from fleet.guard import guard
 from fleet.image_choice import images_by_pool
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago, an_attempt
+from tests.budgeting import MACHINE, a_ledger, accounts
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
 
 GUARDS = {"boot_failures": {"stop_after": 2, "of_last": 3, "fall_back": "previous-image"}}
 
@@ -19,11 +24,9 @@ def versions(*provided: tuple[str, ...]) -> tuple[ImageVersion, ...]:
     )
 
 
-def a_fleet_that_falls_back() -> Fleet:
-    return a_sim_fleet(
-        guards=GUARDS,
-        pools={"builders": a_pool(provider="desk")},
-    )
+def a_fleet_that_falls_back(**overrides: object) -> Fleet:
+    pools = {"builders": a_pool(provider="desk", machine=MACHINE)}
+    return a_sim_fleet(**({"guards": GUARDS, "pools": pools} | overrides))
 
 
 def dead(*images: ImageVersion, **overrides: object) -> World:
@@ -57,3 +60,56 @@ def test_what_no_pool_offers_is_told_by_the_image_that_is_booted() -> None:
     (unserved,) = reconcile(a_fleet_that_falls_back(), dead(*images, queues=queues)).unserved
 
     assert unserved.because == ("no pool fits; nearest is builders, which does not provide big")
+
+
+def dead_but_asked(
+    *images: ImageVersion, workers: tuple[Worker, ...] = (), asks: str = "big"
+) -> World:
+    """Return a world in which the newest version is dead, and a request asks for a tag."""
+    world = a_sim_world(*workers, requests=(a_request(required=(asks,)),))
+    return dead(*images, queues=world.queues, providers=world.providers, stacks=world.stacks)
+
+
+def answer_about(world: World) -> Explanation:
+    fleet = a_fleet_that_falls_back()
+    answer = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "101")
+    assert answer is not None
+    return answer
+
+
+def test_an_answer_rests_on_the_version_that_is_booted() -> None:
+    answer = answer_about(dead_but_asked(*versions((), ("big",))))
+
+    assert answer.never
+    assert [each.because for each in answer.reasons] == ["pool builders does not provide big"]
+    assert [each.sentence for each in answer.suggestions] == [
+        "wait until 2026-11-22 07:20 UTC",
+        "add big to pools.builders.provides, if its workers really have it",
+    ]
+
+
+def test_a_request_is_expected_to_start_on_the_version_that_is_booted() -> None:
+    answer = answer_about(dead_but_asked(*versions(("big",), ())))
+
+    assert answer.facts[2].startswith("expected start: 2026-11-21 08:01 UTC")
+
+
+def test_what_a_worker_tells_is_weighed_by_the_version_that_is_booted() -> None:
+    fleet = a_fleet_that_falls_back(tags={"big": {"provided_by": ["image"]}})
+    world = dead_but_asked(*versions(("big",), ()), workers=(a_worker(provides=("big",)),))
+
+    (signature,) = reconcile(fleet, world).signatures
+
+    assert signature.by_worker == {"debian/101": "debian-ci-builders-1"}
+
+
+def test_a_pool_that_is_on_demand_by_the_version_that_is_booted_reserves_no_idle_time() -> None:
+    tags = {"big": {"on_demand": True}}
+    pools = {"builders": a_pool(provider="desk", machine=MACHINE, budget={"per_hour": "9 EUR"})}
+    fleet = a_fleet_that_falls_back(tags=tags, pools=pools)
+    images = versions(("big",), ())
+    world = dead_but_asked(*images, workers=(a_worker(),), asks="small")
+
+    account, _ = accounts(fleet, world.model_copy(update={"ledger": a_ledger()}))
+
+    assert account.reserved.quantize(Decimal("0.01")) == Decimal("0.33")

@@ -59,7 +59,7 @@ def test_no_more_machines_are_made_than_max() -> None:
 
     assert len(plan.actions) == 2
     assert [(u.count, u.because) for u in plan.unserved] == [
-        (3, "pool builders is at workers.max (2)")
+        (3, "pool builders is at workers.max (2) with what this plan makes")
     ]
 
 

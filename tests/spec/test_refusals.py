@@ -108,7 +108,7 @@ def test_machines_that_later_runs_would_make_for_min_count_now() -> None:
     guarded = guard(fleet, a_plan(actions=warm, pools=(a_pool_verdict(busy=0),)))
 
     assert guarded.actions == ()
-    assert "20 machines that config asks for would add 2.4 EUR/h" in guarded.guards[0].because
+    assert "20 machines that config asks for would add 2.40 EUR/h" in guarded.guards[0].because
 
 
 def test_a_cost_increase_is_refused_in_its_pool_only() -> None:
@@ -153,7 +153,7 @@ def test_a_dearer_type_costs_the_difference_for_every_worker_it_replaces() -> No
     guarded = guard(fleet, plan)
 
     assert guarded.actions == ()
-    assert "3 machines that config asks for would add 1.5 EUR/h" in guarded.guards[0].because
+    assert "3 machines that config asks for would add 1.50 EUR/h" in guarded.guards[0].because
 
 
 def test_outdated_workers_are_not_drained_while_the_dearer_ones_are_refused() -> None:

@@ -5,7 +5,7 @@ from fleet.plan import Unserved
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.budgeting import a_charge, a_ledger
-from tests.builders import a_fleet, a_request, a_sim_world, ago, an_attempt
+from tests.builders import a_fleet, a_request, a_sim_world, a_worker, ago, an_attempt
 from tests.deciding import fleet_with
 
 WAITING = (a_request(expected_seconds=3600),)
@@ -24,7 +24,7 @@ def test_a_budget_that_stops_this_hour_and_the_next_is_said_once_the_tighter_one
     unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
 
     assert unserved.because == (
-        "the budget of pool builders has not enough left for more: 0.10 of 0.5 EUR this hour "
+        "the budget of pool builders has not enough left for more: 0.10 of 0.50 EUR this hour "
         "(0.40 spent, 0.00 reserved)"
     )
     assert [blocked.because.split(" EUR ")[1][:9] for blocked in unserved.blocked] == [
@@ -42,6 +42,29 @@ def test_a_budget_that_leaves_the_same_in_both_hours_blocks_once() -> None:
     assert "this hour" in unserved.because
 
 
+def test_every_key_that_stops_a_request_is_named_once() -> None:
+    one = fleet_with(max=0, max_starting=0)
+    fleet = one.model_copy(
+        update={"pools": one.pools | {"others": fleet_with(max=0).pools["builders"]}}
+    )
+
+    assert unserved_in(fleet, a_sim_world(requests=WAITING)).paths == (
+        ("pools", "builders", "workers", "max"),
+        ("pools", "builders", "workers", "max_starting"),
+        ("pools", "others", "workers", "max"),
+    )
+
+
+def test_a_pool_that_this_plan_fills_is_told_apart_from_one_that_is_full() -> None:
+    two = (a_request(id="1"), a_request(id="2"))
+
+    held = unserved_in(fleet_with(max=1), a_sim_world(a_worker(busy=True), requests=WAITING))
+    made = unserved_in(fleet_with(max=1), a_sim_world(requests=two))
+
+    assert held.because == "pool builders is at workers.max (1)"
+    assert made.because == "pool builders is at workers.max (1) with what this plan makes"
+
+
 def test_two_limits_of_one_pool_are_both_said() -> None:
     fleet = fleet_with(max=0, machine=MACHINE, budget={"per_hour": "0.50 EUR"})
 
@@ -49,7 +72,7 @@ def test_two_limits_of_one_pool_are_both_said() -> None:
 
     assert [blocked.path[-1] for blocked in unserved.blocked] == ["max", "per_hour"]
     assert "workers.max (0)" in unserved.because
-    assert "0.5 EUR" in unserved.because
+    assert "0.50 EUR" in unserved.because
 
 
 def dead_image() -> World:

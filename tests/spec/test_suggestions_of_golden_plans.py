@@ -56,18 +56,17 @@ def test_what_is_suggested_about_a_golden_plan_gets_the_request_served(
     plan = planned(fleet, world)
     for key in (key for each in plan.unserved for key in {each.requests[0], each.requests[-1]}):
         for remedy in find_remedies(fleet, world, plan, key, Replans(world)):
-            after, then = fleet, world
-            if remedy.suggestion.wait is not None:
-                seen = awaited(fleet, world, remedy.suggestion.wait, plan, Replans(world))
+            document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
+            for change in remedy.suggestion.changes:
+                write(document, change)
+            (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+            after = load(tmp_path / "fleet.yaml")
+            of_request = [edit for edit in remedy.edits if edit.path == ("request",)]
+            _, then = edited(fleet, world, key, of_request)
+            wait = remedy.suggestion.wait
+            if wait is not None:
+                seen = awaited(after, then, wait, planned(after, then), Replans(world))
                 assert seen is not None
                 then = seen
-            else:
-                document = yaml.safe_load((folder / "fleet.yaml").read_text(encoding="utf-8"))
-                for change in remedy.suggestion.changes:
-                    write(document, change)
-                (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-                after = load(tmp_path / "fleet.yaml")
-                of_request = [edit for edit in remedy.edits if edit.path == ("request",)]
-                _, then = edited(fleet, world, key, of_request)
 
             assert is_served(planned(after, then), key), remedy.suggestion.sentence

@@ -5,7 +5,7 @@ import pytest
 from fleet.facts import ImageVersion
 from fleet.plan import Create
 from fleet.reconcile import reconcile
-from fleet.tagrules import offer_of_pool, offer_of_tags
+from fleet.tagrules import newest_version, offer_of_pool, offer_of_tags
 from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world
 
 
@@ -52,6 +52,34 @@ def test_new_machines_boot_the_newest_version_and_numbers_count_as_numbers() -> 
 
     assert isinstance(plan.actions[0], Create)
     assert plan.actions[0].inputs.image == "id-2026.10"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("2026.9", "2026.10"),
+        ("2026.09", "2026.10"),
+        ("9", "010"),
+        ("1", "1.0"),
+        ("a", "5"),
+        ("1.a", "1.b"),
+        ("1-a", "1.a"),
+    ],
+)
+def test_of_two_versions_the_later_one_is_newest_whatever_their_order(
+    older: str, newer: str
+) -> None:
+    both = a_version(older), a_version(newer)
+
+    assert newest_version(both, "trixie", "desk") == both[1]
+    assert newest_version(both[::-1], "trixie", "desk") == both[1]
+
+
+def test_a_version_that_a_provider_does_not_have_is_not_its_newest() -> None:
+    old, new = a_version("1"), a_version("2", ids={"other": "id-2"})
+
+    assert newest_version((old, new), "trixie", "desk") == old
+    assert newest_version((new,), "trixie", "desk") is None
 
 
 def test_a_pool_offers_what_the_newest_version_reported_and_nothing_older() -> None:

@@ -4,7 +4,6 @@ from datetime import date
 
 import pytest
 
-from fleet.candidates import candidates, describe
 from fleet.counterfactual import Replans, edited, is_served
 from fleet.edits import apply_edits
 from fleet.facts import Attempt, Ledger, World
@@ -15,17 +14,13 @@ from fleet.schema.model import Fleet
 from fleet.unblock import Remedy, find_remedies
 from fleet.waiting import awaited
 from tests.builders import (
-    a_guard_result,
-    a_plan,
     a_pool,
     a_reading,
     a_request,
-    a_signature,
     a_sim_fleet,
     a_sim_world,
     a_worker,
     ago,
-    an_unserved,
 )
 
 KEY = "debian/101"
@@ -40,13 +35,12 @@ def remedies(fleet: Fleet, world: World, key: str = KEY) -> list[Remedy]:
     plan = planned(fleet, world)
     found = find_remedies(fleet, world, plan, key, Replans(world))
     for remedy in found:
+        after = edited(fleet, world, key, remedy.edits)
         wait = remedy.suggestion.wait
-        if wait is None:
-            after = edited(fleet, world, key, remedy.edits)
-        else:
-            then = awaited(fleet, world, wait, plan, Replans(world))
+        if wait is not None:
+            then = awaited(*after, wait, planned(*after), Replans(world))
             assert then is not None
-            after = fleet, then
+            after = after[0], then
         assert is_served(planned(*after), key)
     return [*found]
 
@@ -126,6 +120,41 @@ def test_a_throttled_request_waits_for_the_run_that_makes_its_machine() -> None:
     assert said(fleet, world, "debian/3") == [
         "wait for 2 runs, about 2026-11-21 08:20 UTC: fleet apply every 10m",
         "raise guards.throttle.create.count from 1 to 3",
+    ]
+
+
+def test_a_limit_is_raised_alone_where_the_throttle_lets_the_machine_pass_in_a_later_run() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 3}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert said(fleet, world, "debian/5") == [
+        (
+            "raise pools.builders.workers.max from 3 to 5, then wait for the next run, "
+            "about 2026-11-21 08:10 UTC: fleet apply every 10m"
+        )
+    ]
+
+
+def test_a_throttle_is_raised_too_where_it_lets_nothing_pass() -> None:
+    fleet = a_sim_fleet(pools=pools(max=0), guards={"throttle": {"create": {"count": 0}}})
+
+    (together,) = said(fleet, ASKING)
+
+    assert together == (
+        "raise pools.builders.workers.max from 0 to 1, and "
+        "raise guards.throttle.create.count from 0 to 1"
+    )
+
+
+def test_one_edit_of_one_place_comes_before_two_edits() -> None:
+    both = {
+        "arm": a_pool(provider="desk", provides=["gpu"], mode="drain"),
+        "builders": a_pool(provider="desk"),
+    }
+    request = a_request(required=("big", "gpu"))
+
+    assert said(a_sim_fleet(pools=both), a_sim_world(requests=(request,))) == [
+        "add big, gpu to pools.builders.provides, if its workers really have it"
     ]
 
 
@@ -302,36 +331,6 @@ def test_a_budget_is_raised_to_the_cent_that_is_enough() -> None:
     assert found[0].suggestion.sentence == (
         "raise pools.builders.budget.per_hour from 0.01 EUR to 0.08 EUR"
     )
-
-
-REFUSED = a_plan(
-    signatures=(a_signature(requests=(KEY,)),),
-    unserved=(an_unserved(requests=(KEY,), path=("guards", "refuse", "delete")),),
-    guards=(a_guard_result(path=("guards", "refuse", "delete")),),
-)
-
-
-def considered(fleet: Fleet) -> list[str]:
-    return [describe(fleet, edit) for edit in candidates(fleet, ASKING, REFUSED, KEY)]
-
-
-def test_what_a_guard_refuses_may_be_approved() -> None:
-    assert any(said.startswith("add an approval: {guard:") for said in considered(a_sim_fleet()))
-
-
-def test_an_approval_that_has_expired_may_be_given_another_day_or_let_more_pass() -> None:
-    approval = {
-        "guard": "delete",
-        "pool": "builders",
-        "count": 3,
-        "reason": "move",
-        "expires": date(2026, 11, 1),
-    }
-
-    found = considered(a_sim_fleet(approvals=[approval]))
-
-    assert "move approvals[0].expires from 2026-11-01 to 2026-11-21 or later" in found
-    assert "raise approvals[0].count from 3 to 100000" in found
 
 
 def test_who_would_wait_instead_is_told() -> None:

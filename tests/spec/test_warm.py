@@ -20,7 +20,8 @@ def test_a_pool_whose_min_is_made_only_says_what_min_is() -> None:
 
 def test_a_pool_names_the_limit_that_keeps_it_below_min() -> None:
     assert because(fleet_with(min=3, max_starting=1), a_sim_world()) == (
-        "workers.min is 3, but 2 are not made: pool builders is at workers.max_starting (1)"
+        "workers.min is 3, but 2 are not made: pool builders is at workers.max_starting (1) "
+        "with what this plan makes"
     )
 
 
@@ -29,7 +30,7 @@ def test_a_pool_names_the_limit_that_keeps_it_below_spare() -> None:
 
     assert because(fleet_with(max=2, spare=1), world) == (
         "1 waiting request is served here; workers.spare is 1, but 1 is not made: "
-        "pool builders is at workers.max (2)"
+        "pool builders is at workers.max (2) with what this plan makes"
     )
 
 
@@ -45,3 +46,12 @@ def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
     said = because(fleet_with(min=1, mode="pause"), a_sim_world())
 
     assert said == "workers.min is 1; it makes no machine: it has mode: pause"
+
+
+def test_a_pool_says_that_no_spare_machine_is_made_while_requests_wait_for_it() -> None:
+    requests = tuple(a_request(id=str(number)) for number in range(1, 4))
+
+    assert because(fleet_with(max=2, spare=1), a_sim_world(requests=requests)) == (
+        "2 waiting requests are served here; workers.spare is 1, but none is made while requests "
+        "wait for this pool; 1 more that fit waits"
+    )

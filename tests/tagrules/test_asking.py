@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
-from fleet.facts import Request, Unknown
+from fleet.facts import Demand, Request, TaskHistory, Unknown
 from fleet.schema.model import Fleet
-from fleet.tagrules.asking import Asking, Memberships, ask_of
-from fleet.tagrules.told import Told
-from tests.builders import a_fleet, a_request
+from fleet.tagrules.asking import Asking, Difference, Judge, Memberships, ask_of
+from fleet.tagrules.told import Told, told_of
+from tests.builders import NOW, a_fleet, a_request
 
 TODAY = date(2026, 11, 21)
 PING = {"owner": "praiskup", "project": "ping", "chroot": "fedora-42-x86_64"}
@@ -84,7 +84,10 @@ def test_a_group_that_cannot_be_looked_up_permits_nothing_and_says_so() -> None:
     found = asking(asked_by({"groups": ["toolchain"]}), by("user"), memberships=dark)
 
     assert found.ask.required == set()
-    assert found.refused[0].because.endswith("is not known: members.yaml: gone)")
+    assert found.refused[0].because == (
+        "user alice may not ask for power: tags.power.asked_by lets only group toolchain ask for "
+        "it (who is in which group is not known: members.yaml: gone)"
+    )
 
 
 def test_a_refusal_says_who_asked_and_which_line_forbids_it() -> None:
@@ -170,10 +173,18 @@ def test_the_tags_a_queue_stored_win_over_a_rule_of_today() -> None:
 
     unstored = "which the queue did not store with the request"
     assert found.ask.required == {"worker:build-arch:amd64"}
-    assert [each.because for each in found.differences] == [
-        f"rule newer than request: powerful[0] asks for power, {unstored}",
-        f"derive[0] gives worker:build-arch:arm64 (from host_architecture: arm64), {unstored}",
-    ]
+    assert found.differences == (
+        Difference(
+            "power",
+            f"rule newer than request: powerful[0] asks for power, {unstored}",
+            ("powerful", 0),
+        ),
+        Difference(
+            "worker:build-arch:arm64",
+            f"derive[0] gives worker:build-arch:arm64 (from host_architecture: arm64), {unstored}",
+            ("derive", 0),
+        ),
+    )
 
 
 def test_a_stored_tag_that_was_asked_without_permission_holds_the_request() -> None:
@@ -181,3 +192,213 @@ def test_a_stored_tag_that_was_asked_without_permission_holds_the_request() -> N
 
     assert found.held
     assert found.refused[0].tag == "power"
+
+
+def test_that_groups_are_not_known_is_not_told_where_no_group_may_ask() -> None:
+    dark = Unknown(unknown="members.yaml: gone")
+
+    found = asking(asked_by({"users": ["bob"]}), by("user"), memberships=dark)
+
+    assert found.refused[0].because.endswith("lets only user bob ask for it")
+
+
+@pytest.mark.parametrize(
+    ("request_", "who"),
+    [
+        (by("user"), "user alice"),
+        (by("ticket"), "user alice (by ticket)"),
+        (a_request(required=["power"], asked={"power": "user"}), "user (not known)"),
+        (by("task"), "the task"),
+    ],
+)
+def test_a_refusal_names_who_asked_as_far_as_the_queue_tells(request_: Request, who: str) -> None:
+    assert [refusal.who for refusal in asking(asked_by("system"), request_).refused] == [who]
+
+
+def test_a_derived_tag_that_tasks_may_not_ask_for_is_refused() -> None:
+    fleet = a_fleet(tags={"power": {"asked_by": ["user"]}}, derive=[{"ask": "power"}])
+
+    found = asking(fleet, a_request())
+
+    assert found.ask.required == set()
+    assert found.refused[0].who == "the rule derive[0]"
+
+
+@pytest.mark.parametrize(
+    ("askers", "named"),
+    [
+        ([], "nobody"),
+        (["task", {"users": ["bob", "eve"]}], "task, user bob, user eve"),
+        (
+            [{"scopes": ["s"], "workspaces": ["w"], "groups": ["g"]}],
+            "group g, workspace w, scope s",
+        ),
+    ],
+)
+def test_a_refusal_names_all_who_may_ask(askers: list[object], named: str) -> None:
+    found = asking(asked_by(*askers), by("user"))
+
+    assert found.refused[0].because == (
+        f"user alice may not ask for power: tags.power.asked_by lets only {named} ask for it"
+    )
+
+
+# many requests
+
+
+MANY = a_fleet(
+    tags={
+        "memory_gib": {"kind": "number"},
+        "power": {
+            "asked_by": [
+                {"users": ["bob"], "groups": ["g"], "workspaces": ["w"], "scopes": ["kali"]}
+            ]
+        },
+    },
+    powerful=[{"match": ".*/kernel", "ask": ["swap"]}],
+    derive=[
+        {"task": "lintian", "ask": "light"},
+        {"source_build": True, "ask": "source"},
+        {"from": "host", "ask": "on:{value}"},
+        {"history": {"of": "memory", "min_runs": 1}, "ask": "memory_gib>={value}"},
+    ],
+)
+RUNS = TaskHistory(task="sbuild", package="linux", memory_mib=(2048,))
+KNOWN = told_of(Demand(read_at=NOW, history=(RUNS,)))
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"required": ["power", "x"]},
+        {"provided": ("x",)},
+        {"asked": {"power": "task"}},
+        {"requester": "bob"},
+        {"groups": ("g",)},
+        {"workspace": "w"},
+        {"scope": "kali"},
+        {"task": "lintian"},
+        {"task_data": {"host": "arm64"}},
+        {"task_data": {"build_components": ["source"]}},
+        {"package": "linux"},
+        {"workspace": "base", "package": "kernel"},
+    ],
+)
+def test_what_fleet_yaml_looks_at_is_judged_for_each_request_that_differs_in_it(
+    difference: dict[str, object],
+) -> None:
+    judge = Judge(MANY, {}, TODAY)
+    other = Request.model_validate(by("user").model_dump() | difference)
+
+    first = judge.ask_of_alike(by("user"), KNOWN)
+
+    assert judge.ask_of_alike(other, KNOWN) == judge.ask_of(other, KNOWN) != first
+
+
+def test_a_request_is_judged_apart_by_what_its_queue_tells() -> None:
+    judge = Judge(MANY, {}, TODAY)
+    request = by("user", package="linux")
+
+    judge.ask_of_alike(request, KNOWN)
+
+    assert judge.ask_of_alike(request, Told()) == judge.ask_of(request, Told())
+
+
+@pytest.mark.parametrize(
+    ("fleet", "difference"),
+    [
+        (MANY, {"id": "7"}),
+        (a_fleet(), {"requester": "bob", "task": "lintian", "package": "linux"}),
+        (a_fleet(derive=[{"ask": "x"}]), {"package": "linux"}),
+    ],
+)
+def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
+    fleet: Fleet, difference: dict[str, object]
+) -> None:
+    judge = Judge(fleet, {}, TODAY)
+    other = by("user").model_copy(update=difference)
+
+    assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
+
+
+# where tags are from
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "because"),
+    [
+        ("user", False, "the user asked for it"),
+        ("task", False, "the task asked for it"),
+        ("ticket", True, "the ticket asked for it"),
+        ("system", True, "the system asked for it"),
+        (None, False, "the request asks for it, and does not tell who asked"),
+        (None, True, "the queue stored it, and does not tell who asked"),
+    ],
+)
+def test_a_tag_of_a_request_says_who_asked_for_it(
+    asked: str | None,
+    because: str,
+    *,
+    stored: bool,
+) -> None:
+    request = a_request(required=["power"], asked={"power": asked} if asked else {})
+
+    (origin,) = asking(a_fleet(), request, stored=stored).origins
+
+    assert (origin.source, origin.because, origin.path) == (asked or "unknown", because, ())
+
+
+@pytest.mark.parametrize(
+    ("contact", "told"), [({}, ""), ({"contact": "@kernel"}, ", contact @kernel")]
+)
+def test_a_tag_of_a_rule_says_what_its_pattern_takes_and_whom_to_ask(
+    contact: dict[str, str], told: str
+) -> None:
+    fleet = a_fleet(powerful=[{"match": ".*/chromium", "ask": ["power"]} | contact])
+
+    (origin,) = asking(fleet, a_request(package="chromium", **PING)).origins
+
+    name = "praiskup/ping/fedora-42-x86_64/chromium"
+    assert origin.because == f"pattern '.*/chromium' takes {name}{told}"
+
+
+def test_origins_are_sorted_by_tag_and_a_derived_one_names_its_rule() -> None:
+    fleet = a_fleet(derive=[{"task": "other", "ask": "b"}, {"ask": "a"}])
+
+    found = asking(fleet, a_request(required=["b"]))
+
+    assert [(o.tag, o.source, o.path) for o in found.origins] == [
+        ("a", "derived", ("derive", 1)),
+        ("b", "unknown", ()),
+    ]
+
+
+def test_of_a_stored_request_only_what_was_stored_counts() -> None:
+    fleet = a_fleet(derive=[{"ask": "a"}])
+
+    found = asking(fleet, a_request(required=["b"]), stored=True)
+
+    assert found.ask.required == {"b"}
+    assert [origin.tag for origin in found.origins] == ["b"]
+
+
+def test_only_a_queue_that_stores_tags_holds_what_was_asked_without_permission() -> None:
+    assert not asking(asked_by("rules"), by("user")).held
+    assert not asking(asked_by("user"), by("user"), stored=True).held
+
+
+def test_what_history_says_is_part_of_what_is_asked() -> None:
+    request = a_request(package="linux")
+
+    found = ask_of(MANY, request, KNOWN, memberships={}, today=TODAY)
+
+    assert [name for name, _ in found.ask.minimums] == ["memory_gib"]
+
+
+def test_what_requests_bring_counts_only_where_a_worker_looks_at_it() -> None:
+    request = a_request(provided=("x",))
+
+    looked_at = Judge(a_fleet(), {}, TODAY).ask_of(request, Told())
+    ignored = Judge(a_fleet(), {}, TODAY, with_provided=False).ask_of(request, Told())
+
+    assert (looked_at.ask.provided, ignored.ask.provided) == (frozenset({"x"}), frozenset())

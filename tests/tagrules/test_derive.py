@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.facts import Request
-from fleet.tagrules.derive import derive, find_circle
+from fleet.tagrules.derive import derive, find_circle, is_placeholder, placeholders
 from fleet.tagrules.told import Told, find_differing_records
 from tests.builders import a_fleet, a_request
 
@@ -87,6 +87,15 @@ def test_where_file_and_queue_differ_a_request_asks_for_both_and_it_is_said() ->
     )
 
 
+def test_what_only_one_of_file_and_queue_says_is_no_difference() -> None:
+    tables = {"environments": {"5": {"architecture": "arm64", "vendor": "x"}, "7": {"a": "b"}}}
+    fleet = a_fleet(derive=[BY_ENVIRONMENT], lookups=tables)
+    theirs = {"5": {"architecture": "arm64", "suite": "y"}, "8": {"a": "c"}}
+
+    assert list(find_differing_records(fleet, Told(environments=theirs))) == []
+    assert list(find_differing_records(a_fleet(derive=[BY_ENVIRONMENT]), Told(True, theirs))) == []
+
+
 def test_tables_that_no_rule_looks_into_may_differ() -> None:
     fleet = a_fleet(lookups={"environments": {"5": {"architecture": "arm64"}}})
     told = Told(environments={"5": {"architecture": "amd64"}})
@@ -153,3 +162,125 @@ def test_a_circle_is_found_and_a_chain_is_none(
     rules: list[object], circle: tuple[int, ...]
 ) -> None:
     assert find_circle(a_fleet(derive=rules).derive) == circle
+
+
+@pytest.mark.parametrize(
+    ("rule", "because"),
+    [
+        ({"ask": "x"}, "of every request"),
+        ({"task": "sbuild", "ask": "x"}, "of task sbuild"),
+        ({"source_build": False, "ask": "x"}, "it is no source build"),
+        ({"tag": "on:*", "ask": "x"}, "from its tag on:arm64"),
+        ({"from": "a.b", "ask": "x"}, "from a.b: 5"),
+    ],
+)
+def test_a_derived_tag_says_what_it_is_from(rule: dict[str, object], because: str) -> None:
+    request = a_request(required=["on:arm64"], task_data={"a": {"b": 5}})
+
+    found = derive(a_fleet(derive=[rule]), request, request.required)
+
+    assert [each.because for each in found] == [because]
+
+
+def test_a_tag_of_source_builds_says_that_it_is_from_one() -> None:
+    rule = {"source_build": True, "ask": "x"}
+
+    (found,) = derive(a_fleet(derive=[rule]), a_request(task="makesourcepackageupload"), ())
+
+    assert found.because == "it is a source build"
+
+
+def test_a_rule_about_nothing_in_particular_has_no_value_to_fill_in() -> None:
+    rules: list[object] = [
+        {"ask": "all{value}"},
+        {"source_build": False, "ask": "binary{value}"},
+    ]
+
+    assert derived(rules, a_request()) == {"all", "binary"}
+
+
+def test_a_tag_may_have_two_hundred_characters_and_no_more() -> None:
+    rule = {"from": "text", "ask": "on:{value}"}
+
+    assert derived([rule], with_data(text="x" * 197)) == {"on:" + "x" * 197}
+    assert derived([rule], with_data(text="x" * 198)) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [("hosts.2", ["a", "b"]), ("hosts.x", ["a"]), ("hosts.0", "ab"), ("hosts.-1", ["a"])],
+)
+def test_a_path_that_leads_nowhere_gives_nothing(path: str, data: object) -> None:
+    assert derived([{"from": path, "ask": "on:{value}"}], with_data(hosts=data)) == set()
+
+
+def test_a_table_that_the_file_does_not_have_is_an_empty_one() -> None:
+    rule = {"from": "environment_id", "lookup": "environments", "ask": ARCH}
+
+    assert derived([rule], with_data(environment_id=5)) == set()
+
+
+@pytest.mark.parametrize(
+    ("ask", "tags"),
+    [
+        ("on:{value}", {f"on:{LOOKUP}"}),
+        ("of:{value.collection}", {"of:debian"}),
+        ("of:{value.codename}", {"of:trixie"}),
+        ("of:{value.vendor}", set()),
+    ],
+)
+def test_a_look_up_string_is_a_text_where_the_rule_wants_no_part_of_it(
+    ask: str, tags: set[str]
+) -> None:
+    assert derived([{"from": "environment", "ask": ask}], with_data(environment=LOOKUP)) == tags
+
+
+@pytest.mark.parametrize(
+    ("text", "ask", "tags"),
+    [
+        ("a/match:b=c/match:d=e", "of:{value.collection}", {"of:a"}),
+        ("a/match:b=c=d:e", "of:{value.b}", {"of:c=d"}),
+        ("a/match:b=c:e", "of:{value.e}", set()),
+        ("a/nothing", "of:{value.collection}", set()),
+    ],
+)
+def test_a_look_up_string_is_read_from_its_first_separators(
+    text: str, ask: str, tags: set[str]
+) -> None:
+    assert derived([{"from": "environment", "ask": ask}], with_data(environment=text)) == tags
+
+
+@pytest.mark.parametrize(
+    ("ask", "tag", "feeds"),
+    [
+        ("a", "a", True),
+        ("ab", "a", False),
+        ("ab", "a*", True),
+        ("ba", "a*", False),
+        ("a:{value}", "a:b", True),
+        ("a:{value}", "a:*", True),
+        ("a:{value}", "a*", True),
+        ("a:{value}", "ab", False),
+        ("a:{value}:{value}", "a:b", True),
+        ("a:b:{value}", "a:*", True),
+        ("a:b:{value}", "b*", False),
+        ("a:b:{value}", "a:", False),
+        ("a*", "a*", True),
+    ],
+)
+def test_a_rule_feeds_another_where_what_it_asks_for_may_be_what_that_builds_on(
+    ask: str, tag: str, *, feeds: bool
+) -> None:
+    rules = a_fleet(derive=[{"tag": tag, "ask": ask}]).derive
+
+    assert find_circle(rules) == ((0,) if feeds else ())
+
+
+def test_the_parts_of_a_template_are_found_well_written_or_not() -> None:
+    assert placeholders("a{value}b{}c{x") == ("{value}", "{}", "{")
+    assert list(map(is_placeholder, ("{value}", "{value.a.b}", "{}", "{valued}"))) == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.enforcement import (
     Claim,
     Enforcement,
@@ -37,7 +37,7 @@ def test_debusine_carries_no_numbers() -> None:
     found = judged(fleet, "tag")
 
     assert (found.tag, found.by) == ("memory_gib", "capacity")
-    assert "carries no numbers" in found.because
+    assert found.because == ("Debusine carries no numbers; `fleet export debusine` writes classes")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,9 @@ def test_tickets_are_given_their_machine_by_fleet(queue: object) -> None:
     rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": ["rules"]}
     fleet = a_guarded_fleet(rule=rule, queues={"tickets": queue})
 
-    assert {each.by for each in enforcement_of(fleet)} == {"scheduler"}
+    assert {(each.by, each.because) for each in enforcement_of(fleet)} == {
+        ("scheduler", "fleet itself gives each ticket its machine")
+    }
 
 
 def test_a_recording_assigns_nothing() -> None:
@@ -163,7 +165,9 @@ def test_a_recording_assigns_nothing() -> None:
 
     found = enforcement_of(a_guarded_fleet(queues=queues))
 
-    assert {(each.by, each.recorded) for each in found} == {("report", True)}
+    assert {(each.by, each.because, each.recorded) for each in found} == {
+        ("report", "a recording assigns nothing", True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -194,3 +198,164 @@ def test_every_tag_that_is_declared_provided_or_asked_is_known_once() -> None:
 def test_the_weakest_of_none_is_nothing() -> None:
     assert weakest([]) is None
     assert weakest(["scheduler", "report", "capacity"]) == "report"
+
+
+def test_every_claim_names_its_queue_and_the_key_that_makes_it() -> None:
+    rule = {"asked_by": ["rules"], "exclusive": True, "limits": {"total": 3}}
+
+    found = enforcement_of(a_guarded_fleet(rule=rule))
+
+    assert [(each.claim, each.queue, each.path) for each in found] == [
+        ("tag", "debian", ("tags", TAG)),
+        ("asked_by", "debian", ("tags", TAG, "asked_by")),
+        ("exclusive", "debian", ("tags", TAG, "exclusive")),
+        ("limits", "debian", ("tags", TAG, "limits")),
+    ]
+
+
+def test_a_tag_that_is_only_provided_claims_nothing_but_itself() -> None:
+    fleet = a_fleet(pools={"builders": a_pool(provides=["plain"])})
+
+    assert [(each.tag, each.claim, each.by) for each in enforcement_of(fleet)] == [
+        ("plain", "tag", "scheduler")
+    ]
+
+
+def test_a_pool_that_serves_another_queue_provides_nothing_at_this_one() -> None:
+    queues = {
+        "debian": {
+            "kind": "debusine",
+            "url": "https://debusine.example.org",
+            "scopes": ["debian"],
+            "token": {"env": "DEBUSINE_TOKEN"},
+        },
+        "trial": {"kind": "tickets"},
+    }
+    pools = {"powerful": a_pool(provides=[TAG], serves=["trial"])}
+
+    assert judged(a_guarded_fleet(queues=queues, pools=pools), "tag").by == "report"
+
+
+def test_a_pool_that_names_its_queue_provides_its_tags_there() -> None:
+    pools = {"powerful": a_pool(provides=[TAG], serves=["debian"])}
+
+    assert judged(a_guarded_fleet(pools=pools), "tag").by == "scheduler"
+
+
+POWERFUL = ["task:fleet:powerful"]
+HOOKS = {"new": ["n"], "delete": ["d"], "list": ["l"]}
+
+
+@pytest.mark.parametrize(
+    ("claim", "pool", "because"),
+    [
+        ("tag", a_pool(), "Debusine gives what requires it only to workers that provide it"),
+        (
+            "asked_by",
+            a_pool(),
+            "any workspace owner can have requests require it, and who asked is not told",
+        ),
+        (
+            "asked_by",
+            a_pool(requires=["task:scope:a", "task:group:b", "x"]),
+            "its workers require task:group:b, task:scope:a, which only who may ask brings along",
+        ),
+        (
+            "exclusive",
+            a_pool(),
+            "its workers require nothing, so Debusine gives them whatever fits first",
+        ),
+        (
+            "exclusive",
+            a_pool(requires=["task:scope:a", "task:scope:b"]),
+            (
+                "its workers require only task:scope:a, task:scope:b, so Debusine gives them any "
+                "such request that fits first"
+            ),
+        ),
+        (
+            "exclusive",
+            a_pool(requires=["x", "task:scope:a", "y", "task:scope:b"]),
+            (
+                "its workers require x, y, which an owner of a workspace with task:scope:a, "
+                "task:scope:b can provide"
+            ),
+        ),
+        (
+            "exclusive",
+            {"static": ["builder-01"]},
+            "machines that fleet never touches give themselves to whatever fits",
+        ),
+        (
+            "exclusive",
+            {"provider": "hooks", "machine": {}, "hooks": HOOKS},
+            "machines that its own commands make give themselves to whatever fits",
+        ),
+        (
+            "limits",
+            a_pool(),
+            "fleet makes no more machines for it, but Debusine counts nobody's work",
+        ),
+        (
+            "limits",
+            a_pool(requires=POWERFUL),
+            "only such requests run on its machines, and fleet makes no more of them",
+        ),
+    ],
+)
+def test_a_sentence_says_what_a_claim_at_debusine_rests_on(
+    claim: Claim, pool: object, because: str
+) -> None:
+    askers = [{"scopes": ["a"]}, {"groups": ["b"]}]
+    rule = {"exclusive": True, "limits": {"total": 3}, "asked_by": askers}
+    said = pool.model_dump(exclude_unset=True) if isinstance(pool, Pool) else pool
+    assert isinstance(said, dict)
+
+    fleet = a_guarded_fleet(rule=rule, pools={"powerful": said | {"provides": [TAG]}})
+
+    assert judged(fleet, claim).because == because
+
+
+def test_of_equally_weak_pools_the_first_by_name_is_told_of() -> None:
+    pools = {
+        "a": a_pool(provides=[TAG], requires=["task:scope:debian"]),
+        "b": a_pool(provides=[TAG]),
+    }
+
+    assert "only task:scope:debian" in judged(a_guarded_fleet(pools=pools), "exclusive").because
+
+
+def test_only_machines_that_fleet_makes_are_kept_by_what_they_require() -> None:
+    pools = {
+        "kept": a_pool(provides=[TAG], requires=["task:scope:debian"]),
+        "legacy": {"static": ["builder-01"], "provides": [TAG]},
+    }
+    rule = {"asked_by": [{"scopes": ["debian"]}]}
+
+    assert judged(a_guarded_fleet(pools=pools, rule=rule), "asked_by").by == "report"
+
+
+def test_machines_of_a_pool_s_own_commands_provide_what_their_image_does() -> None:
+    hooked = {"provider": "hooks", "machine": {}, "hooks": HOOKS}
+    images = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": [TAG]}}
+    pools = {"bare": hooked, "booted": hooked | {"image": "trixie"}}
+
+    assert pools_providing(a_guarded_fleet(pools=pools, images=images))[TAG] == ("booted",)
+
+
+def test_a_declared_name_is_about_no_tag_that_only_begins_like_it() -> None:
+    fleet = a_fleet(
+        tags={"class:a": {}, "class:*": {}}, pools={"builders": a_pool(provides=["class:ab"])}
+    )
+
+    assert pools_providing(fleet) == {
+        "class:*": ("builders",),
+        "class:a": (),
+        "class:ab": ("builders",),
+    }
+
+
+def test_a_minimum_of_a_number_that_is_not_declared_is_no_tag() -> None:
+    fleet = a_fleet(powerful=[{"match": "x", "ask": ["disk", "memory_gib>=16"]}])
+
+    assert known_tags(fleet) == ("disk",)

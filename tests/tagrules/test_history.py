@@ -69,6 +69,17 @@ def test_runs_of_one_package_told_in_parts_count_together() -> None:
     assert needed(by_history(margin="0%"), known=parts) == ["memory_gib>=10"]
 
 
+def test_what_a_queue_tells_beside_its_requests_is_kept() -> None:
+    environments = {"5": {"architecture": "arm64"}}
+
+    found = told_of(
+        Demand(read_at=NOW, stored=True, environments=environments, history=(history(),))
+    )
+
+    assert (found.stored, found.environments) == (True, environments)
+    assert found.history == {("sbuild", "chromium"): (history(),)}
+
+
 @pytest.mark.parametrize(
     "request_",
     [

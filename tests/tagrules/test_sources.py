@@ -8,6 +8,7 @@ from fleet.facts import ImageVersion
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
 from fleet.tagrules.sizes import figures_of
+from fleet.tagrules.sources import Doubt, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 from tests.builders import a_fleet, a_pool, a_worker
 
@@ -114,7 +115,8 @@ def test_what_a_boot_test_reported_against_the_machine_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counts", "doubts"), [("31", 32, 0), ("33.5", 32, 0), ("16", 16, 1), ("64", 32, 1)]
+    ("said", "counts", "doubts"),
+    [("31", 32, 0), ("33.5", 32, 0), ("30.4", 32, 0), ("16", 16, 1), ("64", 32, 1)],
 )
 def test_of_two_figures_the_nominal_counts_where_they_agree_and_else_the_lower(
     said: str, counts: int, doubts: int
@@ -176,3 +178,170 @@ def test_a_more_special_rule_does_not_open_by_silence_what_a_general_one_closes(
     tags = {"worker:*": {"asked_by": ["system"]}, "worker:class:big": {"on_demand": True}}
 
     assert Vocabulary(a_fleet(tags=tags)).asked_by("worker:class:big")[0] == ["system"]
+
+
+TINY = {"tiny": {"cores": 1, "memory": "1GiB", "disk": "1GiB"}}
+OF_MACHINE = ("pools", "builders", "machine")
+
+
+def test_every_tag_is_told_with_what_says_it_and_the_key_that_does() -> None:
+    image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["sbuild"]}}
+    fleet = a_fleet_of(
+        a_pool(provides=["x"]), tags={"cores": {"kind": "number"}}, images=image, sizes=TINY
+    )
+
+    told = pool_sources(fleet, "builders", ())
+
+    assert [(each.tag, each.source, each.path) for each in told] == [
+        ("worker:type:external", "machine", OF_MACHINE),
+        ("worker:build-arch:amd64", "machine", OF_MACHINE),
+        ("worker:build-arch:i386", "machine", OF_MACHINE),
+        ("worker:class:tiny", "machine", OF_MACHINE),
+        ("cores=8", "machine", OF_MACHINE),
+        ("sbuild", "image", ("images", "trixie", "provides", 0)),
+        ("x", "pool", ("pools", "builders", "provides", 0)),
+    ]
+
+
+def test_what_a_boot_test_reported_takes_the_place_of_what_the_image_says_in_the_file() -> None:
+    image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["sbuild"]}}
+    booted = ImageVersion(image="trixie", version="1", ids={"hetzner": "1"}, provides=("lintian",))
+
+    told = pool_sources(a_fleet(images=image), "builders", [booted])
+
+    assert [(each.tag, each.path) for each in told if each.source == "image"] == [
+        ("lintian", ("images", "trixie"))
+    ]
+
+
+def test_what_only_one_of_two_sources_may_provide_counts_and_is_no_doubt() -> None:
+    image = {"trixie": {"suite": "trixie", "architecture": "amd64", "provides": ["power"]}}
+    tags = {"power": {"provided_by": ["pool"]}}
+    fleet = a_fleet_of(a_pool(provides=["power"]), images=image, tags=tags)
+
+    assert find_doubts(fleet, "builders", ()) == ()
+    assert "power" in offer_of_pool(fleet, "builders", ()).provides
+
+
+@pytest.mark.parametrize(
+    ("allowed", "may"), [([], "nothing"), (["image", "worker"], "image, worker")]
+)
+def test_a_tag_that_its_source_may_not_provide_is_a_doubt_that_names_those_that_may(
+    allowed: list[str], may: str
+) -> None:
+    fleet = a_fleet_of(a_pool(provides=["power"]), tags={"power": {"provided_by": allowed}})
+
+    assert find_doubts(fleet, "builders", ()) == (
+        Doubt(
+            "not-permitted",
+            "power",
+            "power does not count: the pool provides it, but tags.power.provided_by lets only "
+            f"{may} provide it",
+            ("pools", "builders", "provides", 0),
+        ),
+    )
+
+
+def test_a_worker_s_own_tag_that_does_not_count_points_at_the_key_that_says_so() -> None:
+    fleet = a_fleet(tags={"power": {"provided_by": ["pool"]}})
+
+    (doubt,) = find_doubts(fleet, "builders", (), a_worker(provides=("power",)))
+
+    assert doubt.path == ("tags", "power", "provided_by")
+
+
+@pytest.mark.parametrize(
+    ("machine", "tag", "because"),
+    [
+        ("ccx33", f"{ARCH}s390x", "machine ccx33 runs amd64 and i386 natively"),
+        (
+            {"type": ["ccx33", "cax31"]},
+            f"{ARCH}s390x",
+            "machine ccx33 or cax31 runs nothing natively",
+        ),
+        (
+            "ccx33",
+            "worker:class:big",
+            "machine ccx33 reaches of the classes in sizes: medium, small",
+        ),
+        (
+            {"cores": 1, "memory": "1GiB"},
+            "worker:class:big",
+            "machine own reaches of the classes in sizes: none",
+        ),
+        ("ccx33", "worker:type:celery", "workers of pools are worker:type:external"),
+    ],
+)
+def test_what_a_worker_says_against_its_machine_is_a_doubt_that_says_why(
+    machine: object, tag: str, because: str
+) -> None:
+    fleet = a_fleet_of(a_pool(machine=machine))
+
+    assert find_doubts(fleet, "builders", (), a_worker(provides=(tag,))) == (
+        Doubt("contradiction", tag, f"{tag} does not count: the worker says so, but {because}"),
+    )
+
+
+def test_a_class_that_sizes_do_not_define_is_nobody_s_to_contradict() -> None:
+    worker = a_worker(provides=("worker:class:quiet", "big"))
+
+    assert find_doubts(a_fleet(), "builders", (), worker) == ()
+
+
+def test_a_machine_of_which_nothing_is_known_contradicts_nothing() -> None:
+    fleet = a_fleet(pools={"builders": a_pool(machine="nope"), "legacy": {"static": ["old"]}})
+    worker = a_worker(provides=(f"{ARCH}s390x",))
+
+    assert find_doubts(fleet, "builders", (), worker) == ()
+    assert find_doubts(fleet, "legacy", (), worker) == ()
+
+
+def test_a_pool_whose_image_is_not_declared_runs_what_its_machine_runs() -> None:
+    assert architectures(a_fleet(images={})) == {"amd64", "i386"}
+    assert architectures(a_fleet_of(a_pool(machine="nope"), images={})) == set()
+
+
+def test_a_figure_that_is_contradicted_is_a_doubt_that_names_both() -> None:
+    fleet = a_fleet_of(a_pool(provides=["memory_gib=64"]), tags=FIGURES)
+
+    assert find_doubts(fleet, "builders", ()) == (
+        Doubt(
+            "contradiction",
+            "memory_gib=64",
+            "memory_gib counts as 32: the pool says 64, the machine 32",
+            ("pools", "builders", "provides", 0),
+        ),
+    )
+
+
+def test_of_figures_that_no_machine_states_the_first_is_compared_with_the_others() -> None:
+    fleet = a_fleet(tags={"disks": {"kind": "number"}}, pools={"legacy": {"static": ["old"]}})
+    worker = a_worker(provides=("disks=2", "disks=4"))
+
+    (doubt,) = find_doubts(fleet, "legacy", (), worker)
+
+    assert doubt.because == "disks counts as 2: the worker says 4, the worker 2"
+
+
+def test_a_static_pool_offers_what_its_file_says_and_requires_nothing() -> None:
+    fleet = a_fleet(pools={"legacy": {"static": ["old"], "provides": ["x"]}})
+
+    offer = offer_of_pool(fleet, "legacy", ())
+
+    assert (offer.provides, offer.requires) == (frozenset({"x"}), frozenset())
+
+
+def test_a_pool_requires_of_requests_what_its_file_says() -> None:
+    fleet = a_fleet_of(a_pool(requires=["task:fleet:powerful"]))
+
+    assert offer_of_pool(fleet, "builders", ()).requires == {"task:fleet:powerful"}
+
+
+def test_what_only_machines_may_say_of_architectures_an_image_narrows_all_the_same() -> None:
+    fleet = a_fleet(tags={f"{ARCH}*": {"provided_by": ["machine"]}})
+    booted = ImageVersion(
+        image="trixie", version="1", ids={"hetzner": "1"}, provides=(f"{ARCH}amd64",)
+    )
+
+    assert architectures(fleet) == {"amd64", "i386"}
+    assert architectures(fleet, booted) == {"amd64"}

@@ -1,5 +1,6 @@
 """SQL over Debusine's columns: values stay out of the text; what no column can hold is known."""
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -80,3 +81,23 @@ def test_the_terms_of_a_fleet_name_the_deciding_rule_first() -> None:
         shared=("worker:team:*",),
         prefixes=(("worker:team:", False), ("worker:", True)),
     )
+
+
+def test_a_pool_whose_wishes_no_column_can_hold_is_not_counted_for() -> None:
+    odd, plain = frozenset(["\0"]), frozenset(["a"])
+    pools = {
+        "exclusive": PoolOffer(Offer(plain, exclusive=odd)),
+        "plain": PoolOffer(Offer(plain | odd)),
+        "requiring": PoolOffer(Offer(plain, requires=odd)),
+    }
+
+    written = json.loads(str(count_waiting(pools, TERMS).values[0]))
+
+    assert [(each["pool"], each["provides"]) for each in written] == [("plain", ["a"])]
+
+
+def test_what_requests_bring_is_compared_only_where_a_pool_requires_something() -> None:
+    bare, asking = Offer(frozenset("a")), Offer(frozenset("a"), requires=frozenset("b"))
+
+    assert "r.scheduler_tags_provided" not in count_waiting({"x": PoolOffer(bare)}, TERMS).text
+    assert "r.scheduler_tags_provided" in count_waiting({"x": PoolOffer(asking)}, TERMS).text

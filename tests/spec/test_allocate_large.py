@@ -1,0 +1,152 @@
+"""Allocation of large components: alike groups are averaged, and only machines are whole."""
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from fleet.allocate import Allocation, allocate
+from fleet.choices import Fit, Group, Place, Row
+from fleet.demand import Ordered
+
+CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "free"
+PLACES = {
+    CHEAP: Place(CHEAP, "cheap", makes=True, setup=Decimal(1)),
+    DEAR: Place(DEAR, "dear", makes=True, setup=Decimal(2)),
+    FREE: Place(FREE, "free", makes=False, room=20.5),
+}
+SIZE = 800
+"""Groups with two places each: more pairs than are told apart."""
+
+
+def a_group(number: int, fits: dict[str, Fit], rank: int = 0) -> Group:
+    """Return a group of one request; the lower its number, the earlier it came."""
+    name = f"g{number:04}"
+    request = Ordered(order=(0, "", "q", number, name, 1), key=name, seconds=600)
+    return Group(name, (rank,), (request,), fits)
+
+
+def many(share: float, *places: str, ranks: int = 1) -> list[Group]:
+    fits = {place: Fit(share) for place in places}
+    return [a_group(number, fits, number % ranks) for number in range(SIZE)]
+
+
+def solved(groups: list[Group], *rows: Row) -> Allocation:
+    return allocate(groups, PLACES, rows)
+
+
+def a_limit(room: int, place: str) -> Row:
+    return Row(("pools", place), f"at {room}", Decimal(room), {place: Decimal(1)})
+
+
+def served_by_rank(allocation: Allocation) -> Counter[int]:
+    return Counter(rank for at in allocation.served.values() for (rank, *_), _ in at)
+
+
+def keys_at(allocation: Allocation, place: str) -> list[str]:
+    return [request.key for _, request in allocation.served[place]]
+
+
+def test_where_there_is_room_everybody_is_served_with_the_cheapest_machines() -> None:
+    allocation = solved(many(0.3, CHEAP, DEAR))
+
+    assert allocation.unserved == {}
+    assert allocation.machines == {CHEAP: 240}
+    assert allocation.proof.cost == pytest.approx(240)
+    assert allocation.proof.bound == pytest.approx(240)
+    assert allocation.proof.relaxed == pytest.approx(240, rel=1e-4)
+
+
+def test_workers_that_exist_serve_those_who_came_first() -> None:
+    allocation = solved(many(1.0, CHEAP, FREE))
+
+    assert keys_at(allocation, FREE) == [f"g{number:04}" for number in range(20)]
+    assert allocation.machines == {CHEAP: SIZE - 20}
+
+
+def test_earlier_ranks_are_served_first_and_that_nothing_is_cheaper_is_proven() -> None:
+    allocation = solved(many(1.0, CHEAP, DEAR, ranks=3), a_limit(300, CHEAP), a_limit(50, DEAR))
+
+    assert served_by_rank(allocation) == {0: 267, 1: 83}
+    assert allocation.machines == {CHEAP: 300, DEAR: 50}
+    assert allocation.proof.cost == pytest.approx(400)
+    assert allocation.proof.bound == pytest.approx(400)
+
+
+def test_of_one_rank_those_who_came_first_are_served() -> None:
+    allocation = solved(many(0.5, CHEAP, DEAR), a_limit(100, CHEAP), a_limit(50, DEAR))
+
+    assert sorted(allocation.unserved) == [f"g{number:04}" for number in range(300, SIZE)]
+
+
+def test_whoever_is_left_is_told_every_limit_that_stops_it_at_each_place() -> None:
+    cheap, dear = a_limit(100, CHEAP), a_limit(50, DEAR)
+
+    allocation = solved(many(1.0, CHEAP, DEAR, FREE), cheap, dear)
+
+    stops = allocation.unserved[f"g{SIZE - 1:04}"]
+    assert [(stop.place, stop.rows) for stop in stops] == [
+        (CHEAP, (cheap,)),
+        (DEAR, (dear,)),
+        (FREE, ()),
+    ]
+
+
+def test_a_later_rank_is_served_where_those_before_it_fit_nothing() -> None:
+    stuck = many(1.0, CHEAP, DEAR)
+    other = [replace(group, rank=(1,), fits={FREE: Fit()}) for group in stuck[:10]]
+    other = [replace(group, id=f"other{nth}") for nth, group in enumerate(other)]
+
+    allocation = solved([*stuck, *other], a_limit(5, CHEAP), a_limit(0, DEAR))
+
+    assert served_by_rank(allocation) == {0: 5, 1: 10}
+
+
+@pytest.mark.parametrize("room", ["101", "100.5", "99.9"])
+def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up(
+    room: str,
+) -> None:
+    groups = many(1.0, CHEAP, DEAR, ranks=2)
+    takes = {
+        (group.id, place): Decimal(1 + number % 3)
+        for number, group in enumerate(groups)
+        for place in group.fits
+    }
+    budget = Row(("budgets", "b"), "b is used up", Decimal(room), requests=takes)
+
+    allocation = solved(groups, budget)
+
+    taken = sum((takes[at] * count for at, count in allocation.counts.items()), Decimal(0))
+    assert Decimal(room) - 3 < taken <= Decimal(room)
+    assert set(served_by_rank(allocation)) == {0}
+
+
+def test_machines_and_requests_count_to_one_limit_together() -> None:
+    groups = many(0.5, CHEAP, DEAR)
+    takes = {(group.id, CHEAP): Decimal(1) for group in groups}
+    both = Row(("budgets", "b"), "b is used up", Decimal(200), {CHEAP: Decimal(2)}, takes)
+
+    allocation = solved(groups, both, a_limit(10, DEAR))
+
+    assert allocation.machines == {CHEAP: 50, DEAR: 10}
+    assert len(allocation.unserved) == SIZE - 100 - 20
+
+
+def test_a_dearer_machine_is_made_where_work_on_it_costs_that_much_less() -> None:
+    fits = {CHEAP: Fit(money=Decimal(3)), DEAR: Fit(money=Decimal(1))}
+
+    allocation = solved([a_group(number, fits) for number in range(SIZE)])
+
+    assert allocation.machines == {DEAR: SIZE}
+    assert allocation.proof.cost == pytest.approx(3 * SIZE)
+
+
+def test_the_order_of_groups_never_matters() -> None:
+    groups = many(0.3, CHEAP, DEAR, FREE, ranks=3)
+    rows = a_limit(40, CHEAP), a_limit(20, DEAR)
+
+    there, back = solved(groups, *rows), solved(groups[::-1], *rows)
+
+    assert there.served == back.served
+    assert there.machines == back.machines

@@ -1,0 +1,85 @@
+"""Which keys of fleet.yaml a change edits, beside what a plan says of pools."""
+
+from datetime import date
+
+import pytest
+
+from fleet.config_changes import find_config_changes
+from tests.builders import a_pool, a_sim_fleet
+from tests.deciding import fleet_with
+
+
+def edits(base: dict[str, object], head: dict[str, object]) -> list[tuple[str, str, str]]:
+    """Return where two files differ, before and after, as fleet.yaml writes it."""
+    found = find_config_changes(a_sim_fleet(**base), a_sim_fleet(**head))
+    return [(".".join(map(str, each.path)), each.before, each.after) for each in found]
+
+
+def test_the_same_file_has_no_edits() -> None:
+    assert edits({}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "edit"),
+    [
+        ({"cadence": "10m"}, {"cadence": "5m"}, ("cadence", "10m", "5m")),
+        (
+            {"budgets": {"x": {"per_day": "4 EUR"}}},
+            {"budgets": {"x": {"per_day": "5 EUR"}}},
+            ("budgets.x.per_day", "4 EUR", "5 EUR"),
+        ),
+        ({}, {"durations": {"sbuild": "40m"}}, ("durations.sbuild", "", "40m")),
+        ({"durations": {"any": "40m"}}, {}, ("durations.any", "40m", "")),
+        (
+            {"tags": {"big": {"limits": {"total": 2}}}},
+            {"tags": {"big": {"limits": {"total": 3}}}},
+            ("tags.big.limits.total", "2", "3"),
+        ),
+        ({}, {"tags": {"big": {"exclusive": True}}}, ("tags.big", "", "{exclusive: true}")),
+        (
+            {},
+            {"guards": {"refuse": {"delete": {"share": "40%"}}}},
+            ("guards.refuse.delete.share", "30%", "40%"),
+        ),
+    ],
+)
+def test_an_edited_key_is_named_with_what_it_said_and_says(
+    base: dict[str, object], head: dict[str, object], edit: tuple[str, str, str]
+) -> None:
+    assert edits(base, head) == [edit]
+
+
+def test_of_a_list_the_entries_that_came_and_went_are_named() -> None:
+    old, kept, new = ({"match": name, "ask": ["big"]} for name in ("old", "kept", "new"))
+
+    assert edits({"powerful": [old, kept]}, {"powerful": [kept, new]}) == [
+        ("powerful.0", "{match: old, ask: [big]}", ""),
+        ("powerful.1", "", "{match: new, ask: [big]}"),
+    ]
+
+
+def test_a_long_entry_is_cut() -> None:
+    rule = {"match": "a" * 200, "ask": ["big"], "expires": date(2027, 3, 1)}
+
+    ((_, _, after),) = edits({}, {"powerful": [rule]})
+
+    assert after == "{match: " + "a" * 112 + "…"
+
+
+def test_what_a_plan_says_of_pools_is_left_to_it() -> None:
+    base = fleet_with(max=3, mode="apply")
+    head = base.model_copy(
+        update={"pools": fleet_with(max=4, mode="pause").pools | {"new": a_pool(provider="desk")}}
+    )
+
+    assert find_config_changes(base, head) == ()
+
+
+def test_other_keys_of_a_pool_are_named() -> None:
+    (edit,) = find_config_changes(fleet_with(spare=1), fleet_with(spare=2))
+
+    assert (edit.path, edit.before, edit.after) == (
+        ("pools", "builders", "workers", "spare"),
+        "1",
+        "2",
+    )

@@ -1,0 +1,77 @@
+"""The answer for everything that waits: groups of requests that fare the same."""
+
+from fleet.explain import each_request, explain_every
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world
+from tests.deciding import an_unseen_world
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def test_a_thousand_requests_are_a_few_groups() -> None:
+    world = a_sim_world(
+        queues={"debian": a_reading(*(a_request(id=str(n)) for n in range(1000)), workers=None)}
+    )
+    fleet = a_sim_fleet()
+
+    everything = explain_every(fleet, world, planned(fleet, world))
+
+    assert [(group.verdict, len(group.requests)) for group in everything.groups] == [
+        ("get new machines", 3),
+        ("pool builders is at workers.max (3) with what this plan makes", 997),
+    ]
+    assert len(each_request(everything).requests) == 1000
+
+
+def test_a_group_says_what_gets_its_first_request_served() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 7)))
+    fleet = a_sim_fleet()
+
+    served, waits = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert served.requests[0].suggestions == ()
+    assert waits.requests[0].suggestions[0].sentence == (
+        "raise pools.builders.workers.max from 3 to 4"
+    )
+    assert [answer.like for answer in waits.requests] == ["", "debian/4", "debian/4"]
+
+
+def test_where_enough_was_planned_the_way_to_a_suggestion_is_told() -> None:
+    requests = tuple(a_request(id=str(n), required=(f"gpu{n}",)) for n in range(1, 13))
+    world = a_sim_world(requests=requests)
+    fleet = a_sim_fleet()
+
+    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
+
+    assert groups[0].requests[0].suggestions
+    assert groups[11].requests[0].suggestions == ()
+    assert groups[11].requests[0].next_steps == (
+        "`fleet explain request debian/12` looks for the smallest change",
+    )
+
+
+def test_what_is_planned_again_for_one_group_is_known_to_the_others() -> None:
+    throttle = {"throttle": {"create": {"count": 1}}}
+    pools = {"builders": a_pool(provider="desk", max=9, provides=["b", "c", "d", "e", "f"])}
+    fleet = a_sim_fleet(guards=throttle, pools=pools)
+    requests = [a_request(id=tag, required=(tag,)) for tag in ("b", "c", "d", "e", "f")]
+    world = a_sim_world(requests=(a_request(), *requests))
+
+    groups = explain_every(fleet, world, planned(fleet, world), most=12).groups
+
+    waits = [group.requests[0].suggestions[0].wait for group in groups[1:]]
+    assert [wait.runs for wait in waits if wait] == [1, 2, 3, 4, 5]
+
+
+def test_workers_that_nobody_can_see_are_told_apart_from_those_that_exist() -> None:
+    fleet, world = a_sim_fleet(), an_unseen_world()
+
+    (group,) = explain_every(fleet, world, planned(fleet, world)).groups
+
+    assert group.verdict == "next for workers that may exist, though nobody can see them now"

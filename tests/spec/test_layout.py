@@ -1,0 +1,221 @@
+"""What allocation weighs of machines and requests: money, time, age, and classes."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import pytest
+
+from fleet.facts import Request, Work, World
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.budgeting import HOUR, MACHINE, TAIL, a_budgeted_fleet, a_spent_world
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+
+ONE_BUILD = 11
+"""Machine hours of a budget in which one build of ten hours fits, or two of an hour."""
+
+
+def waiting(*requests: Request) -> World:
+    return a_sim_world(requests=requests)
+
+
+def cost_of(fleet: Fleet, world: World) -> Decimal:
+    optimum = reconcile(fleet, world).optimum
+    assert optimum is not None
+    return optimum.cost.quantize(Decimal("0.01"))
+
+
+def cents(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.01"))
+
+
+def served(plan: Plan) -> list[str]:
+    return sorted(key for signature in plan.signatures for key in signature.by_create)
+
+
+# money
+
+
+def test_a_machine_for_a_request_costs_its_boot_its_idle_time_two_runs_and_the_work() -> None:
+    assert cost_of(a_budgeted_fleet(), waiting(a_request(expected_seconds=HOUR))) == cents(
+        TAIL + 1
+    )
+
+
+def test_work_of_which_nobody_knows_how_long_it_runs_is_weighed_as_an_hour() -> None:
+    assert cost_of(a_budgeted_fleet(), waiting(a_request())) == cents(TAIL + 1)
+
+
+def test_a_machine_that_is_made_only_on_demand_is_not_kept_idle() -> None:
+    fleet = a_budgeted_fleet(
+        pool={"provides": ["power"]}, tags={"power": {"on_demand": True}}, cadence="10m"
+    )
+    request = a_request(required=("power",), expected_seconds=HOUR)
+
+    idle = Decimal(15 * 60) / HOUR
+    assert cost_of(fleet, waiting(request)) == cents(TAIL - idle + 1)
+
+
+def test_on_hourly_billing_a_machine_and_its_work_cost_whole_hours_together() -> None:
+    hourly = {"desk": {"kind": "sim", "billing": {"increment": "1h"}}}
+
+    fleet = a_budgeted_fleet(providers=hourly)
+
+    assert cost_of(fleet, waiting(a_request(expected_seconds=1200))) == 1
+    assert cost_of(fleet, waiting(a_request(expected_seconds=1600))) == 2
+
+
+def test_requests_that_share_a_machine_cost_their_own_time_only() -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "1h"})
+    requests = [a_request(id=str(number), expected_seconds=1200) for number in (1, 2)]
+
+    assert cost_of(fleet, waiting(*requests)) == cents(TAIL + Decimal(2) / 3)
+
+
+def test_different_requests_of_one_kind_are_weighed_on_average() -> None:
+    requests = [
+        a_request(id=str(number), expected_seconds=seconds)
+        for number, seconds in enumerate((1800, 5400))
+    ]
+
+    assert cost_of(a_budgeted_fleet(pool={"max": 2}), waiting(*requests)) == cents(2 * TAIL + 2)
+
+
+# time
+
+
+def test_a_request_as_long_as_target_wait_leaves_has_a_machine_of_its_own() -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
+    ready = 30 * 60 - 90
+
+    alone = [a_request(id=str(number), expected_seconds=ready) for number in (1, 2)]
+    shared = [a_request(id=str(number), expected_seconds=ready // 2) for number in (1, 2)]
+
+    assert len(reconcile(fleet, waiting(*alone)).actions) == 2
+    assert len(reconcile(fleet, waiting(*shared)).actions) == 1
+
+
+def test_where_a_machine_boots_longer_than_target_wait_none_is_shared() -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "1m"})
+    requests = [a_request(id=str(number), expected_seconds=1) for number in (1, 2)]
+
+    assert len(reconcile(fleet, waiting(*requests)).actions) == 2
+
+
+@pytest.mark.parametrize(("minutes", "machines"), [(29, 1), (30, 2)])
+def test_who_has_waited_for_target_wait_shares_no_machine(minutes: int, machines: int) -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
+    requests = [
+        a_request(id=str(number), expected_seconds=60, pending_since=ago(minutes=minutes))
+        for number in (1, 2)
+    ]
+
+    assert len(reconcile(fleet, waiting(*requests)).actions) == machines
+
+
+@pytest.mark.parametrize(("left", "machines"), [(15 * 60, 0), (15 * 60 + 30, 1), (60 * 60, 1)])
+def test_a_busy_worker_counts_with_the_part_of_target_wait_in_which_it_is_free(
+    left: int, machines: int
+) -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
+    work = Work(started_at=ago(minutes=5), expected_seconds=5 * 60 + left)
+    request = a_request(expected_seconds=(30 * 60 - 90) // 2)
+
+    plan = reconcile(fleet, a_sim_world(a_worker(busy=True, work=work), requests=(request,)))
+
+    assert len(plan.actions) == machines
+
+
+def test_a_busy_worker_is_not_counted_on_where_nobody_knows_when_it_is_free() -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
+    request = a_request(expected_seconds=1)
+
+    assert (
+        len(reconcile(fleet, a_sim_world(a_worker(busy=True), requests=(request,))).actions) == 1
+    )
+
+
+# age and class: a budget serves one long build or two short ones, which are more
+
+
+def one_long_two_short(old: float, young: float) -> Plan:
+    """Return the plan where one long build waits for so many minutes, and two short ones."""
+    fleet = a_budgeted_fleet(budgets={"all": {"machine_hours_per_day": ONE_BUILD}})
+    long = a_request(id="1", expected_seconds=10 * HOUR, pending_since=ago(minutes=old))
+    short = [
+        a_request(id=str(number), expected_seconds=HOUR, pending_since=ago(minutes=young))
+        for number in (2, 3)
+    ]
+    return reconcile(fleet, a_spent_world(requests=(long, *short)))
+
+
+@pytest.mark.parametrize(
+    ("old", "young", "first"),
+    [
+        (9.9, 0, "short"),
+        (10, 9.9, "long"),
+        (19.9, 10, "short"),
+        (20, 19.9, "long"),
+        (39.9, 20, "short"),
+        (40, 39.9, "long"),
+        (-5, 5, "short"),
+    ],
+)
+def test_who_waits_for_twice_as_long_comes_before_all_who_do_not(
+    old: float, young: float, first: str
+) -> None:
+    keys = ["debian/1"] if first == "long" else ["debian/2", "debian/3"]
+
+    assert served(one_long_two_short(old, young)) == keys
+
+
+@pytest.mark.parametrize(
+    ("tags", "first"),
+    [
+        ({}, "debian/2"),
+        ({"a": {"priority": "high"}}, "debian/1"),
+        ({"a": {"priority": "low"}}, "debian/2"),
+        ({"b": {"priority": "high"}}, "debian/2"),
+        ({"b": {"priority": "low"}}, "debian/1"),
+        ({"a": {"priority": "high"}, "*": {"priority": "low"}}, "debian/2"),
+        ({"a": {"priority": "normal"}, "b": {"priority": "low"}}, "debian/1"),
+        ({"a": {"exclusive": False}, "b": {}}, "debian/2"),
+    ],
+)
+def test_the_class_of_a_tag_comes_before_the_queue_s_own_priority(
+    tags: dict[str, object], first: str
+) -> None:
+    pool = a_pool(provider="desk", machine=MACHINE, provides=["a", "b"], max=1)
+    fleet = a_sim_fleet(pools={"builders": pool}, tags=tags)
+    one = a_request(id="1", required=("a",), priority=0)
+    two = a_request(id="2", required=("b",), priority=5)
+
+    assert served(reconcile(fleet, waiting(one, two))) == [first]
+
+
+# lengths
+
+
+def planned_hours(lengths: Iterable[int]) -> Decimal:
+    """Return the machine hours that a budget plans for builds of these lengths."""
+    fleet = a_budgeted_fleet(
+        budgets={"debian": {"scope": "debian", "machine_hours_per_day": 1000}}, pool={"max": 99}
+    )
+    requests = [
+        a_request(id=str(number), expected_seconds=length) for number, length in enumerate(lengths)
+    ]
+    today, *_ = reconcile(fleet, a_spent_world(requests=tuple(requests))).budgets
+    return today.planned * HOUR
+
+
+def test_a_budget_plans_with_up_to_64_lengths_as_they_are() -> None:
+    lengths = range(100, 164)
+
+    assert planned_hours(lengths) == pytest.approx(sum(lengths), abs=1)
+
+
+def test_a_budget_plans_with_more_lengths_rounded_up_each() -> None:
+    lengths = range(100, 165)
+
+    assert planned_hours(lengths) == pytest.approx(29 * 128 + 36 * 192, abs=1)

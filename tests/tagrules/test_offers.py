@@ -1,0 +1,78 @@
+"""Whether a worker may run a request, in every form, and the words for why not."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.tagrules import Ask, Mismatch, Offer, find_mismatch, satisfies, serves_queue
+from fleet.tagrules.bulk import match
+from fleet.tagrules.expression import Subset, holds
+from tests.builders import a_pool
+
+BIG = Offer(
+    provides=frozenset("abc"),
+    requires=frozenset("rs"),
+    exclusive=frozenset("bc"),
+    numbers=(("mem", Decimal(8)),),
+)
+
+
+def test_everything_that_stands_between_a_request_and_a_worker_is_found() -> None:
+    ask = Ask(frozenset("axy"), minimums=(("cpu", Decimal(2)), ("mem", Decimal(9))))
+
+    assert find_mismatch(ask, BIG) == Mismatch(
+        missing=("x", "y"),
+        not_brought=("r", "s"),
+        not_asked=("b", "c"),
+        too_small=("cpu>=2", "mem>=9"),
+    )
+
+
+def test_a_mismatch_is_told_in_one_sentence() -> None:
+    ask = Ask(frozenset("axy"), minimums=(("cpu", Decimal(2)), ("mem", Decimal(9))))
+
+    assert str(find_mismatch(ask, BIG)) == (
+        "does not provide x, y; requires r, s, which the request lacks; is exclusive to requests "
+        "that ask for b, c; does not reach cpu>=2; does not reach mem>=9"
+    )
+
+
+@pytest.mark.parametrize(
+    "mismatch",
+    [
+        Mismatch(missing=("x",)),
+        Mismatch(not_brought=("x",)),
+        Mismatch(not_asked=("x",)),
+        Mismatch(too_small=("x>=1",)),
+    ],
+)
+def test_whatever_stands_against_a_worker_is_a_mismatch(mismatch: Mismatch) -> None:
+    assert mismatch
+
+
+def test_where_nothing_stands_against_a_worker_nothing_is_told() -> None:
+    found = find_mismatch(Ask(frozenset("bc"), frozenset("rst")), BIG)
+
+    assert not found
+    assert str(found) == ""
+
+
+def test_a_minimum_of_a_number_that_no_worker_states_fits_none() -> None:
+    ask = Ask(frozenset(), minimums=(("mem", Decimal(0)),))
+    offers = {name: Offer(frozenset()) for name in "ab"}
+
+    assert match([ask, ask], offers) == {ask: ()}
+    assert not any(satisfies(ask, offer) for offer in offers.values())
+
+
+def test_a_set_is_a_subset_of_itself() -> None:
+    assert holds(Subset(frozenset("ab"), frozenset("ab")))
+
+
+@pytest.mark.parametrize(
+    ("serves", "answer"), [({}, True), ({"serves": ["q", "r"]}, True), ({"serves": ["r"]}, False)]
+)
+def test_a_pool_serves_every_queue_unless_it_names_some(
+    serves: dict[str, object], *, answer: bool
+) -> None:
+    assert serves_queue(a_pool(**serves), "q") is answer

@@ -1,0 +1,198 @@
+"""How a pattern is taken apart for systems that know no patterns: pieces, parts, words."""
+
+import pytest
+
+from fleet.tagrules.allow import compile_pattern
+from fleet.tagrules.parts import (
+    NotFinite,
+    alternatives,
+    never_takes,
+    pieces,
+    split_top,
+    with_brace,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("ab*", ["a", "b", "*"]),
+        (r"a\.\\b", ["a", r"\.", r"\\", "b"]),
+        ("[ab]c", ["[ab]", "c"]),
+        ("[]a]b", ["[]a]", "b"]),
+        ("[^]a]b", ["[^]a]", "b"]),
+        (r"[a\]]b", [r"[a\]]", "b"]),
+        ("[[:alpha:]-]b", ["[[:alpha:]-]", "b"]),
+        ("[x[:alpha:]]b", ["[x[:alpha:]]", "b"]),
+        ("[[:alpha:]]b[[:digit:]]", ["[[:alpha:]]", "b", "[[:digit:]]"]),
+        ("[ab]c[[:digit:]]", ["[ab]", "c", "[[:digit:]]"]),
+        ("[[:a]b", ["[[:a]", "b"]),
+        ("[[:]b", ["[[:]", "b"]),
+    ],
+)
+def test_an_escape_and_a_class_are_one_piece(pattern: str, found: list[str]) -> None:
+    compile_pattern(pattern)
+
+    assert list(pieces(pattern)) == found
+
+
+@pytest.mark.parametrize("broken", ["a\\", "[a", "[^", "[[:alpha:]", "[a\\"])
+def test_pieces_of_a_broken_pattern_are_still_all_of_it(broken: str) -> None:
+    assert "".join(pieces(broken)) == broken
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("a/b//c", ["a", "b", "", "c"]),
+        ("a/(b/c)/d", ["a", "(b/c)", "d"]),
+        ("((a/b)/c)/d", ["((a/b)/c)", "d"]),
+        (r"a[/]b/\/", ["a[/]b", r"\/"]),
+        (r"a\(/b", [r"a\(", "b"]),
+        ("", [""]),
+    ],
+)
+def test_a_pattern_is_cut_at_separators_outside_groups_and_classes(
+    pattern: str, parts: list[str]
+) -> None:
+    assert split_top(pattern, "/") == parts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("a|b", ["a", "b"]),
+        ("(?:a|b)", ["a", "b"]),
+        ("(?:(?:a|b)|c)", ["(?:a|b)", "c"]),
+        ("(?:(?:a|b))", ["a", "b"]),
+        ("(?:a|b)|(?:c)", ["(?:a|b)", "(?:c)"]),
+        ("(?:a|b)c", ["(?:a|b)c"]),
+        ("(?:a|b", ["(?:a|b"]),
+        ("(a|b)", ["(a|b)"]),
+    ],
+)
+def test_a_group_around_all_of_a_pattern_does_not_hide_its_alternatives(
+    pattern: str, found: list[str]
+) -> None:
+    assert alternatives(pattern) == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written"),
+    [
+        ("a{,9}", r"a\{,9}"),
+        ("a{,}b{,12}", r"a\{,}b\{,12}"),
+        ("a{1,9}{2}", "a{1,9}{2}"),
+        (r"[{,9}]\{,9}", r"[{,9}]\{,9}"),
+        (r"\.[ab]a{,9}", r"\.[ab]a\{,9}"),
+        ("a{,b}", "a{,b}"),
+    ],
+)
+def test_only_the_brace_of_up_to_is_written_in_another_way(pattern: str, written: str) -> None:
+    assert with_brace(pattern, r"\{") == written
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("", [""]),
+        ("b|a|b", ["a", "b"]),
+        ("ab?c", ["abc", "ac"]),
+        ("(a|b)c", ["ac", "bc"]),
+        ("(?:a|b)?", ["", "a", "b"]),
+        ("((a|b)c|d)e", ["ace", "bce", "de"]),
+        ("[ab_]", ["_", "a", "b"]),
+        (r"a\.\?b", ["a.?b"]),
+        (r"\??", ["", "?"]),
+        ("[ab][cd]?", ["a", "ac", "ad", "b", "bc", "bd"]),
+        ("[0123456789][0123456789]", [f"{number:02}" for number in range(100)]),
+        ("a(|b)", ["a", "ab"]),
+        ("é-/", ["é-/"]),
+    ],
+)
+def test_a_short_pattern_is_the_words_that_it_stands_for(pattern: str, found: list[str]) -> None:
+    compile_pattern(pattern)
+
+    assert words(pattern) == found
+
+
+def groups(depth: int) -> str:
+    """Return the word `a` in so many groups."""
+    return "(" * depth + "a" + ")" * depth
+
+
+def test_words_are_found_in_ten_groups_and_not_in_eleven() -> None:
+    assert words(groups(10)) == ["a"]
+    with pytest.raises(NotFinite):
+        words(groups(11))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a.",
+        "a*",
+        "a+b",
+        "a{2}",
+        "^a",
+        "a$",
+        "[^a]",
+        "[a-c]",
+        "[[:alpha:]]",
+        r"\d",
+        r"[\d]",
+        "(?i:a)",
+        "(?P<name>a)",
+        "(a",
+        "a)",
+        "a??",
+        "\\",
+        "[ab][abc][abcdefgh][abc]",
+    ],
+)
+def test_a_pattern_that_stands_for_no_short_list_has_no_words(pattern: str) -> None:
+    with pytest.raises(NotFinite):
+        words(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["ab", "a*b+", "[ab]", "[a-z]", r"a\.b", "(a|b)?c", "", "[0-9]x"],
+)
+def test_letters_and_their_classes_never_take_a_slash(pattern: str) -> None:
+    assert never_takes(pattern, "/:")
+
+
+def test_a_group_takes_no_slash_of_its_own() -> None:
+    assert never_takes("(?:a|b)c(?:d)", "/")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ".",
+        "a/b",
+        "a:",
+        "[^a]",
+        "[[:alpha:]]",
+        r"\d",
+        r"\S",
+        r"\/",
+        "[a:]",
+        "[.-0]",
+        "[/-0]",
+        "[.-/]",
+        r"[\d]",
+        "a b",
+        "(?i)a",
+        "(?:a)(?i:b)",
+    ],
+)
+def test_what_may_take_one_of_the_characters_is_not_said_never_to(pattern: str) -> None:
+    assert not never_takes(pattern, "/:")
+
+
+def test_a_named_class_may_take_any_sign() -> None:
+    assert not never_takes("[[:punct:]]", "/")
+    assert not never_takes("[a[:punct:]]", "/")
