@@ -9,7 +9,7 @@ from fleet.draft import Draft
 from fleet.facts import World
 from fleet.money import BudgetVerdict
 from fleet.plan import Warning_
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 
 _ATTENTION = {
@@ -32,12 +32,18 @@ def find_attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
 
 
 def warn_of_durations(
-    demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
+    fleet: Fleet, demand: Sequence[Signed], budgets: Sequence[BudgetVerdict]
 ) -> Iterator[Warning_]:
-    """Yield of how many requests nothing says how long they run, where that costs budgets."""
+    """Yield of how many requests nothing says how long they run, where something rests on that."""
     silent: Counter[str] = Counter()
-    for signed in demand if budgets else ():
-        silent[signed.queue] += sum(request.seconds is None for request in signed.requests)
+    patient: Counter[str] = Counter()
+    for signed in demand:
+        count = sum(request.seconds is None for request in signed.requests)
+        silent[signed.queue] += count if budgets else 0
+        for name in signed.machines_of if count else ():
+            pool = fleet.pools[name]
+            if isinstance(pool, Pool) and pool.target_wait is not None:
+                patient[name] += count
     for queue, count in sorted(silent.items()):
         if count:
             run = "runs" if count == 1 else "run"
@@ -47,6 +53,14 @@ def warn_of_durations(
                 "say it by task in `durations`"
             )
             yield Warning_(rule="unknown-duration", message=message)
+    for name, count in sorted(patient.items()):
+        run = "it runs" if count == 1 else "they run"
+        message = (
+            f"target_wait of pool {name} has no effect on {write_count(count, 'request')}: "
+            f"nothing says how long {run}, and each gets a machine of its own; "
+            "say it by task in `durations`"
+        )
+        yield Warning_(rule="unknown-duration", message=message)
 
 
 def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:

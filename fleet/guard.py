@@ -6,7 +6,7 @@ limit counts per pool and for the whole fleet, by share and by count; a refusal 
 pool's actions only, and all of it is decided before the first change.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
@@ -15,6 +15,7 @@ from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Signature, Unserved
 from fleet.refusals import refuse_cost, refuse_delete
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_count
 from fleet.throttles import throttle
 from fleet.withholding import Held, held_by, many, pools_with
 
@@ -101,17 +102,15 @@ def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
         ),
         Decimal(0),
     )
-    return pool.model_copy(
-        update={
-            "create": sum(action.action == "create" for action in own),
-            "drain": sum(action.action == "drain" for action in own),
-            "delete": sum(action.action == "delete" for action in own),
-            "cost_after": pool.cost_before + change,
-            "because": f"{pool.because}; a guard keeps back {held} of them"
-            if (held := pool.create - sum(action.action == "create" for action in own))
-            else pool.because,
-        }
-    )
+    kinds = Counter(action.action for action in own)
+    because = pool.because
+    if unmade := pool.create - kinds["create"]:
+        because += f"; a guard keeps back {write_count(unmade, 'new machine')}"
+    if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
+        because += f"; a guard keeps {write_count(kept, 'machine')} from going"
+    update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}
+    after = {"cost_after": pool.cost_before + change, "because": because}
+    return pool.model_copy(update=update | after)
 
 
 def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:

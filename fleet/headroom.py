@@ -36,8 +36,7 @@ class Headroom:
     def take(self, place: str) -> Row | None:
         """Take one machine that is there to stay; return the limit that forbids it, or None."""
         takes = [
-            (number, (row.kept or row.machines).get(place, Decimal(0)), row)
-            for number, row in self._of[place]
+            (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
         for number, amount, row in takes:
             if amount > self._left[number]:

@@ -89,7 +89,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         warnings=(
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
-            *warn_of_durations(decided.demand, decided.budgets),
+            *warn_of_durations(fleet, decided.demand, decided.budgets),
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         attention=tuple(find_attention(drafts)),
@@ -248,7 +248,7 @@ def _not_known(draft: Draft) -> Iterator[NotKnown]:
         yield "machines"
     if not census.listed or any(map(_is_unheard, census.units)):
         yield "workers"
-    priceless = draft.pool is not None and draft.price is None
+    priceless = draft.price is None
     unpriced = any(unit.machine and draft.cost_of(unit) is None for unit in census.units)
     if not census.listed or unpriced or (made and priceless):
         yield "cost"
@@ -301,11 +301,13 @@ def _optimum(decided: Decided) -> Optimum | None:
 
 
 def _why_so_many(draft: Draft, waiting: int) -> str:
+    if draft.pool is None:
+        return "it is no longer in fleet.yaml: its machines go as their work ends"
     parts = []
     if draft.served:
         are = "request is" if draft.served == 1 else "requests are"
         parts.append(f"{draft.served} waiting {are} served here")
-    if draft.pool is not None and not draft.on_demand:
+    if not draft.on_demand:
         parts += _said_of_warm(draft, draft.pool.workers)
     if waiting:
         parts.append(f"{waiting} more that fit {'waits' if waiting == 1 else 'wait'}")

@@ -4,6 +4,7 @@ Both say the same rows in the same words; only their layout differs.
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import groupby
 from typing import NamedTuple
 
@@ -97,9 +98,7 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
 
 
 def _money(change: Changes, arrow: str) -> str:
-    before, after, amount = words.rates(
-        [change.cost_before, change.cost_after, change.cost_after - change.cost_before]
-    )
+    before, after, amount, *_ = words.rates(_amounts(change))
     if change.currency != change.currency_before:
         return f"{before} {change.currency_before}/h {arrow} {after} {change.currency}/h"
     if change.cost_before == change.cost_after:
@@ -109,12 +108,20 @@ def _money(change: Changes, arrow: str) -> str:
     return f"{sign}{amount} {change.currency}/h ({figures})"
 
 
+def _amounts(change: Changes) -> list[Decimal]:
+    """Return every amount that is told of a change: all with as many places."""
+    difference = change.cost_after - change.cost_before
+    return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
+
+
 def _shown(change: Changes) -> tuple[list[_Row], int]:
+    rates = words.rates(_amounts(change), sign=True)[3:]
+    costs = [f"{rate} {change.currency}/h" for rate in rates]
     rows = [
         *sorted(
             [
                 *map(_pool, change.pools),
-                *(_actions(each, change.currency) for each in change.actions),
+                *map(_actions, change.actions, costs),
             ],
             key=lambda row: row.name,  # a pool's own row stays before its actions
         ),
@@ -137,7 +144,7 @@ def _difference(each: Difference) -> str:
     return f"{_NAMES.get(each.key, each.key)} {each.before} -> {each.after}"
 
 
-def _actions(change: ActionsChange, currency: str) -> _Row:
+def _actions(change: ActionsChange, cost: str) -> _Row:
     more = change.after > change.before
     mark = {"create": "+", "drain": "~", "delete": "-"}[change.action] if more else "*"
     count = abs(change.after - change.before)
@@ -151,7 +158,7 @@ def _actions(change: ActionsChange, currency: str) -> _Row:
     if change.workers:
         parts.append(words.some_of(change.workers))
     if change.cost:
-        parts.append(f"{words.rate(change.cost, sign=True)} {currency}/h")
+        parts.append(cost)
     return _Row(
         *("pool", change.pool, mark, ", ".join(parts)),
         why=change.because,

@@ -138,7 +138,7 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
         "  pool big",
         "    * is removed",
-        "    * 1 fewer to create, ccx63, -0.462 EUR/h",
+        "    * 1 fewer to create, ccx63, -0.4620 EUR/h",
         "        request work/2 waits and no free worker fits it [requests-wait]",
         "  queue work",
         "    ! 1 request not served any more: work/2",

@@ -10,11 +10,12 @@ from fleet.allocate import Allocation, allocate
 from fleet.choices import Fit, Group, Place, Row
 from fleet.demand import Ordered
 
-CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "free"
+CHEAP, DEAR, FREE, OTHER = "cheap/m/on-demand", "dear/m/on-demand", "free", "other"
 PLACES = {
     CHEAP: Place(CHEAP, "cheap", makes=True, setup=Decimal(1)),
     DEAR: Place(DEAR, "dear", makes=True, setup=Decimal(2)),
     FREE: Place(FREE, "free", makes=False, room=20.5),
+    OTHER: Place(OTHER, "other", makes=False, room=20),
 }
 SIZE = 800
 """Groups with two places each: more pairs than are told apart."""
@@ -150,3 +151,36 @@ def test_the_order_of_groups_never_matters() -> None:
 
     assert there.served == back.served
     assert there.machines == back.machines
+
+
+def test_a_scarce_worker_is_left_to_who_fits_nothing_else() -> None:
+    choosy = [replace(group, fits={FREE: Fit()}) for group in many(1.0, FREE)]
+    choosy += [
+        replace(a_group(SIZE + number, {FREE: Fit()}), id=f"more{number}")
+        for number in range(SIZE)
+    ]
+    easy = [a_group(-number, {FREE: Fit(), OTHER: Fit()}) for number in range(1, 21)]
+
+    allocation = solved([*choosy, *easy])
+
+    assert len(keys_at(allocation, FREE)) == 20
+    assert len(keys_at(allocation, OTHER)) == 20
+
+
+def test_what_rounding_takes_past_a_limit_is_taken_back_from_those_who_count_to_it() -> None:
+    counted = many(1.0, CHEAP, DEAR)
+    takes = {
+        (group.id, place): Decimal(1 + number % 3)
+        for number, group in enumerate(counted)
+        for place in group.fits
+    }
+    budget = Row(("budgets", "b"), "b is used up", Decimal("100.5"), requests=takes)
+    others = [
+        replace(a_group(SIZE + number, {DEAR: Fit()}), rank=(1,)) for number in range(SIZE // 4)
+    ]
+
+    allocation = solved([*counted, *others], budget)
+
+    taken = sum((takes.get(at, 0) * count for at, count in allocation.counts.items()), Decimal(0))
+    assert taken <= Decimal("100.5")
+    assert served_by_rank(allocation)[1] == len(others)

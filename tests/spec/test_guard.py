@@ -253,3 +253,14 @@ def test_a_guard_says_its_figures_and_its_way_out() -> None:
         "check that the change means this; then add under approvals, in the same merge request: "
         + line
     )
+
+
+def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
+    actions = (*creates(2), *drains(1, Cause.DEMAND))
+    pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", because="2 wait"),)
+
+    (pool,) = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools)).pools
+
+    assert pool.because == (
+        "2 wait; a guard keeps back 2 new machines; a guard keeps 1 machine from going"
+    )

@@ -86,18 +86,20 @@ def test_different_requests_of_one_kind_are_weighed_on_average() -> None:
 
 
 def test_a_request_as_long_as_target_wait_leaves_has_a_machine_of_its_own() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "30m"})
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m", "max": 9})
     ready = 30 * 60 - 90
 
-    alone = [a_request(id=str(number), expected_seconds=ready) for number in (1, 2)]
-    shared = [a_request(id=str(number), expected_seconds=ready // 2) for number in (1, 2)]
+    machines = []
+    for seconds in (ready // 2, ready, ready + 60, 20 * HOUR):
+        both = [a_request(id=str(number), expected_seconds=seconds) for number in (1, 2)]
+        machines.append(len(reconcile(fleet, waiting(*both)).actions))
 
-    assert len(reconcile(fleet, waiting(*alone)).actions) == 2
-    assert len(reconcile(fleet, waiting(*shared)).actions) == 1
+    assert machines == [1, 2, 2, 2]
 
 
-def test_where_a_machine_boots_longer_than_target_wait_none_is_shared() -> None:
-    fleet = a_budgeted_fleet(pool={"target_wait": "1m"})
+@pytest.mark.parametrize("wait", ["1m", "90s"])
+def test_where_a_machine_boots_for_all_of_target_wait_none_is_shared(wait: str) -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": wait, "max": 9})
     requests = [a_request(id=str(number), expected_seconds=1) for number in (1, 2)]
 
     assert len(reconcile(fleet, waiting(*requests)).actions) == 2
@@ -134,6 +136,15 @@ def test_a_busy_worker_is_not_counted_on_where_nobody_knows_when_it_is_free() ->
     assert (
         len(reconcile(fleet, a_sim_world(a_worker(busy=True), requests=(request,))).actions) == 1
     )
+
+
+def test_a_busy_worker_is_free_when_work_of_its_kind_usually_ends() -> None:
+    fleet = a_budgeted_fleet(pool={"target_wait": "30m"}, durations={"any": "10m"})
+    work = Work(started_at=ago(minutes=5), task="sbuild")
+
+    plan = reconcile(fleet, a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),)))
+
+    assert plan.is_quiet
 
 
 # age and class: a budget serves one long build or two short ones, which are more
@@ -197,8 +208,8 @@ def test_the_class_of_a_tag_comes_before_the_queue_s_own_priority(
 # lengths
 
 
-def planned_hours(lengths: Iterable[int]) -> Decimal:
-    """Return the machine hours that a budget plans for builds of these lengths."""
+def planned_seconds(lengths: Iterable[int]) -> Decimal:
+    """Return the machine time that a budget plans for builds of these lengths."""
     fleet = a_budgeted_fleet(
         budgets={"debian": {"scope": "debian", "machine_hours_per_day": 1000}}, pool={"max": 99}
     )
@@ -212,10 +223,11 @@ def planned_hours(lengths: Iterable[int]) -> Decimal:
 def test_a_budget_plans_with_up_to_64_lengths_as_they_are() -> None:
     lengths = range(100, 164)
 
-    assert planned_hours(lengths) == pytest.approx(sum(lengths), abs=1)
+    assert planned_seconds(lengths) == pytest.approx(sum(lengths), abs=0.5)
 
 
 def test_a_budget_plans_with_more_lengths_rounded_up_each() -> None:
-    lengths = range(100, 165)
+    lengths = [1, 2, 3, 5, 6, 7, 96, 97, *range(200, 260)]
+    rounded = [1, 2, 3, 6, 6, 8, 96, 128, *(256 for _ in range(57)), *(384 for _ in range(3))]
 
-    assert planned_hours(lengths) == pytest.approx(29 * 128 + 36 * 192, abs=1)
+    assert planned_seconds(lengths) == pytest.approx(sum(rounded), abs=0.5)

@@ -41,7 +41,7 @@ def why_not(plan: Plan) -> set[tuple[str, tuple[str | int, ...]]]:
 
 def a_busy_giant(**work: object) -> Worker:
     """Return a giant that runs what `work` says; nobody knows what where it says nothing."""
-    said = {"required": (POWER,), **work} if work else None
+    said = {"required": (POWER,)} | work if work else None
     return a_worker(name=GIANT, pool="giants", busy=True, work=said)
 
 
@@ -93,6 +93,29 @@ def test_a_busy_worker_of_which_nobody_knows_what_it_runs_counts_to_everybody_s_
     world = a_sim_world(a_busy_giant(), requests=asking(3, requester="ada"))
 
     assert made(reconcile(powerful(limits={"per": {"submitter": 2}}), world), "giants") == 1
+
+
+def test_a_busy_worker_counts_only_to_the_limits_of_what_its_work_requires() -> None:
+    world = a_sim_world(a_busy_giant(requester="ada", required=()), requests=asking(5))
+
+    assert made(reconcile(powerful(limits={"total": 2}), world), "giants") == 2
+
+
+@pytest.mark.parametrize(
+    ("requester", "whom"),
+    [("ada", "for ada"), (None, "for whoever it is (the submitter is not known)")],
+)
+def test_a_limit_of_each_names_whom_it_stops(requester: str | None, whom: str) -> None:
+    plan = reconcile(
+        powerful(limits={"per": {"submitter": 1}}),
+        a_sim_world(a_busy_giant(requester="ada"), requests=asking(2, requester=requester)),
+    )
+
+    taken = 1 if requester else 0
+    said = f"limits.per.submitter of tag {POWER} is 1 {whom}: {taken} in use"
+    assert {because for because, _ in why_not(plan)} == {
+        f"{said}, the others given out by this plan"
+    }
 
 
 def test_a_lowered_limit_kills_nothing_and_makes_nothing() -> None:
@@ -238,6 +261,13 @@ def test_what_runs_for_nobody_knows_how_long_is_told_of_where_it_costs_a_budget(
 def test_what_runs_for_a_known_time_is_not_told_of() -> None:
     assert reconcile(budgeted(any="20m"), five()).warnings == ()
     assert reconcile(patient(None), five()).warnings == ()
+
+
+def test_a_target_wait_that_nothing_rests_on_is_told_of() -> None:
+    (warning,) = reconcile(patient("1h"), five()).warnings
+
+    assert warning.rule == "unknown-duration"
+    assert warning.message.startswith("target_wait of pool builders has no effect on 5 requests")
 
 
 def test_no_spare_machine_is_made_that_what_waits_would_take_past_its_limit() -> None:
