@@ -21,7 +21,7 @@ from fleet.facts import (
 )
 from fleet.registrations import Registries, workers_by_machine
 from fleet.renames import find_owners
-from fleet.schema.model import Boot, Fleet, Pool
+from fleet.schema.model import Boot, DebusineQueue, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue, static_names
 
@@ -88,6 +88,8 @@ class PoolCensus:
     """False where its provider's machines could not be read: that is not the same as none."""
     tokens: str | None = None
     """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    enrols: str | None = None
+    """The queue that a new worker needs a token of; None: it registers at its provider."""
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
@@ -204,7 +206,15 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
         stack=stack if isinstance(stack, Stack) else None,
         tokens=provider if listing.workers is not None else None,
+        enrols=_enrols(fleet, pool, queues) if listing.workers is None else None,
     )
+
+
+def _enrols(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
+    """Return the first queue by name that a pool's workers register at with a token of ours."""
+    if not isinstance(pool, Pool):
+        return None
+    return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
 
 
 def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:

@@ -149,6 +149,7 @@ class Draft:
             Create(
                 pool=self.name,
                 worker=inputs.name,
+                registry=self.census.enrols,
                 inputs=inputs,
                 reason=why.reason,
                 cause=why.cause,

@@ -70,6 +70,9 @@ class Create(Value):
     action: Literal["create"] = "create"
     pool: str
     worker: str = Field(description="Name of the worker and of its machine.")
+    registry: str | None = Field(
+        None, description="The queue it gets a token of; None: it registers at its provider."
+    )
     inputs: WorkerInputs
     reason: Reason
     cause: Cause

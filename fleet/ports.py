@@ -7,6 +7,7 @@ Errors an edge may raise are the ones of fleet.errors.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from fleet.facts import (
     Moment,
     QueueReading,
     Stack,
+    Tags,
     Unknown,
     Value,
     WorkerInputs,
@@ -55,6 +57,28 @@ class Registry(Protocol):
         """
 
 
+class Enrolment(Value):
+    """A worker that is about to get a machine, as its queue has to know it."""
+
+    worker: str = Field(description="Name of the worker and of its machine.")
+    fleet: str
+    pool: str
+    provides: Tags = Field((), description="Tags of the pool, beside what the worker reports.")
+    requires: Tags = ()
+    expires: Moment = Field(description="Until when the token may be used for the first time.")
+
+
+class Enroller(Protocol):
+    """Where new workers are made known; a queue whose workers we make has one."""
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        """Return the activation token of a worker's row, made now or one that was used before.
+
+        An old drain of that row is cleared, an older token no longer works. Raises WorkerBusy
+        where a worker of that name is at work; the token is in no message and no log.
+        """
+
+
 class Provider(Protocol):
     """What exists, by the provider's own listing."""
 
@@ -80,6 +104,7 @@ class StackRef(Value):
 
 
 Progress = Callable[[Step], None]
+NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 
 class Engine(Protocol):
@@ -94,9 +119,17 @@ class Engine(Protocol):
         """Return what `up` would do to workers, sorted by name, without `same`."""
 
     def up(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so and return what was done; raises StackFailed when some of it failed."""
+        """Make it so and return what was done; raises StackFailed when some of it failed.
+
+        `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
+        the provider and is recorded nowhere in the clear.
+        """
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker that is gone out of the record, its provider not asked or told anything.
@@ -228,10 +261,13 @@ class Console(Protocol):
 
 
 __all__ = [
+    "NO_USER_DATA",
     "Charging",
     "Clock",
     "Console",
     "Engine",
+    "Enroller",
+    "Enrolment",
     "Files",
     "Members",
     "Progress",

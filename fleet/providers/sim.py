@@ -70,7 +70,7 @@ class SimCloud:
             with changing(self.path) as change:
                 change.contents = change.contents.model_copy(update={"menu": menu})
 
-    def create(self, inputs: WorkerInputs) -> str:
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:  # noqa: ARG002 - its workers register by themselves
         """Make a machine and return its id, or raise CreationRefused and make nothing."""
         with changing(self.path) as change:
             contents = change.contents

@@ -98,10 +98,10 @@ class MortalCloud(SimCloud):
     refuses: str | None = None
     kills: str | None = None
 
-    def create(self, inputs: WorkerInputs) -> str:
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         if inputs.name == self.refuses:
             inputs = inputs.model_copy(update={"type": "not-sold"})
-        machine_id = super().create(inputs)
+        machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed
         return machine_id
