@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from fleet.estimates import estimate_of
 from fleet.facts import (
     Listing,
     Machine,
@@ -34,6 +35,7 @@ class State(StrEnum):
     STARTING = "starting"
     ASSUMED = "assumed"  # there is no registry to ask: counted as capacity
     DRAINING = "draining"
+    DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
     DISCONNECTED = "disconnected"
     DISABLED = "disabled"
     NEVER_REGISTERED = "never-registered"
@@ -46,6 +48,10 @@ class State(StrEnum):
 
 _CLOCK_SKEW = 60
 """Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
+
+DEAF_GRACE = 120
+"""Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
 
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
@@ -69,6 +75,13 @@ class Unit:
             return self.worker.since
         return self.machine.created_at if self.machine else None
 
+    @property
+    def awaits_token(self) -> bool:
+        """Say whether its worker can only come with a token that it has not used so far."""
+        if self.worker is not None:
+            return self.worker.state is WorkerState.ENROLLED
+        return self.state in (State.STARTING, State.NEVER_REGISTERED)
+
 
 @dataclass(frozen=True)
 class PoolCensus:
@@ -82,6 +95,8 @@ class PoolCensus:
     uncounted: int = 0
     """How many machines it may hold where neither its provider nor its stack could be read."""
     frozen: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    """Queues of which not all is known that waits: nothing goes for want of work."""
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
     listed: bool = True
@@ -183,7 +198,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         return PoolCensus(
             pool=name,
             provider=provider,
-            unseen=_unseen(name, stack, seen, _queue_registries(world, queues)),
+            unseen=_unseen((name, world.time), stack, seen, _queue_registries(world, queues)),
             uncounted=pool.workers.max
             if isinstance(pool, Pool) and isinstance(stack, Unknown)
             else 0,
@@ -204,8 +219,9 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         ),
         blind=tuple(blind),
         frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
+        sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
-        tokens=provider if listing.workers is not None else None,
+        tokens=provider if listing.workers is not None else _tokens(fleet, queues),
         enrols=_enrols(fleet, pool, queues) if listing.workers is None else None,
     )
 
@@ -215,6 +231,12 @@ def _enrols(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
     if not isinstance(pool, Pool):
         return None
     return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
+
+
+def _tokens(fleet: Fleet, queues: list[str]) -> str | None:
+    """Return the first queue by name that takes the tokens of our workers back when told."""
+    declared = ((name, fleet.queues.get(name)) for name in queues)
+    return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
 
 
 def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
@@ -269,19 +291,20 @@ def _queue_registries(
 
 
 def _unseen(
-    pool: str,
+    pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
     seen: _Seen,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
     """Return the machines that a pool's stack holds, as far as registries tell of them."""
+    pool, now = pool_and_time
     readable, unreadable = registries
     known = seen.registered(readable)
     units = []
     for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
         registry, worker = known.get(name, (None, None))
         has_registry = bool(readable) and not unreadable
-        state = _registered(worker, has_registry=has_registry, overdue=False)
+        state = _registered(worker, now, has_registry=has_registry, overdue=False)
         units.append(Unit(name, pool, state, worker=worker, registry=registry))
     return tuple(units)
 
@@ -344,6 +367,7 @@ def _units(
             recorded=not strange and (silent or name in ids),
         ) or _registered(
             worker,
+            now,
             has_registry=has_registry,
             overdue=machine is not None and (now - machine.created_at).total_seconds() > deadline,
         )
@@ -376,14 +400,26 @@ def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
             return State.UNRECORDED
 
 
-def _registered(worker: Worker | None, *, has_registry: bool, overdue: bool) -> State:
+def _registered(
+    worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
+) -> State:
     """Return what the registry says of a machine that both witnesses saw."""
     if worker is None:
         if not has_registry:
             return State.ASSUMED
         return State.NEVER_REGISTERED if overdue else State.STARTING
-    if worker.state == WorkerState.BUSY:
-        return State.BUSY
-    if worker.draining and worker.state == WorkerState.IDLE:
-        return State.DRAINING
-    return State(worker.state.value)
+    match worker.state:
+        case WorkerState.ENROLLED:
+            expired = worker.token_expires is not None and worker.token_expires <= now
+            return State.NEVER_REGISTERED if overdue or expired else State.STARTING
+        case WorkerState.IDLE | WorkerState.DEAF if worker.draining:
+            return State.DRAINING
+        case WorkerState.DEAF if _is_young(worker, now):
+            return State.STARTING
+        case _:
+            return State(worker.state.value)
+
+
+def _is_young(worker: Worker, now: datetime) -> bool:
+    """Say whether a worker connected so lately that it may yet say what it can do."""
+    return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"
@@ -126,7 +127,7 @@ class WorkerVerdict(Value):
     verdict: Literal["keep", "create", "drain", "delete"]
     reason: Reason
     because: str
-    state: str = Field(description="idle, busy, starting, draining, disconnected, unknown.")
+    state: str = Field(description="idle, busy, starting, draining, deaf, disconnected, unknown.")
     running: str | None = None
     since: Moment | None = None
     image: str | None = None
@@ -238,6 +239,20 @@ class PoolVerdict(Value):
     )
 
 
+class Estimate(Value):
+    """A queue that was only sampled: more waits there, and nothing is let go for want of work."""
+
+    queue: str
+    listed: int = Field(description="Pending requests that are known.")
+    unlisted: int | None = Field(
+        None, description="How many more the queue counts; None where nobody knows."
+    )
+    longest: int | None = Field(
+        None, description="The length above which this queue has to be read over SQL."
+    )
+    because: str
+
+
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
     """Something the reader should know that changes nothing by itself."""
 
@@ -278,6 +293,9 @@ class Plan(Value):
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
     unread: tuple[str, ...] = Field(
         (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+    )
+    estimates: tuple[Estimate, ...] = Field(
+        (), description="Queues that were only sampled; more waits there than is planned for."
     )
     attention: tuple[str, ...] = Field(
         (), description="What a person has to look at: nothing here mends it by itself."

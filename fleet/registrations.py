@@ -13,8 +13,10 @@ Registries = Mapping[str, tuple[Worker, ...]]
 
 _CALM = (
     (WorkerState.DISABLED, False),
+    (WorkerState.ENROLLED, False),
     (WorkerState.IDLE, True),
     (WorkerState.DISCONNECTED, False),
+    (WorkerState.DEAF, False),
     (WorkerState.IDLE, False),
 )
 """State and draining of what runs nothing, the surest to stay so first."""

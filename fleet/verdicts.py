@@ -16,10 +16,11 @@ from fleet.bystanders import (
     unseen_workers,
 )
 from fleet.catalogue import type_names
-from fleet.census import State, Unit, demand_trouble
+from fleet.census import DEAF_SAID, State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
+from fleet.estimates import estimate_of
 from fleet.facts import World
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
@@ -92,6 +93,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
             *warn_of_durations(decided.demand, decided.budgets),
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
+        estimates=tuple(e for q in sorted(world.queues) if (e := estimate_of(fleet, world, q))),
         attention=tuple(find_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
@@ -152,6 +154,7 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
         Reason.NEVER_REGISTERED,
         "its worker did not register within boot.deadline",
     ),
+    State.DEAF: (Reason.DEAF, DEAF_SAID),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
     State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
     State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
@@ -171,6 +174,10 @@ def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
 def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
     if draft.census.frozen:
         return Reason.NOT_KNOWN, draft.census.frozen[0]
+    if draft.census.sampled:
+        return Reason.NOT_KNOWN, (
+            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
+        )
     if draft.pool is not None and draft.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if draft.pool is None or draft.on_demand:
@@ -313,7 +320,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
     if not parts:
-        unsure = draft.census.blind or draft.census.frozen
+        unsure = draft.census.blind or draft.census.frozen or draft.census.sampled
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")
     if draft.closed:
         parts.append(f"it makes no machine: {draft.closed}")
