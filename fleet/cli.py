@@ -239,7 +239,27 @@ def _plan(verbs: _Verbs) -> None:
 
 def _apply(verbs: _Verbs) -> None:
     parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the outcome as JSON; with --every, that of each run on a line of its own",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="DURATION",
+        help="apply again and again, as in --every 60s; Ctrl-C or SIGTERM ends it",
+    )
+    parser.add_argument(
+        "--for",
+        dest="most",
+        metavar="DURATION",
+        help="with --every: begin no run later than this after the first, as in --for 14m",
+    )
+    parser.add_argument(
+        "--until-quiet",
+        action="store_true",
+        help="with --every: end when nothing is to do and nothing is on the way",
+    )
 
 
 def _status(verbs: _Verbs) -> None:

@@ -34,6 +34,13 @@ class Clock(Protocol):
         """Return the present moment, in UTC."""
 
 
+class Waiter(Protocol):
+    """Waits between two runs."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; False where somebody asks to end."""
+
+
 class Queue(Protocol):
     """Where work waits and, for some, workers register."""
 
@@ -280,4 +287,5 @@ __all__ = [
     "StackRef",
     "Step",
     "Store",
+    "Waiter",
 ]

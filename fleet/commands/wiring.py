@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from fleet.commands.loading import check_file
+from fleet.commands.loading import Checked, check_file
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import ConfigInvalid, EngineAbsent, SecretMissing, WrongUsage
 from fleet.facts import Listing, QueueReading, Unknown, World
@@ -80,9 +80,17 @@ class Decision:
 def load_config(args: argparse.Namespace, console: Console) -> Config:
     """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
     checked = check_file(args.file, SystemClock().now().date())
-    if checked.fleet is None:
+    config = to_config(checked)
+    if config is None:
         console.note(to_text(checked.findings, checked.document))
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    return config
+
+
+def to_config(checked: Checked) -> Config | None:
+    """Return what was loaded with what it warns of; None where it is invalid."""
+    if checked.fleet is None:
+        return None
     warnings = tuple(
         Warning_(
             rule=finding.rule,

@@ -30,6 +30,9 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     for verdict in plan.pools:
         if verdict.mode == "static":
             continue
+        if sources.is_ending():
+            tell(f"asked to end: pool {verdict.pool} and those after it wait for the next run")
+            break
         ref = stack_ref(
             fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
         )

@@ -38,6 +38,8 @@ class Sources:
     store: Store
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Whether somebody asked to end: then no further pool is begun."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:

@@ -139,6 +139,11 @@ Name = Annotated[str, _Text(NAME_PATTERN, f"{_NAME} 31 long", str)]
 FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 
+def read_duration(text: str) -> int | None:
+    """Return the seconds of a duration the way fleet.yaml writes it; None where it is none."""
+    return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
+
+
 def write_duration(seconds: int) -> str:
     """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
     parts = []
