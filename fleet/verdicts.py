@@ -22,12 +22,14 @@ from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
 from fleet.estimates import estimate_of
 from fleet.facts import World
+from fleet.heartbeats import warn_of_cadence
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
     Action,
     Create,
     Digests,
+    Estimate,
     NotKnown,
     Plan,
     PoolVerdict,
@@ -90,16 +92,24 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         warnings=(
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
+            *warn_of_cadence(fleet, world),
             *warn_of_durations(decided.demand, decided.budgets),
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
-        estimates=tuple(e for q in sorted(world.queues) if (e := estimate_of(fleet, world, q))),
+        estimates=tuple(_estimates(fleet, world)),
         attention=tuple(find_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
     )
     return seal(plan)
+
+
+def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
+    for queue in sorted(world.queues):
+        estimate = estimate_of(fleet, world, queue)
+        if estimate is not None and not demand_trouble(fleet, world, queue):
+            yield estimate
 
 
 def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:

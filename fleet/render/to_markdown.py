@@ -184,6 +184,10 @@ def _approvals(plan: Plan) -> Iterator[str]:
 def _unsure(plan: Plan) -> Iterator[str]:
     for heading, sentences in (
         ("Not known, and unknown is not zero", plan.unknown),
+        (
+            "Only sampled: more waits, and nothing is let go for want of work",
+            tuple(map(words.estimated, plan.estimates)),
+        ),
         ("Needs a person", plan.attention),
     ):
         if sentences:

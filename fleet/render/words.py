@@ -9,7 +9,7 @@ from decimal import Decimal
 from fleet.facts import WorkerInputs
 from fleet.guard_results import ApprovalVerdict
 from fleet.making import market_of
-from fleet.plan import Action, Plan, WorkerVerdict
+from fleet.plan import Action, Estimate, Plan, WorkerVerdict
 
 NOT_KNOWN = "not known"
 """What stands where a figure would, had it been read: never a zero."""
@@ -114,6 +114,11 @@ def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -
 def named(noun: str, names: Sequence[str]) -> str:
     """Return names with what they are, in the right number: pools arm, big and 2 more."""
     return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
+
+
+def estimated(estimate: Estimate) -> str:
+    """Return what is known of a queue that was only sampled."""
+    return f"queue {estimate.queue}: {estimate.because}"
 
 
 def changes(plan: Plan) -> str:

@@ -35,7 +35,7 @@ def _fake(_: ExitStack) -> Example:
 
 
 def _debusine(stack: ExitStack) -> Example:
-    server = stack.enter_context(Replay(*PENDING))
+    server = stack.enter_context(Replay(*PENDING, "open-metrics-work-requests"))
     queue = model.DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
     return Example(DebusineRest(queue, TOKEN), DebusineRest(queue, "made-up-wrong-token"))
 
