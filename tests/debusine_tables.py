@@ -84,7 +84,11 @@ class Tables:
             )
         with (
             self.connection.cursor() as cursor,
-            cursor.copy("COPY db_workrequest FROM STDIN") as copy,
+            cursor.copy(
+                "COPY db_workrequest (id, workspace_id, created_at, status, worker_id, task_type,"
+                " task_name, priority_base, priority_adjustment, scheduler_tags_provided,"
+                " scheduler_tags_required) FROM STDIN"
+            ) as copy,
         ):
             for row in kept:
                 copy.write_row(
