@@ -1,5 +1,6 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -11,11 +12,18 @@ from fleet.facts import Listing, Unknown, WorkerInputs, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
 from fleet.plan import digest
-from fleet.schema.model import Fleet, HcloudProvider, Pool, SimProvider
+from fleet.schema.model import (
+    Fleet,
+    HcloudProvider,
+    LocalProvider,
+    Pool,
+    Provider,
+    SimProvider,
+)
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
 
-SUPPORTED_PROVIDERS = (HcloudProvider, SimProvider)
+SUPPORTED_PROVIDERS = (HcloudProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
     provider = fleet.providers[pool.provider]
-    settings = {"location": provider.location} if isinstance(provider, HcloudProvider) else {}
+    settings = _settings(provider)
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -148,6 +156,17 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         },
         settings=settings,
     )
+
+
+def _settings(provider: Provider) -> dict[str, str]:
+    """Return what else machines of a provider are made from."""
+    match provider:
+        case HcloudProvider():
+            return {"location": provider.location}
+        case LocalProvider():
+            return {"run": shlex.join(provider.run)}
+        case _:
+            return {}
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:

@@ -15,6 +15,7 @@ from fleet.engines.ownership import check_holds, check_owner, check_provider
 from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
+    CreationRefused,
     FleetError,
     Locked,
     PlanRefused,
@@ -23,7 +24,6 @@ from fleet.errors import (
 )
 from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
-from fleet.providers.sim import CreationRefused
 
 
 class LocalCloud(Protocol):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import FleetError, SourceUnreachable, WorkerBusy
+from fleet.errors import CreationRefused, FleetError, SourceUnreachable, WorkerBusy
 from fleet.facts import (
     Listing,
     Machine,
@@ -24,10 +24,6 @@ from fleet.providers.sim_file import Contents, Menu, SimMachine, changing, load
 
 if TYPE_CHECKING:
     from fleet.schema.model import Fleet
-
-
-class CreationRefused(FleetError):
-    """The provider made no machine and says so: the creation need not be looked for."""
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:

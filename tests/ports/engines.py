@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from datetime import datetime
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +19,10 @@ from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, StackRef
+from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
+from fleet.schema.model import Faults
 from tests.builders import NOW
 from tests.fakes_engine import FakeEngine, FixedClock, Killed
 
@@ -105,6 +108,12 @@ class MortalCloud(SimCloud):
         if inputs.name == self.kills:
             raise Killed
         return machine_id
+
+
+def a_local_cloud(folder: Path, now: datetime = NOW, **faults: object) -> LocalMachines:
+    """Return machines that are processes, with no more in their environment than they need."""
+    environment = {"PATH": os.environ["PATH"]}
+    return LocalMachines(folder, FixedClock(now), Faults.model_validate(faults), environment)
 
 
 class EmbeddedRig:
