@@ -113,15 +113,15 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
             "groups": tuple(args.group),
         }
     )
-    world = _world(config, args)
+    world = _world(config, args, console)
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
     return config, explain_tags(fleet, args.name, asking, images=images_by_pool(fleet, world))
 
 
-def _world(config: Config, args: argparse.Namespace) -> World:
+def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
     """Return what a name's tags rest on: the day, the groups, what images reported."""
     if args.world:
-        return load_world(args, config.fleet)
+        return load_world(args, config.fleet, console)
     members = config.fleet.members
     base = Path(args.file).resolve().parent
     known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}

@@ -34,6 +34,7 @@ from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
+from fleet.store.history import RecordedFiles
 from fleet.store.members import FileMembers
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
@@ -106,15 +107,15 @@ def decide(args: argparse.Namespace, console: Console) -> Decision:
     """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
     config = load_config(args, console)
     if args.world:
-        world = load_world(args, config.fleet)
+        world = load_world(args, config.fleet, console)
     else:
         world = look(config, wire(config.fleet, args.file), console)
     return Decision(config, world, plan_for(config, world))
 
 
-def load_world(args: argparse.Namespace, fleet: Fleet) -> World:
+def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
     """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
-    world = read_world(args.world, LocalFiles())
+    world = read_world(args.world, RecordedFiles(console.note))
     if world.fleet != fleet.fleet:
         raise WrongUsage(
             f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
@@ -154,6 +155,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         },
         registries=registries,
         engine_of=engines_of(fleet, places, clouds, secrets),
+        keepers=dict(clouds.simulated),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.cli import TerminalConsole, build_parser
+from fleet.arguments import build_parser
+from fleet.cli import TerminalConsole
 from fleet.commands import apply
 from fleet.commands.signals import Signals
 from fleet.store.database import DatabaseStore
