@@ -18,7 +18,7 @@ from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
-from fleet.ports import Engine, StackRef
+from fleet.ports import Engine, Provider, StackRef
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
@@ -116,14 +116,35 @@ def a_local_cloud(folder: Path, now: datetime = NOW, **faults: object) -> LocalM
     return LocalMachines(folder, FixedClock(now), Faults.model_validate(faults), environment)
 
 
+class MortalMachines(LocalMachines):
+    """Machines that are processes; one name is refused, or its maker is killed after making it."""
+
+    refuses: str | None = None
+    kills: str | None = None
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        run = "nothing-of-this-name" if inputs.name == self.refuses else "sleep infinity"
+        inputs = inputs.model_copy(update={"settings": {"run": run}})
+        machine_id = super().create(inputs, user_data)
+        if inputs.name == self.kills:
+            raise Killed
+        return machine_id
+
+
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
 
+    cloud: MortalCloud | MortalMachines
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cloud = MortalCloud(folder / "sim.json", FixedClock(NOW))
-        self.cloud.configure(MENU)
+        self.cloud = self.new_cloud()
         self.engine = self.new_engine()
+
+    def new_cloud(self) -> MortalCloud | MortalMachines:
+        cloud = MortalCloud(self.folder / "sim.json", FixedClock(NOW))
+        cloud.configure(MENU)
+        return cloud
 
     def new_engine(self, owner: str | None = None) -> EmbeddedEngine:
         return EmbeddedEngine(
@@ -150,6 +171,19 @@ class EmbeddedRig:
 
     def claimed_by_the_other(self) -> Engine:
         return self.new_engine(owner="pulumi")
+
+
+class LocalRig(EmbeddedRig):
+    """The embedded engine over processes on this computer."""
+
+    def new_cloud(self) -> MortalMachines:
+        path = {"PATH": os.environ["PATH"]}
+        return MortalMachines(self.folder / "machines", FixedClock(NOW), Faults(), path)
+
+    def close(self) -> None:
+        """End the processes."""
+        for name in self.machines():
+            self.lose(name)
 
 
 class PulumiRig:
@@ -250,15 +284,15 @@ def dies(engine: Engine, workers: Sequence[WorkerInputs]) -> None:
     raise AssertionError("it was to die, and lives")
 
 
-def names_in(cloud: SimCloud) -> list[str]:
-    """Return the names of the machines in a simulated cloud, sorted."""
+def names_in(cloud: Provider) -> list[str]:
+    """Return the names of the machines in a cloud, sorted."""
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return [machine.name for machine in listing.machines]
 
 
-def id_in(cloud: SimCloud, worker: str) -> str:
-    """Return the id of a worker's machine in a simulated cloud."""
+def id_in(cloud: Provider, worker: str) -> str:
+    """Return the id of a worker's machine in a cloud."""
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return next(machine.id for machine in listing.machines if machine.name == worker)
