@@ -18,7 +18,7 @@ from pathlib import Path
 SUITE = "sid"
 PACKAGES = (
     *("debusine-server", "debusine-worker", "debusine-client"),
-    *("postgresql", "redis-server", "ca-certificates", "git"),
+    *("postgresql", "redis-server", "mmdebstrap", "ca-certificates", "git"),
 )
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PROGRAMS = ("mmdebstrap", "apt-get", "chroot", "nsenter", "setpriv", "unshare")
@@ -45,11 +45,11 @@ class Impossible(Exception):
 
 
 def main() -> int:
-    """Print the folder on standard output, everything else on standard error."""
+    """Print the folder, or why there can be none; what is being done goes to standard error."""
     try:
         sys.stdout.write(f"{built()}\n")
     except Impossible as reason:
-        sys.stderr.write(f"{reason}\n")
+        sys.stdout.write(f"{reason}\n")
         return ABSENT
     return 0
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.live.chroot import Impossible, built, locked
 from tests.live.debusine import Server
+from tests.live.project import Access
+from tests.live.relay import Relay
 from tests.live.workspace import Workspace, make_workspace
 
 HERE = Path(__file__).parent
@@ -43,3 +45,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def workspace(server: Server) -> Workspace:
     """Return the private workspace debian/builds, which every test may post to."""
     return make_workspace(server)
+
+
+@pytest.fixture(scope="session")
+def access(server: Server) -> Iterator[Access]:
+    """Return relays to the server and its database, and the DSNs that lead through them."""
+    http = Relay(server.http_port, held=b"POST /api/1.0/artifact/")
+    sql = Relay(server.sql_port)
+    dsn = server.dsn.replace(f":{server.sql_port}/", f":{sql.port}/")
+    yield Access(http, sql, reader=dsn, admin=dsn)
+    for relay in (http, sql):
+        relay.close()

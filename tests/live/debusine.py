@@ -69,18 +69,18 @@ class Server:
         """Prepare to run in `root`; the folder `visible` is seen in there at the same place."""
         self.inside = Inside(root, visible)
         self._root = root
-        self._http, self._sql, self._redis = _free_ports(3)
+        self.http_port, self.sql_port, self._redis = _free_ports(3)
         self._password = secrets.token_hex(16)
-        self.url = f"http://127.0.0.1:{self._http}"
+        self.url = f"http://127.0.0.1:{self.http_port}"
         self.dsn = self.dsn_of(OWNER, self._password)
 
     def start(self) -> None:
         """Run everything, with an empty database, and wait until it answers."""
         self.inside.open()
         folder = self._root / "etc/debusine/server"
-        settings = _SETTINGS.format(sql=self._sql, redis=self._redis)
+        settings = _SETTINGS.format(sql=self.sql_port, redis=self._redis)
         (folder / "local.py").write_text(settings)
-        bind = f'bind = "127.0.0.1:{self._http}"\nworkers = 2\n'
+        bind = f'bind = "127.0.0.1:{self.http_port}"\nworkers = 2\n'
         (folder / "gunicorn.conf.local.py").write_text(bind)
         self._start_database()
         self._empty_database()
@@ -131,7 +131,7 @@ class Server:
 
     def dsn_of(self, role: str, password: str) -> str:
         """Return the database's address for a role."""
-        return f"postgresql://{role}:{password}@127.0.0.1:{self._sql}/{DATABASE}"
+        return f"postgresql://{role}:{password}@127.0.0.1:{self.sql_port}/{DATABASE}"
 
     def rest(
         self, method: str, path: str, *, token: str = "", scope: str = "", body: object = None
@@ -146,7 +146,7 @@ class Server:
 
     @property
     def _at(self) -> tuple[str, ...]:
-        return ("-h", "/run/postgresql", "-p", str(self._sql))
+        return ("-h", "/run/postgresql", "-p", str(self.sql_port))
 
     def _start_database(self) -> None:
         socket_folder = self._root / "run/postgresql"
@@ -159,7 +159,7 @@ class Server:
         if not (data / "PG_VERSION").exists():
             secure = ("--auth-local=peer", "--auth-host=scram-sha-256", "--no-sync")
             self.inside.run("postgres", f"{programs}/initdb", "-D", _DATA, *secure)
-        options = ("listen_addresses=127.0.0.1", f"port={self._sql}", "fsync=off")
+        options = ("listen_addresses=127.0.0.1", f"port={self.sql_port}", "fsync=off")
         self.inside.start(
             *("database", "postgres", f"{programs}/postgres", "-D", _DATA),
             *(part for option in options for part in ("-c", option)),

@@ -126,14 +126,15 @@ class Inside:
 
 def end_leftovers(root: Path) -> None:
     """End every process whose root folder is this chroot: nobody but a session starts one."""
-    for number in _processes_in(root):
+    for number in processes_in(root):
         try:
             os.kill(number, signal.SIGKILL)
         except ProcessLookupError:
             continue
 
 
-def _processes_in(root: Path) -> Iterator[int]:
+def processes_in(root: Path) -> Iterator[int]:
+    """Yield the numbers of the processes whose root folder is this one."""
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and (entry / "root").readlink() == root:
