@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import shutil
 import signal
 import socket
 import time
@@ -31,22 +32,7 @@ _SERVICES = {
     "beat": (*_CELERY, "beat", "-l", "INFO", "-s", "/var/lib/debusine/server/fleet-live-beat"),
 }
 _START_SECONDS = 120
-_SETTINGS = """\
-from .defaults import CHANNEL_LAYERS
-from .selected import *
-
-DEBUSINE_FQDN = "localhost"
-DEBUSINE_URL_SCHEME = "http"
-ALLOWED_HOSTS = ["*"]
-DATABASES = {{"default": {{
-    "ENGINE": "django.db.backends.postgresql", "ATOMIC_REQUESTS": True,
-    "NAME": "debusine", "USER": "debusine-server", "HOST": "/run/postgresql", "PORT": "{sql}",
-}}}}
-CHANNEL_LAYERS["default"]["CONFIG"] = {{"hosts": ["redis://127.0.0.1:{redis}"]}}
-CELERY_BROKER_URL = "redis://127.0.0.1:{redis}/0"
-PROMETHEUS_REDIS_URL = "redis://127.0.0.1:{redis}/1"
-LIVE_LOG_REDIS_URL = "redis://127.0.0.1:{redis}/2"
-"""
+_SETTINGS = Path(__file__).parent / "server"
 # Each command prints and then ends the process.
 _RUN_ALL = """
 import contextlib, io, json
@@ -67,9 +53,15 @@ class Server:
 
     def __init__(self, root: Path, visible: Path) -> None:
         """Prepare to run in `root`; the folder `visible` is seen in there at the same place."""
-        self.inside = Inside(root, visible)
         self._root = root
         self.http_port, self.sql_port, self._redis = _free_ports(3)
+        settings = {
+            "LIVE_BIND": f"127.0.0.1:{self.http_port}",
+            "LIVE_REDIS": f"redis://127.0.0.1:{self._redis}",
+            "LIVE_SQL_HOST": "/run/postgresql",
+            "LIVE_SQL_PORT": str(self.sql_port),
+        }
+        self.inside = Inside(root, visible, settings)
         self._password = secrets.token_hex(16)
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.dsn = self.dsn_of(OWNER, self._password)
@@ -77,11 +69,8 @@ class Server:
     def start(self) -> None:
         """Run everything, with an empty database, and wait until it answers."""
         self.inside.open()
-        folder = self._root / "etc/debusine/server"
-        settings = _SETTINGS.format(sql=self.sql_port, redis=self._redis)
-        (folder / "local.py").write_text(settings)
-        bind = f'bind = "127.0.0.1:{self.http_port}"\nworkers = 2\n'
-        (folder / "gunicorn.conf.local.py").write_text(bind)
+        for name in ("local.py", "gunicorn.conf.local.py"):
+            shutil.copyfile(_SETTINGS / name, self._root / "etc/debusine/server" / name)
         self._start_database()
         self._empty_database()
         self._start_services()

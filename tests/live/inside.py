@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.live.chroot import Impossible, dies_with_us
@@ -22,8 +22,10 @@ _END_SECONDS = 20
 class Inside:
     """A chroot with /proc and shared memory, and one folder of this computer at its own place."""
 
-    def __init__(self, root: Path, visible: Path) -> None:
+    def __init__(self, root: Path, visible: Path, environment: Mapping[str, str]) -> None:
+        """`environment` is what all commands in there get beside the usual."""
         self.root = root
+        self._environment = environment
         self._visible = visible
         self._keeper: subprocess.Popen[bytes] | None = None
         self._services: dict[str, subprocess.Popen[bytes]] = {}
@@ -68,7 +70,8 @@ class Inside:
 
     def command(self, user: str, *command: str | Path) -> list[str]:
         """Return the command of this computer's root that runs a command in there as a user."""
-        return [*self.entrance(), *_as_user(user), *map(str, command)]
+        more = (f"{name}={value}" for name, value in self._environment.items())
+        return [*self.entrance(), *_as_user(user), *more, *map(str, command)]
 
     def entrance(self, *namespaces: str) -> tuple[str, ...]:
         """Return what to put before a command, to run it in the chroot as root."""
