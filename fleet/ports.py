@@ -63,6 +63,12 @@ class Registry(Protocol):
         Refused with WorkerBusy when it has registered in the meantime; once revoked it cannot.
         """
 
+    def release(self, worker: str) -> None:
+        """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
+
+    def confirm(self) -> None:
+        """See that what was told in this run stands, as long after it as the queue needs."""
+
 
 class Enrolment(Value):
     """A worker that is about to get a machine, as its queue has to know it."""

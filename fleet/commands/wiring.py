@@ -11,6 +11,7 @@ from typing import assert_never
 
 from fleet.commands.clouds import engines_of, find_clouds, provider_of
 from fleet.commands.loading import Checked, check_file
+from fleet.commands.registries import registries_of
 from fleet.errors import ConfigInvalid, SecretMissing, WrongUsage
 from fleet.facts import QueueReading, Unknown, World
 from fleet.guard import guard
@@ -143,7 +144,8 @@ def wire(fleet: Fleet, config: str) -> Sources:
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
     clouds = find_clouds(fleet, places, base, SystemClock())
-    registries: dict[str, Registry] = dict(clouds.simulated)
+    enrollers = registries_of(fleet, secrets)
+    registries: dict[str, Registry] = {**clouds.simulated, **enrollers}
     return Sources(
         queues={
             name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())
@@ -154,6 +156,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
             for name, provider in fleet.providers.items()
         },
         registries=registries,
+        enrollers=enrollers,
         engine_of=engines_of(fleet, places, clouds, secrets),
         keepers=dict(clouds.simulated),
         store=DatabaseStore(places.store, fleet.fleet),

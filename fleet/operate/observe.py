@@ -1,7 +1,7 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet.errors import FleetError, StoreFailed, StoreMissing
@@ -10,6 +10,7 @@ from fleet.ledger import periods
 from fleet.operate.spending import used_so_far
 from fleet.ports import (
     Engine,
+    Enroller,
     Members,
     Provider,
     Queue,
@@ -33,9 +34,12 @@ class Sources:
     queues: Mapping[str, Queue]
     providers: Mapping[str, Provider]
     registries: Mapping[str, Registry]
+    """Queue or provider to where its workers can be told to let go."""
     engine_of: Callable[[str], Engine]
     """Provider name to the engine that owns its stacks; raises FleetError where none does."""
     store: Store
+    enrollers: Mapping[str, Enroller] = field(default_factory=dict)
+    """Queue to where new workers of it are made known; each of these has a registry too."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False

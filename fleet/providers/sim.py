@@ -161,6 +161,12 @@ class SimCloud:
 
         self._set(worker, take_back)
 
+    def release(self, worker: str) -> None:
+        """Switch off a worker; here it is gone with its machine."""
+
+    def confirm(self) -> None:
+        """See that what was told stands: here nothing undoes it."""
+
     def _set(
         self,
         name: str,

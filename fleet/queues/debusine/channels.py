@@ -1,0 +1,185 @@
+"""This module has the functions of `changes` run beside a server's database: from here, or there.
+
+From here over SQL; there by the server's admin command, whose shell is given the functions to run
+on the server's own connection. So both change the same rows in the same way, and what a token is
+made of never leaves this computer but for the machine: only its digest does.
+"""
+
+import inspect
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fleet.errors import FleetError, PlanRefused, SourceUnreachable, WorkerBusy
+from fleet.queues.debusine import changes, marks
+from fleet.store.secrets import end_group
+
+if TYPE_CHECKING:
+    import psycopg
+
+_ANSWER = "fleet-answer:"
+_SECONDS = 60
+
+
+Call = tuple[Callable[..., Any], Mapping[str, Any]]
+"""A function of `changes` and its arguments."""
+
+
+class Channel(Protocol):
+    """Has functions of `changes` run, each in one transaction."""
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Return what each returns; raises WorkerBusy, PlanRefused or SourceUnreachable."""
+
+
+class SqlChannel:
+    """A connection to the server's database, with a role that may write there."""
+
+    def __init__(self, dsn: Callable[[], str]) -> None:
+        self._dsn = dsn
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Run each in a transaction of its own, over one connection."""
+        import psycopg
+
+        dsn = self._dsn()
+        try:
+            with psycopg.connect(
+                dsn, connect_timeout=10, options="-c statement_timeout=30s", autocommit=True
+            ) as connection:
+                return [_run(connection, *call) for call in calls]
+        except changes.Refusal as refusal:
+            raise _told(refusal.kind, str(refusal)) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise SourceUnreachable(
+                f"the database refuses: {_first_line(error)}; `fleet debusine grants --admin` "
+                "prints what the role of `admin` needs"
+            ) from None
+        except psycopg.Error as error:
+            raise SourceUnreachable(
+                f"the database did not do it: {_without(dsn, _first_line(error))}"
+            ) from None
+
+
+def _run(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - JSON
+    with connection.transaction():
+        return function(_executing(connection), **arguments)
+
+
+def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Execute:
+    def execute(statement: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        # The text is a constant of `changes`; nothing but placeholders comes from elsewhere.
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else ()
+
+    return execute
+
+
+def _without(dsn: str, said: str) -> str:
+    """Return what a driver said, without the password that it may repeat."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        password = conninfo_to_dict(dsn).get("password")
+    except psycopg.ProgrammingError:
+        return "`admin.dsn` is no DSN of PostgreSQL; write it like postgresql://fleet_rw@host/debusine"
+    return said.replace(str(password), "…") if password else said
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _told(kind: str, because: str) -> FleetError:
+    return WorkerBusy(because) if kind == "busy" else PlanRefused(because)
+
+
+_THERE = """\
+import json, types
+from django.db import connection, transaction
+marks, changes = types.ModuleType("marks"), types.ModuleType("changes")
+exec({marks!r}, marks.__dict__)
+changes.marks = marks
+exec({changes!r}, changes.__dict__)
+
+def execute(statement, values):
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else ()
+
+done, refused = [], None
+try:
+    for function, arguments in json.loads({calls!r}):
+        with transaction.atomic():
+            done.append(getattr(changes, function)(execute, **arguments))
+except changes.Refusal as refusal:
+    refused = [refusal.kind, str(refusal)]
+print({mark!r} + json.dumps([done, refused]))
+"""
+_IMPORT = "from fleet.queues.debusine import marks\n"
+
+
+class CommandChannel:
+    """The server's admin command, as a list of arguments: here, over ssh, in a container."""
+
+    def __init__(self, admin: Sequence[str], *, seconds: float = _SECONDS) -> None:
+        self._command = (*admin, "shell")
+        self._seconds = seconds
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Give them to the command's shell: one line, which a shell that prompts takes too."""
+        text = _THERE.format(
+            marks=inspect.getsource(marks),
+            changes=inspect.getsource(changes).replace(_IMPORT, ""),
+            calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
+            mark=_ANSWER,
+        )
+        printed = self._ask(f"exec({text!r})\n".encode())
+        _, found, rest = printed.rpartition(_ANSWER)
+        if not found:
+            raise SourceUnreachable(f"{self._said} did not say what it did; is it debusine-admin?")
+        done: list[Any]
+        done, refused = json.loads(rest.splitlines()[0])
+        if refused:
+            raise _told(*refused)
+        return done
+
+    @property
+    def _said(self) -> str:
+        return shlex.join(self._command)
+
+    def _ask(self, text: bytes) -> str:
+        """Return what the command prints; what it says of errors goes to the person."""
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own command
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a command"
+            raise SourceUnreachable(
+                f"{self._said} cannot be started ({reason}); is {self._command[0]} installed and "
+                "on PATH?"
+            ) from error
+        with process:
+            try:
+                printed, _ = process.communicate(text, timeout=self._seconds)
+            except subprocess.TimeoutExpired:
+                raise SourceUnreachable(
+                    f"{self._said} did not end within {self._seconds:g} s; does it wait for an "
+                    "answer? What it was told may have been done"
+                ) from None
+            finally:
+                end_group(process)
+        if process.returncode != 0:
+            raise SourceUnreachable(f"{self._said} ended with status {process.returncode}")
+        return printed.decode(errors="replace")
