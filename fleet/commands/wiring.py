@@ -19,6 +19,7 @@ from fleet.operate.observe import Sources, observe
 from fleet.plan import Plan, Warning_
 from fleet.ports import Console, Queue, Registry
 from fleet.providers.sim import SimCloud, menu_of
+from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
@@ -193,17 +194,23 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFi
     match queue:
         case DebusineQueue():
             try:
-                token = secrets.read(queue.token) if queue.token else None
+                return _debusine(fleet, queue, secrets)
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
-            paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
-            max_age = fleet.guards.demand_max_age
-            return DebusineRest(queue, token, paths=paths, max_age=max_age)
         case WorldQueueModel():
             return WorldQueue(queue, files)
         case CoprQueue() | TicketQueue():
             return _UnreadableQueue(f"queues of kind {queue.kind} cannot be read yet")
     assert_never(queue)
+
+
+def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets) -> Queue:
+    """Return how a server is read: over SQL where that may be, exact and fast, else over REST."""
+    if queue.read is not None:
+        return DebusineDatabase(fleet, queue, secrets.read(queue.read))
+    token = secrets.read(queue.token) if queue.token else None
+    paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+    return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
 
 
 def _beside(queue: QueueModel, base: Path) -> QueueModel:
