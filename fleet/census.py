@@ -20,9 +20,16 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.registrations import Registries, workers_by_machine
+from fleet.registrations import (
+    Registries,
+    enrols_at,
+    queue_registries,
+    registries_of,
+    revokes_at,
+    workers_by_machine,
+)
 from fleet.renames import find_owners
-from fleet.schema.model import Boot, DebusineQueue, Fleet, Pool
+from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue, static_names
 
@@ -53,6 +60,7 @@ DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
 
+_NOT_READ = Unknown(unknown="it was not read in this run")
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
 
@@ -177,28 +185,14 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
-    listing: Listing | Unknown = world.providers.get(
-        provider, Unknown(unknown="it was not read in this run")
-    )
-    blind = []
-    if isinstance(listing, Unknown):
-        blind.append(f"machines of provider {provider} are unknown: {listing.unknown}")
-    if isinstance(world.stacks, Unknown):
-        blind.append(f"stacks are unknown: {world.stacks.unknown}")
-    elif isinstance(stack, Unknown):
-        blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
-    if name in seen.owners.contested:
-        heir = seen.owners.contested[name]
-        blind.append(
-            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
-            f"remove that key, and pool {name} drains"
-        )
+    listing: Listing | Unknown = world.providers.get(provider, _NOT_READ)
+    blind = list(_hidden(world, name, provider, seen))
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     if isinstance(listing, Unknown):
         return PoolCensus(
             pool=name,
             provider=provider,
-            unseen=_unseen((name, world.time), stack, seen, _queue_registries(world, queues)),
+            unseen=_unseen((name, world.time), stack, seen, queue_registries(world, queues)),
             uncounted=pool.workers.max
             if isinstance(pool, Pool) and isinstance(stack, Unknown)
             else 0,
@@ -207,7 +201,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
             listed=False,
         )
     blind += _strays(seen, name, provider)
-    registries, unreadable = _registries(world, queues, provider, listing)
+    registries, unreadable = registries_of(world, queues, provider, listing)
     return PoolCensus(
         pool=name,
         provider=provider,
@@ -221,22 +215,27 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
         sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
-        tokens=provider if listing.workers is not None else _tokens(fleet, queues),
-        enrols=_enrols(fleet, pool, queues) if listing.workers is None else None,
+        tokens=provider if listing.workers is not None else revokes_at(fleet, queues),
+        enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
 
 
-def _enrols(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
-    """Return the first queue by name that a pool's workers register at with a token of ours."""
-    if not isinstance(pool, Pool):
-        return None
-    return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
-
-
-def _tokens(fleet: Fleet, queues: list[str]) -> str | None:
-    """Return the first queue by name that takes the tokens of our workers back when told."""
-    declared = ((name, fleet.queues.get(name)) for name in queues)
-    return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
+def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str]:
+    """Yield what of a pool could not be read, or is contested."""
+    listing = world.providers.get(provider, _NOT_READ)
+    stack = _stack_of(seen, name)
+    if isinstance(listing, Unknown):
+        yield f"machines of provider {provider} are unknown: {listing.unknown}"
+    if isinstance(world.stacks, Unknown):
+        yield f"stacks are unknown: {world.stacks.unknown}"
+    elif isinstance(stack, Unknown):
+        yield f"the stack of pool {name} is unknown: {stack.unknown}"
+    if name in seen.owners.contested:
+        heir = seen.owners.contested[name]
+        yield (
+            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
+            f"remove that key, and pool {name} drains"
+        )
 
 
 def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
@@ -264,30 +263,6 @@ def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
                 f"{provider or 'not known'} ({len(strays)}, as {names}); "
                 "give the pool its old provider back, or a new name"
             )
-
-
-def _registries(
-    world: World, queues: list[str], provider: str, listing: Listing
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and what could not be read."""
-    if listing.workers is not None:
-        return {provider: listing.workers}, ()
-    return _queue_registries(world, queues)
-
-
-def _queue_registries(
-    world: World, queues: list[str]
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue, and what could not be read."""
-    registries = {}
-    unreadable = []
-    for queue in queues:
-        workers = world.queues[queue].workers
-        if isinstance(workers, Unknown):
-            unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
-        elif workers is not None:
-            registries[queue] = workers
-    return registries, tuple(unreadable)
 
 
 def _unseen(
