@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, assert_never
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Provider
+from fleet.ports import Clock, Engine, Provider, Registry
 from fleet.providers.hcloud import HcloudListing
 from fleet.providers.local import LocalMachines
+from fleet.providers.local_workers import LocalWorkers
 from fleet.providers.sim import SimCloud
 from fleet.schema.model import (
     AwsProvider,
+    DebusineQueue,
     Fleet,
     HcloudProvider,
     HooksProvider,
@@ -38,6 +40,12 @@ class Clouds:
     processes: Mapping[str, LocalMachines]
 
     @property
+    def registries(self) -> dict[str, Registry]:
+        """Return those at which workers register, and nowhere else."""
+        own = {k: each for k, each in self.processes.items() if isinstance(each, LocalWorkers)}
+        return {**self.simulated, **own}
+
+    @property
     def here(self) -> dict[str, SimCloud | LocalMachines]:
         """Return all of them: what the embedded engine can change."""
         return {**self.simulated, **self.processes}
@@ -45,6 +53,8 @@ class Clouds:
 
 def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Clouds:
     """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder."""
+    at_queue = any(isinstance(queue, DebusineQueue) for queue in fleet.queues.values())
+    kind = LocalMachines if at_queue else LocalWorkers
     # Of our own environment, which holds secrets, processes get nothing else.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     return Clouds(
@@ -54,7 +64,7 @@ def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Cloud
             if isinstance(provider, SimProvider)
         },
         processes={
-            name: LocalMachines(
+            name: kind(
                 _local_path(provider, name, places, base), clock, provider.faults, environment
             )
             for name, provider in fleet.providers.items()

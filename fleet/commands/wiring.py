@@ -146,7 +146,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
     places = find_places(fleet, config)
     clouds = find_clouds(fleet, places, base, SystemClock())
     enrollers = registries_of(fleet, secrets)
-    registries: dict[str, Registry] = {**clouds.simulated, **enrollers}
+    registries: dict[str, Registry] = {**clouds.registries, **enrollers}
     return Sources(
         queues={
             name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
@@ -19,7 +19,16 @@ from typing import IO, Literal
 from pydantic import ValidationError
 
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Moment, Unknown, Value, WorkerInputs
+from fleet.facts import (
+    Listing,
+    Machine,
+    MachineState,
+    Moment,
+    Unknown,
+    Value,
+    Worker,
+    WorkerInputs,
+)
 from fleet.ports import Clock
 from fleet.providers.local_process import LOG, RECORD, Launch, end, find, is_alive, start
 from fleet.schema.sources import Faults
@@ -46,6 +55,17 @@ class Record(Value):
     inputs: WorkerInputs
     created_at: Moment
     boots: bool = True
+    draining_since: Moment | None = None
+    disabled: bool = False
+
+
+@contextmanager
+def reaching(what: str) -> Iterator[None]:
+    """Say of a machine that could not be reached why."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise SourceUnreachable(f"{what} is out of reach: {_why(error)}") from error
 
 
 class LocalMachines:
@@ -78,25 +98,40 @@ class LocalMachines:
 
     def delete(self, machine_id: str) -> None:
         """End a machine's process and all it started, and remove its folder; gone is fine."""
-        try:
-            for folder, record in self._records():
+        with reaching(machine_id):
+            for folder, record in self.records():
                 if record.id == machine_id:
                     self._remove(folder)
-        except (OSError, ValueError) as error:
-            raise SourceUnreachable(f"{machine_id} is not deleted: {_why(error)}") from error
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines; one whose process has ended is stopped."""
         now = self._clock.now()
         try:
-            machines = tuple(
-                _machine(folder, record)
-                for folder, record in self._records()
+            ours = tuple(
+                (folder, record)
+                for folder, record in self.records()
                 if record.inputs.labels.get("fleet") == fleet
             )
+            machines = tuple(_machine(folder, record) for folder, record in ours)
+            return Listing(read_at=now, machines=machines, workers=self.workers(ours))
         except (OSError, ValueError) as error:
             return Unknown(unknown=f"the machines on this computer are unknown: {_why(error)}")
-        return Listing(read_at=now, machines=machines)
+
+    def workers(self, machines: Sequence[tuple[Path, Record]]) -> tuple[Worker, ...] | None:  # noqa: ARG002 - of those who do
+        """Return the workers that register here: none do, they register at a queue."""
+        return None
+
+    def rewrite(self, record: Record, **changes: object) -> None:
+        """Note something more in a machine's record; one that is gone is fine."""
+        path = self.path / record.inputs.name / MACHINE
+        with self._locked(fcntl.LOCK_EX):
+            if path.exists() and _read(path).id == record.id:
+                new = path.with_suffix(".new")
+                new.unlink(missing_ok=True)
+                _write(
+                    new, _read(path).model_copy(update=changes).model_dump_json(indent=1) + "\n"
+                )
+                new.replace(path)
 
     def _check(self, inputs: WorkerInputs) -> None:
         if not _NAME.fullmatch(inputs.name):
@@ -151,7 +186,7 @@ class LocalMachines:
             if is_ours and find(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _records(self) -> tuple[tuple[Path, Record], ...]:
+    def records(self) -> tuple[tuple[Path, Record], ...]:
         """Return each machine's folder and record, sorted by name."""
         lock = self.path / LOCK
         if not self.path.exists() or lock not in self.path.iterdir():
@@ -177,8 +212,8 @@ def _furnish(folder: Path, record: Record, data: UserData) -> None:
     folder.mkdir(mode=0o711)
     home = folder / HOME
     home.mkdir(mode=0o700)
-    _write(folder / LOG, "", 0o600)
-    _write(folder / MACHINE, record.model_dump_json(indent=1) + "\n", 0o600)
+    _write(folder / LOG, "")
+    _write(folder / MACHINE, record.model_dump_json(indent=1) + "\n")
     for file in data.files:
         path = home / ".config" / file.path.removeprefix(_ETC)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,7 +232,7 @@ def _read(path: Path) -> Record:
         ) from error
 
 
-def _write(path: Path, text: str, permissions: int) -> None:
+def _write(path: Path, text: str, permissions: int = 0o600) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, permissions)

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
-from datetime import datetime
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
@@ -108,12 +107,6 @@ class MortalCloud(SimCloud):
         if inputs.name == self.kills:
             raise Killed
         return machine_id
-
-
-def a_local_cloud(folder: Path, now: datetime = NOW, **faults: object) -> LocalMachines:
-    """Return machines that are processes, with no more in their environment than they need."""
-    environment = {"PATH": os.environ["PATH"]}
-    return LocalMachines(folder, FixedClock(now), Faults.model_validate(faults), environment)
 
 
 class MortalMachines(LocalMachines):

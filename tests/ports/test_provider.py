@@ -17,7 +17,8 @@ from fleet.schema.model import HcloudProvider
 from tests.fake_hcloud import FakeHcloud, a_server
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
-from tests.ports.engines import a_local_cloud, a_sim_worker
+from tests.local_machines import a_local_cloud
+from tests.ports.engines import a_sim_worker
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DEMO = ("demo-builders-2", "demo-builders-1")

@@ -2,45 +2,27 @@
 
 import fcntl
 import os
-import shlex
 import signal
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.facts import Listing, Machine, MachineState, Unknown
 from fleet.providers.local import LocalMachines
-from fleet.providers.local_process import Process, end, find, is_alive
+from fleet.providers.local_process import end, is_alive
 from fleet.schema.model import Faults
 from fleet.user_data import write_user_data
 from tests.builders import NOW
 from tests.fakes_engine import FixedClock
-from tests.ports.engines import a_local_cloud, a_sim_worker
+from tests.local_machines import FOREVER, NAME, a_local_cloud, a_worker, folder, process_of, until
 
-NAME = "debian-builders-1"
+__all__ = ["folder"]
 TOKEN = "5ec4e7" * 10 + "abcd"
 URL = "https://debusine.example.org"
-FOREVER = ("sleep", "infinity")
-
-
-def a_worker(*run: str, name: str = NAME, type: str = "small") -> WorkerInputs:  # noqa: A002 - a worker's own word
-    """Return what a machine is made from that runs this, by default for ever."""
-    return a_sim_worker(name, type=type, settings={"run": shlex.join(run or FOREVER)})
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "machines"
-    yield folder
-    for place in folder.glob("*/process"):
-        if (process := find(place.parent)) is not None:
-            end(process, 0.2)
 
 
 @pytest.fixture
@@ -56,21 +38,6 @@ def listed(cloud: LocalMachines, fleet: str = "debian") -> tuple[Machine, ...]:
 
 def states(cloud: LocalMachines) -> list[MachineState]:
     return [machine.state for machine in listed(cloud)]
-
-
-def process_of(folder: Path, name: str = NAME) -> Process:
-    process = find(folder / name)
-    assert process is not None
-    return process
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Wait until a condition holds; a process tells nobody when it has come that far."""
-    late = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < late, "it never came to pass"
-        pause.wait(0.01)
 
 
 def said(folder: Path, name: str = NAME) -> str:
@@ -412,7 +379,7 @@ def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
     (folder / NAME / "machine.json").write_text("{}")
 
     unknown = cloud.list("debian")
-    with pytest.raises(SourceUnreachable, match=f"{machine_id} is not deleted: "):
+    with pytest.raises(SourceUnreachable, match=f"{machine_id} is out of reach: "):
         cloud.delete(machine_id)
 
     assert isinstance(unknown, Unknown)
