@@ -37,7 +37,12 @@ def a_worker(*run: str, name: str = NAME, type: str = "small") -> WorkerInputs: 
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "machines"
     yield folder
-    for place in folder.glob("*/process"):
+    end_machines(folder)
+
+
+def end_machines(folder: Path) -> None:
+    """End the processes of all machines in and under a folder."""
+    for place in folder.rglob("process"):
         if (process := find(place.parent)) is not None:
             end(process, 0.2)
 
