@@ -213,6 +213,9 @@ class Machine(Value):
     created_at: Moment
     image: str | None = None
     digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    expires: Moment | None = Field(
+        None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
+    )
     address: str | None = None
 
 
@@ -221,6 +224,7 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
+    notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
     workers: tuple[Worker, ...] | None = Field(
         None, description="Workers that register at the provider itself (kind sim); None: none do."
     )
@@ -356,4 +360,7 @@ class World(Value):
     )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
+    )
+    runs: tuple[Moment, ...] | Unknown = Field(
+        (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
     NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
+    EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"

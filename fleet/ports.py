@@ -99,6 +99,19 @@ class Provider(Protocol):
         """Return the machines whose label `fleet` is exactly this name."""
 
 
+class Keeper(Protocol):
+    """Where a machine can be looked after without its stack; only some providers have one."""
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines, by the provider's ids, until when they are vouched for; gone is fine.
+
+        What they were made from does not change by it.
+        """
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
+
+
 class Step(Value):
     """One resource of a stack that an operation would touch or has touched."""
 
@@ -282,6 +295,7 @@ __all__ = [
     "Enroller",
     "Enrolment",
     "Files",
+    "Keeper",
     "Members",
     "Progress",
     "Provider",

@@ -22,7 +22,7 @@ from fleet.store.places import find_places
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
-    """Apply what a plan made under the lock says, and print the outcome; a loop waits by signals."""
+    """Apply what a plan made under the lock says, and print the outcome."""
     rhythm = _rhythm(args)
     config = load_config(args, console)
     _refuse_throwaway_state(config.fleet, args.file)

@@ -14,6 +14,7 @@ from fleet.commands.wiring import (
     wire,
 )
 from fleet.operate.apply import apply_plan
+from fleet.operate.expiry import extend_expiries
 from fleet.plan import Outcome, Plan
 from fleet.ports import Console
 
@@ -56,6 +57,7 @@ def apply_once(
         plan = plan_for(config, world)
         show(plan)
         with ending.changing():
+            extend_expiries(config.fleet, world, sources, console.note)
             outcome = apply_plan(config.fleet, world, plan, sources, console.note)
             sources.store.record_run(
                 started=started,

@@ -137,7 +137,9 @@ def status_of(plan: Plan) -> Status:
         estimates=plan.estimates,
         unknown=plan.unknown,
         attention=plan.attention,
-        cadence=next((each.message for each in plan.warnings if each.rule == heartbeats.RULE), None),
+        cadence=next(
+            (each.message for each in plan.warnings if each.rule == heartbeats.RULE), None
+        ),
         guards=plan.guards,
         approvals=plan.approvals,
     )

@@ -143,6 +143,11 @@ class Fleet(Section):
         default_factory=State.model_construct, description="Where stacks and the store live."
     )
     cadence: Seconds = Field(600, description="How often somebody runs `fleet apply`.")
+    expire_after: Seconds = Field(
+        86_400,
+        description="How long after the last run that vouched for it a machine may be swept "
+        "(`fleet sweep --expired`).",
+    )
     money: MoneySettings = Field(
         default_factory=MoneySettings.model_construct, description="Currency and calendar."
     )
