@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     _plan(verbs)
     _apply(verbs)
     _status(verbs)
+    _doctor(verbs)
     _explain(verbs)
     _tags(verbs)
     _state(verbs)
@@ -183,6 +184,11 @@ def _status(verbs: _Verbs) -> None:
         action="store_true",
         help="only say whether somebody still runs fleet apply, for monitoring: 0 yes, 1 no",
     )
+
+
+def _doctor(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "doctor", "ask whether everything that fleet.yaml names works")
+    _json(parser)
 
 
 def _explain(verbs: _Verbs) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
     Entry,
@@ -46,6 +47,19 @@ class Queue(Protocol):
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works; what cannot be read is Unknown, never empty."""
+
+
+class Server(Protocol):
+    """What the server of a queue tells of itself; each raises SourceUnreachable where it fails."""
+
+    def summary(self) -> Summary:
+        """Return what it tells anyone of its time, its workers and their work."""
+
+    def user(self) -> str:
+        """Return whose token it is asked with; empty: it takes it for nobody's."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how much work for workers is pending, by scope, without a token."""
 
 
 class Registry(Protocol):
@@ -302,6 +316,7 @@ __all__ = [
     "Queue",
     "Registry",
     "Secrets",
+    "Server",
     "Since",
     "StackRecord",
     "StackRef",

@@ -42,6 +42,8 @@ class Reply:
     status: int
     kind: str
     body: bytes
+    date: str = ""
+    """When it was sent, as the server wrote it."""
 
     def parse(self, model: type[Shape]) -> Shape:
         """Return the JSON of the answer as a value of this model."""
@@ -129,7 +131,8 @@ class Reader:
         finally:
             response.close()
         kind = response.headers.get("content-type", "").lower()
-        return Reply(place=place, status=response.status_code, kind=kind, body=body)
+        date = response.headers.get("date", "")
+        return Reply(place=place, status=response.status_code, kind=kind, body=body, date=date)
 
     def _begin(self, place: str, query: Query, headers: Mapping[str, str]) -> httpx.Response:
         request = self._client.build_request(

@@ -12,10 +12,11 @@ LIST = "/api/1.0/work-request/"
 # The task type is written as Debusine writes it: `worker` would list nothing, with status 200.
 _ASKED = {"status": "pending", "task_type": "Worker"}
 _MAX_PAGES = 10_000
+_REFUSED = (401, 403)
 
 
 class Asking:
-    """One reading's questions; the token goes only where a scope is asked about."""
+    """One reading's questions; the token goes only where it is needed."""
 
     def __init__(self, reader: Reader, token: str | None) -> None:
         self._reader = reader
@@ -31,11 +32,8 @@ class Asking:
                 "answering instead of Debusine?"
             )
         query = _ASKED | ({} if walk.cursor is None else {"cursor": walk.cursor})
-        headers = {"X-Debusine-Scope": walk.scope}
-        if self._token is not None:
-            headers["Token"] = self._token
         with _in_time():
-            reply = self._reader.get(LIST, query, headers)
+            reply = self._reader.get(LIST, query, self._of(walk.scope))
         page = self._checked(reply, walk.scope).parse(Page)
         self._check(page, walk.scope)
         return page
@@ -56,6 +54,16 @@ class Asking:
             reply = self._reader.get(path, {}, {}, only=only, silence=silence)
         return self._checked(reply, None)
 
+    def with_token(self, path: str, scope: str) -> Reply:
+        """Return what the server tells of the token's user."""
+        with _in_time():
+            reply = self._reader.get(path, {}, self._of(scope))
+        return self._checked(reply, scope)
+
+    def _of(self, scope: str) -> dict[str, str]:
+        secret = {} if self._token is None else {"Token": self._token}
+        return {"X-Debusine-Scope": scope, **secret}
+
     def _checked(self, reply: Reply, scope: str | None) -> Reply:
         if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
             return reply
@@ -64,7 +72,7 @@ class Asking:
 
     def _advice(self, status: int, scope: str | None) -> str:
         match status:
-            case 401 | 403:
+            case _ if status in _REFUSED:
                 return self._refused(scope)
             case 404 if scope is not None:
                 return f"it knows no scope {scope}, or is not a Debusine server"

@@ -56,7 +56,7 @@ def count_pending(listed: Mapping[str, int], ask: Ask) -> Mapping[str, int]:
     listed, nothing was left out.
     """
     try:
-        counted = _by_scope(ask(METRICS, only=_FAMILY, silence=_PATIENCE))
+        counted = counts_by_scope(ask)
         missing = sorted(listed.keys() - counted)
         if not missing:
             return {scope: counted[scope] for scope in listed}
@@ -92,8 +92,9 @@ def contradicted(scope: str, *, listed: int, pending: int) -> SourceUnreachable:
     )
 
 
-def _by_scope(reply: Reply) -> dict[str, int]:
+def counts_by_scope(ask: Ask) -> dict[str, int]:
     """Return how much work for workers each scope has pending; it lists every scope it has."""
+    reply = ask(METRICS, only=_FAMILY, silence=_PATIENCE)
     counted: dict[str, int] = {}
     text = reply.body.decode("utf-8", errors="replace")
     for sample in _SAMPLE.finditer(text):
