@@ -1,11 +1,13 @@
 """What reconcile makes of a queue that was only sampled: more waits there than is known."""
 
+from fleet.explain.pool import explain_pool
 from fleet.facts import Demand, Request, Sample, Worker, World
 from fleet.forecast import forecast
 from fleet.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.render.status import status_of
 from fleet.render.status_text import status_to_text
+from fleet.render.to_html import site
 from fleet.render.to_json import plan_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
@@ -141,6 +143,26 @@ def test_nobody_knows_when_a_request_of_a_sampled_queue_starts() -> None:
 
     assert found.starts == {}
     assert found.not_known == {"debian/7": "its queue was only sampled, and others may go first"}
+
+
+def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
+    world = a_sampled_world(demand=sampled())
+
+    explained = explain_pool(a_sim_fleet(), world, planned(world), "builders")
+
+    assert explained is not None
+    assert "what waits for it is not known" in explained.headline
+    assert "nothing is known to wait that it could serve" in explained.reasons[-1].because
+
+
+def test_the_pages_say_that_a_queue_was_only_sampled() -> None:
+    plan = planned(a_sampled_world(demand=sampled()))
+
+    page = site(plan)["index.html"]
+
+    assert "<strong>Only sampled:</strong> queue debian: 1,400 of about 100,000" in page
+    assert "More waits in queue debian than is known" in page
+    assert "what waits: queue debian only sampled" in page
 
 
 def test_pools_that_serve_another_queue_shrink_as_ever() -> None:
