@@ -159,7 +159,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         registries=registries,
         enrollers=enrollers,
         engine_of=engines_of(fleet, places, clouds, secrets),
-        keepers=dict(clouds.simulated),
+        keepers=dict(clouds.here),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members

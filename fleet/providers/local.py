@@ -11,8 +11,9 @@ import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Literal
 
@@ -57,6 +58,7 @@ class Record(Value):
     boots: bool = True
     draining_since: Moment | None = None
     disabled: bool = False
+    expires: Moment | None = None
 
 
 @contextmanager
@@ -103,6 +105,13 @@ class LocalMachines:
                 if record.id == machine_id:
                     self._remove(folder)
 
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines until when they are vouched for; one that is gone is fine."""
+        with reaching("a machine on this computer"):
+            for _, record in self.records():
+                if record.id in machines:
+                    self.rewrite(record, expires=until)
+
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines; one whose process has ended is stopped."""
         now = self._clock.now()
@@ -113,7 +122,8 @@ class LocalMachines:
                 if record.inputs.labels.get("fleet") == fleet
             )
             machines = tuple(_machine(folder, record) for folder, record in ours)
-            return Listing(read_at=now, machines=machines, workers=self.workers(ours))
+            workers = self.workers(ours)
+            return Listing(read_at=now, machines=machines, notes_expiry=True, workers=workers)
         except (OSError, ValueError) as error:
             return Unknown(unknown=f"the machines on this computer are unknown: {_why(error)}")
 
@@ -252,6 +262,7 @@ def _machine(folder: Path, record: Record) -> Machine:
         created_at=record.created_at,
         image=inputs.image,
         digest=inputs.labels.get("digest"),
+        expires=record.expires,
     )
 
 

@@ -1,6 +1,6 @@
-"""The contract of the port Keeper, over the fake and the simulated cloud."""
+"""The contract of the port Keeper, over the fake, the simulated cloud and this computer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,11 +8,13 @@ import pytest
 
 from fleet.facts import Listing
 from fleet.ports import Keeper
+from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
 from tests.builders import NOW, some_inputs
 from tests.fakes_engine import FixedClock
 from tests.fakes_keeper import FakeKeeper
+from tests.local_machines import a_local_cloud, end_machines
 
 Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
 LATER = NOW + timedelta(days=1)
@@ -26,8 +28,17 @@ def fake_kept(_: Path) -> Kept:
 def sim_kept(folder: Path) -> Kept:
     cloud = SimCloud(folder / "cloud.json", FixedClock(NOW))
     cloud.configure(Menu(types={"ccx33": None}))
+    return cloud_kept(cloud)
+
+
+def local_kept(folder: Path) -> Kept:
+    return cloud_kept(a_local_cloud(folder / "machines"))
+
+
+def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
     labels = {"fleet": "debian-ci", "pool": "builders"}
-    one, two = (cloud.create(some_inputs(name=f"b-{n}", labels=labels)) for n in (1, 2))
+    made = {"labels": labels, "settings": {"run": "sleep infinity"}}
+    one, two = (cloud.create(some_inputs(name=f"b-{n}", **made)) for n in (1, 2))
 
     def expiries() -> dict[str, datetime | None]:
         listing = cloud.list("debian-ci")
@@ -38,11 +49,11 @@ def sim_kept(folder: Path) -> Kept:
     return cloud, one, two, expiries
 
 
-@pytest.fixture(params=[fake_kept, sim_kept])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
+@pytest.fixture(params=[fake_kept, sim_kept, local_kept])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Return a keeper of two machines, their ids, and what tells their expiries."""
-    made: Kept = request.param(tmp_path)
-    return made
+    yield request.param(tmp_path)
+    end_machines(tmp_path)
 
 
 def test_a_machine_carries_no_expiry_until_one_is_noted(kept: Kept) -> None:
