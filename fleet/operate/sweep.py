@@ -29,12 +29,12 @@ def sweep_machines(
     """Carry out the guarded plan of a sweep; return what became of each pool it touches."""
     held = [action for action in plan.actions if _is_recorded(world, action)]
     stray = [action for action in plan.actions if action not in held]
-    by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
     pools = sorted({action.pool for action in stray})
     by_provider = [
         _sweep_pool(world, plan, [a for a in stray if a.pool == pool], sources, tell)
         for pool in pools
     ]
+    by_stack = apply_plan(fleet, world, _only(plan, held), sources, tell)
     return by_stack.model_copy(update={"stacks": _joined(*by_stack.stacks, *by_provider)})
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from datetime import UTC, datetime
 
 import pytest
 
@@ -17,7 +16,6 @@ from fleet.arguments import build_parser
 from fleet.cli import TerminalConsole
 from fleet.commands import apply
 from fleet.commands.signals import Signals
-from fleet.store.database import DatabaseStore
 from tests.loopback import Loopback, html
 from tests.process import RunFleet, clean_environment, fleet_command
 from tests.trial import BUILDERS, Trial, fleet_yaml
@@ -299,9 +297,7 @@ def struck(trial: Trial, signals: Signals, *, times: int) -> tuple[int, str]:
 
 
 def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
-    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
-
-    with store.lock("somebody else", datetime.now(UTC)):
+    with trial.locked():
         code, said = kept(trial, "--for", "60s", between=())
 
     assert code == 1
