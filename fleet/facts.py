@@ -191,6 +191,9 @@ class QueueReading(Value):
     workers: tuple[Worker, ...] | Unknown | None = Field(
         None, description="None where no registry can be read (REST alone)."
     )
+    rivals: Tags = Field(
+        (), description="Worker pools for which the queue's own provisioner makes machines."
+    )
 
 
 class MachineState(StrEnum):

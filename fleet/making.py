@@ -8,7 +8,7 @@ from itertools import count
 
 from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
 from fleet.census import PoolCensus
-from fleet.facts import Listing, Unknown, WorkerInputs, World
+from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
 from fleet.plan import digest
@@ -189,7 +189,10 @@ def worker_names(fleet: Fleet, pool: str, taken: Collection[str]) -> Iterator[st
 
 
 def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return every name of a machine or worker that fleet.yaml or any witness knows."""
+    """Return every name of a machine or worker that fleet.yaml or any witness knows.
+
+    A worker of ours that is over keeps its row as history; a new machine uses its name again.
+    """
     names = set(static_names(fleet))
     for listing in world.providers.values():
         if isinstance(listing, Listing):
@@ -197,9 +200,15 @@ def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
             names |= {worker.name for worker in listing.workers or ()}
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
-            names |= {worker.name for worker in reading.workers}
+            names |= {worker.name for worker in reading.workers if not _is_over(worker)}
     if not isinstance(world.stacks, Unknown):
         for stack in world.stacks.values():
             if not isinstance(stack, Unknown):
                 names |= {worker.name for worker in stack.workers} | set(stack.ids)
     return frozenset(names)
+
+
+def _is_over(worker: Worker) -> bool:
+    """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
+    is_off = worker.state is WorkerState.DISABLED and worker.running is None
+    return is_off and worker.machine is not None

@@ -112,6 +112,15 @@ class Delete(Value):
     )
 
 
+class Release(Value):
+    """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
+
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue it is registered at.")
+    because: str
+
+
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
@@ -281,6 +290,9 @@ class Plan(Value):
     withheld: tuple[Action, ...] = Field(
         (), description="Actions that a guard keeps back in this run."
     )
+    releases: tuple[Release, ...] = Field(
+        (), description="Workers that no machine is left of, as far as anybody knows."
+    )
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -319,7 +331,7 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        return not self.actions
+        return not (self.actions or self.releases)
 
 
 class StackOutcome(Value):
@@ -346,6 +358,7 @@ class Outcome(Value):
 
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
+    released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
 
     @property

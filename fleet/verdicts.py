@@ -10,10 +10,12 @@ from fleet.approvals import judge_approvals, warn_of_approvals
 from fleet.attention import find_attention, find_unknown, warn_of_durations
 from fleet.bystanders import (
     find_contradictions,
+    find_releases,
     gone_workers,
     static_pools,
     static_workers,
     unseen_workers,
+    warn_of_rivals,
 )
 from fleet.catalogue import type_names
 from fleet.census import DEAF_SAID, State, Unit, demand_trouble
@@ -76,6 +78,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         time=world.time,
         currency=fleet.money.currency,
         actions=_in_order(action for draft in drafts.values() for action in draft.actions),
+        releases=tuple(find_releases(fleet, world)),
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
             *unseen_workers(censuses),
@@ -94,6 +97,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
             *warn_of_approvals(approvals),
             *warn_of_cadence(fleet, world),
             *warn_of_durations(decided.demand, decided.budgets),
+            *warn_of_rivals(world),
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         estimates=tuple(_estimates(fleet, world)),

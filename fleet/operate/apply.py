@@ -7,6 +7,7 @@ workers; anything else is refused before it is done. A busy worker is never dele
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from fleet.bystanders import said_of_rivals
 from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
@@ -27,6 +28,10 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
     settle_attempts(fleet, world, sources.store)
+    rivalry = _rivalry(world, plan)
+    if rivalry:
+        return Outcome(plan=plan.digests.plan, refused=rivalry)
+    released = _release(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
     outcomes = []
     for verdict in plan.pools:
@@ -51,7 +56,36 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
     _confirm(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
-    return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
+    return Outcome(
+        plan=plan.digests.plan, stacks=tuple(outcomes), released=released, refused=refused
+    )
+
+
+def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
+    """Return why nothing may be done at queues that make machines by themselves too."""
+    touched = {each.registry for each in (*plan.actions, *plan.releases)}
+    return tuple(
+        said_of_rivals(queue, reading.rivals)
+        for queue, reading in sorted(world.queues.items())
+        if queue in touched and reading.rivals
+    )
+
+
+def _release(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
+    """Switch off the workers whose machines are gone; the next run does what cannot be done."""
+    released = []
+    for each in plan.releases:
+        registry = sources.registries.get(each.registry)
+        if registry is None:
+            continue
+        try:
+            registry.release(each.worker)
+        except FleetError as trouble:
+            tell(f"{each.worker} was not released: {trouble}")
+        else:
+            tell(f"{each.pool}: release {each.worker}: {each.because}")
+            released.append(each.worker)
+    return tuple(released)
 
 
 def _confirm(sources: Sources, tell: Tell) -> None:

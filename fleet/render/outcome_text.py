@@ -36,6 +36,8 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
         "drained": sum(len(stack.drained) for stack in outcome.stacks),
         "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
     }
+    if outcome.released:
+        done["released"] = len(outcome.released)
     results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
     figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
     verdict = results[outcome.exit_code]

@@ -125,7 +125,8 @@ def changes(plan: Plan) -> str:
     """Return how many workers are to be created, drained and deleted."""
     if plan.is_quiet:
         return "nothing to change, as far as is known" if plan.unknown else "nothing to change"
-    return _counts(plan.actions, always=True)
+    released = f", {len(plan.releases):,} to release" if plan.releases else ""
+    return _counts(plan.actions, always=True) + released
 
 
 def proof(plan: Plan) -> str:

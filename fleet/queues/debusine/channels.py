@@ -42,9 +42,12 @@ class SqlChannel:
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Run each in a transaction of its own, over one connection."""
-        import psycopg
+        from fleet.queues.debusine.connection import explained, first_line, password_of
 
         dsn = self._dsn()
+        password = password_of(dsn)
+        import psycopg
+
         try:
             with psycopg.connect(
                 dsn, connect_timeout=10, options="-c statement_timeout=30s", autocommit=True
@@ -54,13 +57,11 @@ class SqlChannel:
             raise _told(refusal.kind, str(refusal)) from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise SourceUnreachable(
-                f"the database refuses: {_first_line(error)}; `fleet debusine grants --admin` "
+                f"the database refuses: {first_line(error)}; `fleet debusine grants --admin` "
                 "prints what the role of `admin` needs"
             ) from None
         except psycopg.Error as error:
-            raise SourceUnreachable(
-                f"the database did not do it: {_without(dsn, _first_line(error))}"
-            ) from None
+            raise explained(error, password) from None
 
 
 def _run(
@@ -79,22 +80,6 @@ def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Exe
         return cursor.fetchall() if cursor.description else ()
 
     return execute
-
-
-def _without(dsn: str, said: str) -> str:
-    """Return what a driver said, without the password that it may repeat."""
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-
-    try:
-        password = conninfo_to_dict(dsn).get("password")
-    except psycopg.ProgrammingError:
-        return "`admin.dsn` is no DSN of PostgreSQL; write it like postgresql://fleet_rw@host/debusine"
-    return said.replace(str(password), "…") if password else said
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _told(kind: str, because: str) -> FleetError:

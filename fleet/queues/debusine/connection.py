@@ -26,7 +26,7 @@ _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
     """Connect, read only; raises SourceUnreachable for whatever the database refuses."""
-    password = _password(dsn)
+    password = password_of(dsn)
     import psycopg
 
     try:
@@ -64,7 +64,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _password(dsn: str) -> str:
+def password_of(dsn: str) -> str:
     """Return the password of a DSN; raises SourceUnreachable where the text is none."""
     try:
         from psycopg import ProgrammingError

@@ -45,14 +45,17 @@ class DebusineDatabase:
 
     def _reading(self, connection: "Connection", now: datetime) -> QueueReading:
         from fleet.queues.debusine.earlier import Seconds
+        from fleet.queues.debusine.pools import launching_pools
         from fleet.queues.debusine.workers import read_rows
 
         rows = _attempt(connection, read_rows)
         known = () if isinstance(rows, Unknown) else rows
         found = _attempt(connection, lambda c: self._demand(c, now, known))
         seconds = Seconds() if isinstance(found, Unknown) else found[1]
+        rivals = _attempt(connection, launching_pools)
         return QueueReading(
             demand=found if isinstance(found, Unknown) else found[0],
+            rivals=() if isinstance(rivals, Unknown) else rivals,
             workers=rows
             if isinstance(rows, Unknown)
             else _attempt(connection, lambda c: self._workers(c, rows, seconds)),

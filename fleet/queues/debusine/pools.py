@@ -10,11 +10,14 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.connection import reading
 from fleet.store.secrets import end_group
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.connection import Connection
 
 LIST = ("worker_pool", "list", "--yaml")
 _MOST_POOLS = 5000
@@ -98,13 +101,12 @@ def list_by_sql(dsn: str, *, limit: int) -> bytes:
     return listing
 
 
-def list_launching(dsn: str) -> tuple[str, ...]:
+def launching_pools(connection: "Connection") -> tuple[str, ...]:
     """Return the server's own pools for which it would launch machines itself, sorted.
 
     Those that are enabled, and open to every scope or linked to one.
     """
-    with reading(dsn) as connection:
-        return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
+    return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
 
 
 def _listing(rows: Sequence[tuple[Any, ...]]) -> bytes:
