@@ -3,11 +3,18 @@
 What cannot be asked is `unchecked`, which is not `ok`.
 """
 
+import re
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from fleet.facts import Moment, Value
+from fleet.schema.units import write_duration
+
+_MOST_SKEW = 60
+"""Seconds that two clocks may differ; what is read from further ahead is unknown."""
+_COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Result = Literal["ok", "wrong", "notice", "unchecked"]
 
@@ -65,3 +72,21 @@ class Diagnosis(Value):
     def exit_code(self) -> int:
         """Return 1 where something is wrong; what is only to be known, or not checked, is not."""
         return int(any(finding.result == "wrong" for finding in self.findings))
+
+
+def wrong(about: str, said: str, fix: str) -> Finding:
+    """Return that something does not work; a command in the sentence is what mends it."""
+    commands = _COMMAND.findall(said)
+    return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
+
+
+def judge_clock(about: str, *, theirs: datetime | None, ours: datetime) -> Finding:
+    """Return whether another computer's clock and ours agree."""
+    if theirs is None:
+        return Finding(about=about, result="unchecked", said="it tells no time")
+    skew = int((theirs - ours).total_seconds())
+    if abs(skew) <= _MOST_SKEW:
+        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of ours")
+    ahead = "ahead of" if skew > 0 else "behind"
+    said = f"its clock is {write_duration(abs(skew))} {ahead} this computer's"
+    return wrong(about, said, "timedatectl set-ntp true, on the one that is wrong")

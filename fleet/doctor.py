@@ -1,12 +1,11 @@
-"""This module judges what a check-up saw: clocks, and what waits without any hope."""
+"""This module judges what waits: how long, and what waits without any hope."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
-from fleet.checkup import Finding, Machinery, Summary, Wait
+from fleet.checkup import Finding, Machinery, Summary, Wait, wrong
 from fleet.explain.reasons import Case, is_never
 from fleet.facts import Demand, Request, Unknown
 from fleet.plan import Signature
@@ -15,30 +14,8 @@ from fleet.schema.units import write_duration
 ANY = "any"
 """The architecture of work that names none."""
 _BUILD_ARCH = "worker:build-arch:"
-_MOST_SKEW = 60
-"""Seconds that two clocks may differ; what is read from further ahead is unknown."""
-_COMMAND = re.compile(r"`([^` ]+ [^`]+)`")
 
 Summaries = Mapping[str, Summary]
-
-
-def wrong(about: str, said: str, fix: str) -> Finding:
-    """Return that something does not work; a command in the sentence is what mends it."""
-    commands = _COMMAND.findall(said)
-    return Finding(about=about, result="wrong", said=said, fix=commands[-1] if commands else fix)
-
-
-def judge_clock(queue: str, summary: Summary) -> Finding:
-    """Return whether a server's clock and ours agree."""
-    about = f"queue {queue}, clock"
-    if summary.server_time is None:
-        return Finding(about=about, result="unchecked", said="the server tells no time")
-    skew = int((summary.server_time - summary.asked_at).total_seconds())
-    if abs(skew) <= _MOST_SKEW:
-        return Finding(about=about, result="ok", said=f"within {_MOST_SKEW} s of ours")
-    ahead = "ahead of" if skew > 0 else "behind"
-    said = f"the server's clock is {write_duration(abs(skew))} {ahead} this computer's"
-    return wrong(about, said, "timedatectl set-ntp true, on the one that is wrong")
 
 
 def judge_demand(case: Case, summaries: Summaries) -> Iterator[Finding]:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.checkup import Diagnosis, Finding, Summary
-from fleet.doctor import find_waits, judge_clock, judge_demand, wrong
+from fleet.checkup import Diagnosis, Finding, Summary, judge_clock, wrong
+from fleet.doctor import find_waits, judge_demand
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.reasons import Case
 from fleet.facts import Listing, QueueReading, Stack, Unknown
@@ -96,7 +96,8 @@ def _servers(case: Case, asked: Asked, summaries: dict[str, Summary]) -> Iterato
             yield wrong(f"queue {queue}, server", str(error), f"see queues.{queue}.url")
             continue
         yield Finding(about=f"queue {queue}, server", result="ok", said="it answers")
-        yield judge_clock(queue, summary)
+        about = f"queue {queue}, clock"
+        yield judge_clock(about, theirs=summary.server_time, ours=summary.asked_at)
         yield _token(case, queue, server)
         yield _witness(queue, server)
 

@@ -148,8 +148,8 @@ def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
     ("minutes", "result", "said"),
     [
         (0, "ok", "within 60 s of ours"),
-        (5, "wrong", "the server's clock is 5m ahead of this computer's"),
-        (-5, "wrong", "the server's clock is 5m behind this computer's"),
+        (5, "wrong", "its clock is 5m ahead of this computer's"),
+        (-5, "wrong", "its clock is 5m behind this computer's"),
     ],
 )
 def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.checkup import Finding, Machinery, Summary
+from fleet.checkup import Finding, Machinery, Summary, judge_clock
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class _Who(BaseModel):
     auth: bool
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class DebusineServer:
     """One Debusine server, asked with a viewer's token."""
 
@@ -52,7 +56,7 @@ class DebusineServer:
         queue: DebusineQueue,
         token: str | None,
         *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = _now,
         silence: float = 30,
     ) -> None:
         self._queue = queue
@@ -118,8 +122,10 @@ def _time(reply: "Reply") -> datetime | None:
     return told if told.tzinfo else None
 
 
-def check_database(about: str, dsn: str, *, admin: bool = False) -> tuple[Finding, ...]:
-    """Return of which version a database is, and whether its role has the rights it needs.
+def check_database(
+    about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = _now
+) -> tuple[Finding, ...]:
+    """Return of which version a database is, what time it has, and whether its role's rights fit.
 
     Raises SourceUnreachable where it cannot be asked.
     """
@@ -130,9 +136,13 @@ def check_database(about: str, dsn: str, *, admin: bool = False) -> tuple[Findin
     with reading(dsn) as connection:
         version = identify(connection)
         standing = compare(connection, admin=admin)
+        ours, (theirs,) = now(), connection.execute("SELECT clock_timestamp()").fetchall()[0]
     fix = f"fleet debusine grants{' --admin' if admin else ''} --check"
     version_said = f"its tables are those of Debusine {version}"
-    findings = [Finding(about=f"{about}, version", result="ok", said=version_said)]
+    findings = [
+        Finding(about=f"{about}, version", result="ok", said=version_said),
+        judge_clock(f"{about}, clock", theirs=theirs, ours=ours),
+    ]
     for result, told, rights in (
         ("wrong", "lacks", standing.missing),
         ("notice", "has more than it needs", standing.excess),
