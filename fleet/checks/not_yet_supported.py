@@ -34,7 +34,6 @@ KEYS = (
     ),
     _key("queues.*.kind", "copr", "tickets"),
     _key("queues.*.read"),
-    _key("queues.*.admin"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),
