@@ -80,7 +80,7 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
 
     That is: actions of this run, and those that the next ones go on with; requests that have a
     machine or that a pool may make one for; workers that start, work, drain or are idle until
-    their time is over. Not what min, spare, a pause or mode: observe holds as it is.
+    their time is over. Not what min, spare, a pause or mode: observe leave as it is.
     """
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]
@@ -94,10 +94,15 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
     )
     if served + waiting:
         yield _many(served + waiting, "waiting request")
+    if plan.estimates:
+        yield "requests that are not listed"
     states = Counter(
         worker.state
         for worker in plan.workers
-        if worker.verdict == "keep" and not worker.inactive and worker.reason not in _AT_REST
+        if worker.verdict == "keep"
+        and not worker.inactive
+        and worker.reason not in _AT_REST
+        and modes.get(worker.pool) != "observe"
     )
     for state, count in sorted(states.items()):
         yield _many(count, f"{state} worker")

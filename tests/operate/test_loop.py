@@ -208,6 +208,7 @@ def test_what_mode_observe_only_shows_is_not_on_the_way() -> None:
     fleet = fleet_with(mode="observe")
 
     assert on_the_way(fleet, a_sim_world(requests=(a_request(),))) == []
+    assert on_the_way(fleet, a_sim_world(a_worker())) == []
 
 
 def test_what_a_throttle_keeps_for_the_next_runs_is_on_the_way() -> None:

@@ -131,6 +131,17 @@ def test_runs_come_back_newest_first(store: Store) -> None:
     ]
 
 
+def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian", journal=3)
+    store.init()
+    for number in range(5):
+        moment = NOW + timedelta(minutes=number)
+        store.begin_run(started=moment)
+        store.record_run(started=moment, ended=moment, plan=str(number), outcome="{}")
+
+    assert [run["plan"] for run in store.last_runs(9)] == ["4", "3", "2"]
+
+
 def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Store) -> None:
     store.begin_run(started=NOW)
 
