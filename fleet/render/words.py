@@ -124,7 +124,8 @@ def estimated(estimate: Estimate) -> str:
 def changes(plan: Plan) -> str:
     """Return how many workers are to be created, drained and deleted."""
     if plan.is_quiet:
-        return "nothing to change, as far as is known" if plan.unknown else "nothing to change"
+        unsure = plan.unknown or plan.estimates
+        return "nothing to change, as far as is known" if unsure else "nothing to change"
     released = f", {len(plan.releases):,} to release" if plan.releases else ""
     return _counts(plan.actions, always=True) + released
 
