@@ -27,6 +27,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_creates(plan),
         *_drains(plan),
         *_deletes(plan),
+        *_releases(plan),
         *_pools(plan),
         *_budgets(plan),
         *_unserved(plan),
@@ -86,6 +87,11 @@ def _deletes(plan: Plan) -> Iterator[str]:
     ]
     headings = ("Worker", "Pool", f"{plan.currency}/h >", "Why")
     yield from _section(f"{len(deletes):,} to delete", headings, rows)
+
+
+def _releases(plan: Plan) -> Iterator[str]:
+    rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.releases]
+    yield from _section(f"{len(rows):,} to release", ("Worker", "Pool", "Why"), rows)
 
 
 def _pools(plan: Plan) -> Iterator[str]:
