@@ -46,7 +46,7 @@ def sweep(fleet: Fleet, world: World) -> Plan:
     plan = assemble(fleet, world, drafts, Decided((), Service()))
     pools = tuple(pool.model_copy(update={"because": _SAID}) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{reason} (swept by its provider's listing)" for reason in lost))
-    said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown))}
+    said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
     return seal(plan.model_copy(update=said))
 
 

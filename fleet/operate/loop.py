@@ -84,8 +84,9 @@ def find_on_the_way(plan: Plan) -> Iterator[str]:
     """
     modes = {pool.pool: pool.mode for pool in plan.pools}
     held = [action for action in plan.withheld if modes.get(action.pool) != "observe"]
-    if plan.actions or held:
-        yield _many(len(plan.actions) + len(held), "action")
+    actions = len(plan.actions) + len(plan.releases) + len(held)
+    if actions:
+        yield _many(actions, "action")
     served = sum(len(each.by_worker) + len(each.by_create) for each in plan.signatures)
     waiting = sum(
         each.count

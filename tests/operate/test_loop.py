@@ -8,9 +8,10 @@ from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.facts import World
 from fleet.guard import guard
 from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
+from fleet.plan import Estimate, Release
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders import a_plan, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 from tests.deciding import fleet_with
 from tests.fakes_engine import FixedClock
 from tests.fakes_waiter import FakeWaiter
@@ -229,3 +230,15 @@ def test_a_static_machine_is_not_ours_to_wait_for() -> None:
     )
 
     assert on_the_way(fleet, world.model_copy(update={"queues": {"debian": reading}})) == []
+
+
+def test_a_worker_that_is_still_to_be_switched_off_is_on_the_way() -> None:
+    release = Release(pool="builders", worker="w", registry="debian", because="it is gone")
+
+    assert list(find_on_the_way(a_plan(releases=(release,)))) == ["1 action"]
+
+
+def test_a_queue_that_was_only_sampled_is_on_the_way() -> None:
+    estimate = Estimate(queue="debian", listed=9, because="it is long")
+
+    assert list(find_on_the_way(a_plan(estimates=(estimate,)))) == ["requests that are not listed"]
