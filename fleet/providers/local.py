@@ -31,14 +31,14 @@ from fleet.facts import (
     WorkerInputs,
 )
 from fleet.ports import Clock
-from fleet.providers.local_process import LOG, RECORD, Launch, end, find, is_alive, start
+from fleet.providers.local_process import LOG, Launch, end, find, is_alive, start
 from fleet.schema.sources import Faults
 from fleet.user_data import UserData, read_user_data
 
 MACHINE = "machine.json"
 HOME = "home"
 LOCK = ".lock"
-_MAKING = ".making-"
+_PARTIAL = ".partial-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _ETC = "/etc/"
 _REFUSALS = {
@@ -103,7 +103,7 @@ class LocalMachines:
         with reaching(machine_id):
             for folder, record in self.records():
                 if record.id == machine_id:
-                    self._remove(folder)
+                    self._remove(folder, machine_id)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Note at machines until when they are vouched for; one that is gone is fine."""
@@ -165,7 +165,7 @@ class LocalMachines:
             self._sweep()
             if folder.exists():
                 raise ValueError(f"uniqueness_error: the name is already used: {folder}")
-            made = self.path / f"{_MAKING}{record.inputs.name}"
+            made = self.path / f"{_PARTIAL}{record.id}"
             _furnish(made, record, data)
             made.rename(folder)
             start(self._launch(folder, record, data.delay), lock)
@@ -180,19 +180,19 @@ class LocalMachines:
         home = folder / HOME
         return Launch(folder, home, command, {**self._environment, "HOME": str(home)}, delay)
 
-    def _remove(self, folder: Path) -> None:
+    def _remove(self, folder: Path, machine_id: str) -> None:
         process = find(folder)
         if process:
             end(process)
         with self._locked(fcntl.LOCK_EX):
-            # Without it the folder is no machine, however much of it is left when we are killed.
-            (folder / RECORD).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            if (folder / MACHINE).exists() and _read(folder / MACHINE).id == machine_id:
+                # However much is left when we are killed now, it is no machine any more.
+                shutil.rmtree(folder.rename(self.path / f"{_PARTIAL}{machine_id}"))
 
     def _sweep(self) -> None:
         """Remove what creations and deletions left behind that were killed; needs the lock."""
         for folder in self.path.iterdir():
-            is_ours = folder.name.startswith(_MAKING) or (folder / MACHINE).exists()
+            is_ours = folder.name.startswith(_PARTIAL) or (folder / MACHINE).exists()
             if is_ours and find(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
 

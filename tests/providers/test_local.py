@@ -243,6 +243,15 @@ def test_deleting_a_machine_that_is_gone_is_fine(cloud: LocalMachines) -> None:
     assert listed(cloud) == ()
 
 
+def test_two_deletions_of_a_machine_at_once_are_fine(folder: Path, cloud: LocalMachines) -> None:
+    machine_id = cloud.create(a_worker())
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(cloud.delete, [machine_id] * 4))
+
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
 def test_a_name_can_be_used_again_and_is_another_machine_then(cloud: LocalMachines) -> None:
     first = cloud.create(a_worker())
     cloud.delete(first)
@@ -320,7 +329,7 @@ def test_a_creation_that_was_killed_made_nothing_and_the_next_removes_its_rest(
     one = cloud.create(a_worker())
     end(process_of(folder), 1)
     (folder / NAME / "process").unlink()
-    (folder / ".making-debian-builders-2").mkdir()
+    (folder / ".partial-local-0badcafe").mkdir()
 
     none = listed(cloud)
     another = cloud.create(a_worker())
