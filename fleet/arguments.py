@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     _sweep(verbs)
     _export(verbs)
     _import(verbs)
+    _debusine(verbs)
     _completion(verbs, parser)
     return parser
 
@@ -341,6 +342,27 @@ def _server(source: Parser) -> None:
         help="ask the server in place of a file: the command that runs debusine-admin there, as "
         "in --admin ssh HOST debusine-admin; everything after it belongs to it",
     )
+
+
+def _debusine(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "debusine", "prepare a Debusine server for fleet", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    grants = _verb(
+        actions,
+        "grants",
+        "print the SQL for a role that reads demand and workers; changes nothing",
+    )
+    grants.add_argument(
+        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
+    )
+    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
+    grants.add_argument(
+        "--check",
+        action="store_true",
+        help="ask the database that fleet.yaml names what its role lacks or has too much",
+    )
+    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
+    _json(grants)
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

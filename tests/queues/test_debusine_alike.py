@@ -3,7 +3,6 @@
 import pytest
 
 from fleet.facts import Demand
-from fleet.queues.debusine.looks import looks_of
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue, Fleet
 from tests.alike import grouped
@@ -19,6 +18,12 @@ FLEETS = {
     "limits per scope": {"tags": {"big": {"limits": {"per": {"scope": 2}}}}},
     "a budget of a scope": {"budgets": {"all": {"scope": "debian", "per_day": "20 EUR"}}},
     "an allow-list": {"powerful": [{"match": "debian/.*/arm64/linux", "ask": ["big"]}]},
+    "an allow-list that takes everything": {
+        "powerful": [
+            {"match": "debian/.*", "ask": ["big"]},
+            {"match": "debian/builds/.*/(gcc-15|linux)", "ask": ["huge"]},
+        ]
+    },
     "a pool that requires tags": {
         "pools": {"builders": a_pool(requires=["task:scope:debian", "task:source-package:linux"])}
     },
@@ -54,4 +59,4 @@ def test_the_recorded_queue_is_the_same_demand_over_rest_and_over_sql(
 
     over_sql = debusine.demand(fleet)
 
-    assert over_sql == grouped(over_rest(fleet), looks_of(fleet))
+    assert over_sql == grouped(over_rest(fleet), fleet)

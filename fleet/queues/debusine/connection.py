@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 STATEMENT_SECONDS = 30
+# Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort.
 _OPTIONS = (
     "-c default_transaction_read_only=on -c default_transaction_isolation=repeatable\\ read "
-    f"-c statement_timeout={STATEMENT_SECONDS}s"
+    f"-c statement_timeout={STATEMENT_SECONDS}s -c work_mem=128MB -c enable_mergejoin=off"
 )
 _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks"
 
@@ -56,7 +57,10 @@ def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
                 "its tables not been analyzed (VACUUM ANALYZE)?"
             )
         case _:
-            return SourceUnreachable(f"the database does not answer: {said}")
+            return SourceUnreachable(
+                f"the database does not answer: {said}; compare host, port, user and password of "
+                "the DSN"
+            )
 
 
 def first_line(error: Exception) -> str:

@@ -52,38 +52,39 @@ class DebusineDatabase:
         known = () if isinstance(rows, Unknown) else rows
         found = _attempt(connection, lambda c: self._demand(c, now, known))
         seconds = Seconds() if isinstance(found, Unknown) else found[1]
-        rivals = _attempt(connection, launching_pools)
-        return QueueReading(
-            demand=found if isinstance(found, Unknown) else found[0],
-            rivals=() if isinstance(rivals, Unknown) else rivals,
-            workers=rows
+        registry = (
+            rows
             if isinstance(rows, Unknown)
-            else _attempt(connection, lambda c: self._workers(c, rows, seconds)),
+            else _attempt(
+                connection, lambda c: (self._workers(c, rows, seconds), launching_pools(c))
+            )
         )
+        demand = found if isinstance(found, Unknown) else found[0]
+        if isinstance(registry, Unknown):
+            return QueueReading(demand=demand, workers=registry)
+        return QueueReading(demand=demand, workers=registry[0], rivals=registry[1])
 
     def _demand(
         self, connection: "Connection", now: datetime, workers: "tuple[Row, ...]"
     ) -> "tuple[Demand, Seconds]":
-        from fleet.queues.debusine import earlier, waiting
+        from fleet.queues.debusine.earlier import read_seconds
         from fleet.queues.debusine.looks import looks_of
+        from fleet.queues.debusine.packages import read_packages
+        from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
 
-        waiting.check_scopes(connection, self._scopes)
+        check_scopes(connection, self._scopes)
         looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
-        groups = waiting.read_groups(connection, self._scopes, looks)
-        count = sum(group.count for group in groups)
-        seconds = earlier.read_seconds(connection, waiting=count, by_package=looks.package)
-        requests = tuple(group.to_request(seconds) for group in groups)
-        packages = {request.package for request in requests if request.package is not None}
+        packages = read_packages(connection, self._scopes, looks, of=(self._fleet, now.date()))
+        groups = read_groups(connection, self._scopes, looks, packages)
+        seconds = read_seconds(connection, packages.alone)
+        environments = read_environments(connection, self._scopes) if looks.environments else {}
+        named = {request.package for request in groups}
         demand = Demand(
             read_at=now,
-            requests=requests,
+            requests=tuple(map(seconds.expecting, groups)),
             stored=True,
-            history=earlier.read_peaks(connection, packages, waiting=count)
-            if looks.history
-            else (),
-            environments=waiting.read_environments(connection, self._scopes)
-            if looks.environments
-            else {},
+            history=tuple(each for each in packages.history if each.package in named),
+            environments=environments,
         )
         return demand, seconds
 
