@@ -1,9 +1,7 @@
 """This module wires the edges that a fleet.yaml names to the ports that a command needs."""
 
 import argparse
-import getpass
 import os
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +35,7 @@ from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
 from fleet.store.history import RecordedFiles
+from fleet.store.holders import name_process
 from fleet.store.members import FileMembers
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
@@ -169,7 +168,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
 
 def lock_owner() -> str:
     """Return how this process is named in the lock."""
-    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+    return name_process()
 
 
 def configure_sims(fleet: Fleet, sources: Sources) -> None:

@@ -19,6 +19,7 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
+from fleet.store.holders import has_died
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 
@@ -229,12 +230,11 @@ class DatabaseStore:
 
     def _take(self, owner: str, now: datetime) -> str | None:
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
-        died = None
-        if _file_of(self.url):
-            # Whoever wrote this row would still hold the file lock if it lived.
-            died = (self.lock_holder() or (None,))[0]
-            if died:
-                self._release(died)
+        holder = self.lock_holder()
+        # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
+        died = holder[0] if holder and (_file_of(self.url) or has_died(holder[0])) else None
+        if died:
+            self._release(died)
         try:
             with self._transaction() as connection:
                 connection.execute(sa.insert(tables.LOCK), [row])
