@@ -4,7 +4,6 @@ A `Place` is a registry with what its server does beside it: let workers registe
 """
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -16,8 +15,8 @@ from fleet.ports import Enroller, Enrolment, Registry
 from fleet.queues.debusine.channels import Channel, CommandChannel, SqlChannel
 from fleet.queues.debusine.registry import DebusineRegistry
 from tests.debusine_tables import Tables
+from tests.fake_debusine_admin import run_here
 from tests.fakes_registry import FakeRegistry
-from tests.process import ROOT
 
 WORKER = "debian-builders-1"
 
@@ -172,8 +171,7 @@ def a_channel(kind: str, url: str) -> Channel:
     """Return one of both ways to a database."""
     if kind == "sql":
         return SqlChannel(lambda: url)
-    script = ROOT / "tests" / "fake_debusine_admin.py"
-    return CommandChannel([sys.executable, str(script), url])
+    return CommandChannel(["debusine-admin", url], run_here)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import hashlib
 import json
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ import pytest
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine import marks
 from fleet.queues.debusine.changes import drained, undrained
-from fleet.queues.debusine.channels import CommandChannel, SqlChannel
+from fleet.queues.debusine.channels import CommandChannel, SqlChannel, ask_shell
 from fleet.queues.debusine.registry import DebusineRegistry
 from fleet.tagrules.debusine import WorkerRow
 from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
+from tests.process import ROOT
 
 __all__ = ["postgres_url", "tables"]
 
@@ -332,10 +334,26 @@ def test_an_admin_command_that_does_not_answer_is_named(
         DebusineRegistry("debian", channel).drain(WORKER)
 
 
+def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
+    tables: Tables, postgres_url: str
+) -> None:
+    script = ROOT / "tests" / "fake_debusine_admin.py"
+    place = DebusinePlace(tables, CommandChannel([sys.executable, str(script), postgres_url]))
+
+    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+    with pytest.raises(WorkerBusy, match="has request 90"):
+        place.registry.disable(WORKER)
+    place.registry.release(WORKER)
+
+    assert place.holder_of(90) is None
+    assert not place.may_talk(WORKER)
+
+
 def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
     script = tmp_path / "debusine-admin.py"
     script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
-    channel = CommandChannel([sys.executable, str(script)], seconds=0.3)
+    channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
 
     with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
         DebusineRegistry("debian", channel).drain(WORKER)

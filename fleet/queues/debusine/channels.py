@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import psycopg
 
 _ANSWER = "fleet-answer:"
-_SECONDS = 60
 
 
 Call = tuple[Callable[..., Any], Mapping[str, Any]]
@@ -111,12 +110,43 @@ print({mark!r} + json.dumps([done, refused]))
 _IMPORT = "from fleet.queues.debusine import marks\n"
 
 
+Shell = Callable[[Sequence[str], bytes], str]
+"""Runs a command that reads this, and returns what it prints."""
+
+
+def ask_shell(command: Sequence[str], text: bytes, *, seconds: float = 60) -> str:
+    """Return what the command prints; what it says of errors goes to the person."""
+    said = shlex.join(command)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own command
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a command"
+        raise SourceUnreachable(
+            f"{said} cannot be started ({reason}); is {command[0]} installed and on PATH?"
+        ) from error
+    with process:
+        try:
+            printed, _ = process.communicate(text, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise SourceUnreachable(
+                f"{said} did not end within {seconds:g} s; does it wait for an answer? What it "
+                "was told may have been done"
+            ) from None
+        finally:
+            end_group(process)
+    if process.returncode != 0:
+        raise SourceUnreachable(f"{said} ended with status {process.returncode}")
+    return printed.decode(errors="replace")
+
+
 class CommandChannel:
     """The server's admin command, as a list of arguments: here, over ssh, in a container."""
 
-    def __init__(self, admin: Sequence[str], *, seconds: float = _SECONDS) -> None:
+    def __init__(self, admin: Sequence[str], shell: Shell = ask_shell) -> None:
         self._command = (*admin, "shell")
-        self._seconds = seconds
+        self._shell = shell
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Give them to the command's shell: one line, which a shell that prompts takes too."""
@@ -126,45 +156,13 @@ class CommandChannel:
             calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
             mark=_ANSWER,
         )
-        printed = self._ask(f"exec({text!r})\n".encode())
+        printed = self._shell(self._command, f"exec({text!r})\n".encode())
         _, found, rest = printed.rpartition(_ANSWER)
         if not found:
-            raise SourceUnreachable(f"{self._said} did not say what it did; is it debusine-admin?")
+            said = shlex.join(self._command)
+            raise SourceUnreachable(f"{said} did not say what it did; is it debusine-admin?")
         done: list[Any]
         done, refused = json.loads(rest.splitlines()[0])
         if refused:
             raise _told(*refused)
         return done
-
-    @property
-    def _said(self) -> str:
-        return shlex.join(self._command)
-
-    def _ask(self, text: bytes) -> str:
-        """Return what the command prints; what it says of errors goes to the person."""
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the operator's own command
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a command"
-            raise SourceUnreachable(
-                f"{self._said} cannot be started ({reason}); is {self._command[0]} installed and "
-                "on PATH?"
-            ) from error
-        with process:
-            try:
-                printed, _ = process.communicate(text, timeout=self._seconds)
-            except subprocess.TimeoutExpired:
-                raise SourceUnreachable(
-                    f"{self._said} did not end within {self._seconds:g} s; does it wait for an "
-                    "answer? What it was told may have been done"
-                ) from None
-            finally:
-                end_group(process)
-        if process.returncode != 0:
-            raise SourceUnreachable(f"{self._said} ended with status {process.returncode}")
-        return printed.decode(errors="replace")
