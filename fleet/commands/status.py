@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.commands.wiring import SystemClock, decide, load_config
+from fleet.errors import WrongUsage
 from fleet.heartbeats import judge_heartbeat
 from fleet.operate.observe import ended_runs
 from fleet.ports import Console
@@ -19,6 +20,8 @@ from fleet.store.places import find_places
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print the status, write it as static pages, or say whether runs still come."""
     if args.heartbeat:
+        if args.world or args.site:
+            raise WrongUsage("--heartbeat asks the store alone: leave out --world and --site")
         return _heartbeat(args, console)
     plan = decide(args, console).plan
     if args.site:

@@ -151,3 +151,11 @@ def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) ->
 
     assert "late: cadence is 1s, but the last 3 runs were 30m" in said
     assert "cadence is 1s, but the last 3 runs were 30m" in trial.do("plan")[1]
+
+
+@pytest.mark.parametrize("option", ["--world", "--site"])
+def test_a_heartbeat_is_no_matter_of_recordings_and_pages(trial: Trial, option: str) -> None:
+    code, said = trial.do("status", "--heartbeat", option, "world.json")
+
+    assert code == 2
+    assert said.endswith("--heartbeat asks the store alone: leave out --world and --site\n")
