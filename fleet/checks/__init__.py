@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleet.checks import (
+    admin_without_read,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 CHECKS = (
+    admin_without_read,
     cadence_and_idle,
     contradicting_sources,
     derivation_cycle,
