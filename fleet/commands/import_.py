@@ -65,9 +65,7 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
     )
 
 
-def _import(
-    args: argparse.Namespace, name: str, content: bytes, console: "Console"
-) -> Imported:
+def _import(args: argparse.Namespace, name: str, content: bytes, console: "Console") -> Imported:
     match args.source:
         case "resalloc":
             from fleet.imports.resalloc import import_resalloc
