@@ -145,6 +145,15 @@ def test_what_an_administrator_wrote_beside_ours_is_kept(at_work: DebusinePlace)
     assert at_work.static(WORKER)["tasks_denylist"] == ["autopkgtest"]
 
 
+def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace) -> None:
+    place.ask("ALTER TABLE db_worker ADD COLUMN mood text")
+
+    with pytest.raises(PlanRefused, match="of a Debusine that fleet does not know"):
+        place.registry.enrol(an_enrolment())
+
+    assert place.ask("SELECT id FROM db_worker") == []
+
+
 def test_a_name_that_does_not_fit_is_told_before_anything_is_written(
     place: DebusinePlace,
 ) -> None:
@@ -369,7 +378,7 @@ def test_an_admin_command_that_is_not_there_is_named() -> None:
 def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     script = tmp_path / "debusine-admin.py"
-    answer = json.dumps([[None, {"static": {}, "awaited": True, "held": []}], None])
+    answer = json.dumps([[None, None, {"static": {}, "awaited": True, "held": []}], None])
     script.write_text(
         f"import pathlib, sys\npathlib.Path({str(heard)!r}).write_text(sys.stdin.read())\n"
         f"print('fleet-answer:' + {answer!r})\n",

@@ -1,7 +1,7 @@
 """This module changes rows of workers in Debusine's database, each function in one transaction.
 
 It is given a way to execute SQL, and may be sent to the server as text to run there: it imports
-nothing but our marks and what every Python has. Each function locks the worker's row first, as
+nothing but our marks and what every Python has. Each change locks the worker's row first, as
 Debusine's scheduler does before it gives a worker something, and looks at its requests only then:
 what was given to the worker before is seen, and nothing is given to it until the end.
 
@@ -10,8 +10,9 @@ in place of what it had, and a token may belong to nobody only until the transac
 tokens go when a row is used again; the row itself, which its history hangs on, never does.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fleet.queues.debusine import marks
@@ -19,6 +20,11 @@ from fleet.queues.debusine import marks
 Execute = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
 """Runs one statement and returns its rows."""
 
+COLUMNS = """\
+SELECT t.name, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+  FROM unnest(%(tables)s::text[]) AS t(name)
+       JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
+ WHERE a.attnum > 0 AND NOT a.attisdropped"""
 _LOOK = """\
 SELECT w.id, w.worker_type, w.worker_pool_id IS NOT NULL, w.static_metadata::text,
        w.connected_at IS NOT NULL, w.token_id, coalesce(t.enabled, false), w.activation_token_id,
@@ -59,6 +65,23 @@ class Refusal(Exception):
     def __init__(self, kind: str, because: str) -> None:
         super().__init__(because)
         self.kind = kind
+
+
+def digest_of(columns: Sequence[tuple[object, ...]]) -> str:
+    """Return a short name for a set of columns: their tables, names, types and NOT NULL."""
+    lines = sorted(" ".join(map(str, column)) for column in columns)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def check_version(execute: Execute, tables: Sequence[str], known: Collection[str]) -> None:
+    """Refuse a database whose tables are none of these that are known."""
+    found = digest_of(execute(COLUMNS, {"tables": list(tables)}))
+    if found not in known:
+        raise Refusal(
+            "strange",
+            f"the database is of a Debusine that fleet does not know: its tables are {found}; "
+            "nothing is written to it until that version is supported",
+        )
 
 
 def look(execute: Execute, name: str) -> dict[str, Any] | None:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from fleet.errors import SourceUnreachable
 from fleet.ports import Enrolment
 from fleet.queues.debusine import changes, marks
-from fleet.queues.debusine.channels import Channel
+from fleet.queues.debusine.channels import Call, Channel
+from fleet.queues.debusine.versions import KNOWN, TABLES
 
 INTERVAL = 15
 """Seconds between two passes of Debusine's scheduler."""
@@ -50,6 +51,9 @@ class DebusineRegistry:
         self._clock = clock
         self._written: dict[str, _Written] = {}
         self._last = 0.0
+        # Once is enough: a server that is migrated is stopped meanwhile.
+        known = {"tables": list(TABLES), "known": list(KNOWN)}
+        self._check: tuple[Call, ...] = ((changes.check_version, known),)
 
     def enrol(self, enrolment: Enrolment) -> str:
         """Return the token of a worker that the server waits for from now on."""
@@ -133,7 +137,8 @@ class DebusineRegistry:
     def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
         """Make a change and return the worker's row as it is read back."""
         call, look = {"name": worker, **others}, {"name": worker}
-        *_, seen = self._channel.run([(change, call), (changes.look, look)])
+        *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
+        self._check = ()
         return seen or _NO_ROW
 
 

@@ -5,10 +5,10 @@ age: its columns are what readers and writers rely on. To support another versio
 changed in TABLES, run the live tests with it, and add its columns to KNOWN.
 """
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from fleet.errors import SourceUnreachable
+from fleet.queues.debusine.changes import COLUMNS, digest_of
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
@@ -20,10 +20,6 @@ TABLES = (
 KNOWN = {"539c41736018": "0.16.2"}
 """Digest of the columns of TABLES to the version that has them."""
 
-_COLUMNS = """\
-SELECT t.name, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
-  FROM unnest(%s::text[]) AS t(name) JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
- WHERE a.attnum > 0 AND NOT a.attisdropped"""
 _TOLD = """\
 SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
  WHERE w.worker_type = 'celery' AND w.dynamic_metadata ? 'system:worker_version' LIMIT 1"""
@@ -31,7 +27,7 @@ SELECT w.dynamic_metadata ->> 'system:worker_version' FROM db_worker w
 
 def identify(connection: "Connection") -> str:
     """Return which version's tables these are; raises SourceUnreachable where none is known."""
-    columns = connection.execute(_COLUMNS, (list(TABLES),)).fetchall()
+    columns = connection.execute(COLUMNS, {"tables": list(TABLES)}).fetchall()
     missing = [name for name in TABLES if name not in {table for table, *_ in columns}]
     if missing:
         raise SourceUnreachable(
@@ -47,12 +43,6 @@ def identify(connection: "Connection") -> str:
         f"server says {_told(connection)}; known is {known}. Nothing is read from it or written "
         "to it until that version is supported"
     )
-
-
-def digest_of(columns: "list[tuple[object, ...]]") -> str:
-    """Return a short name for a set of columns: their tables, names, types and NOT NULL."""
-    lines = sorted(" ".join(map(str, column)) for column in columns)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def _told(connection: "Connection") -> str:
