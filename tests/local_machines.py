@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import WorkerInputs
+from fleet.facts import Listing, Machine, MachineState, WorkerInputs
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_process import Process, end, find
 from fleet.schema.model import Faults
@@ -60,3 +60,28 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < late, "it never came to pass"
         pause.wait(0.01)
+
+
+@pytest.fixture
+def cloud(folder: Path) -> LocalMachines:
+    """Return the machines in that folder, of which there are none so far."""
+    return a_local_cloud(folder)
+
+
+def listed(cloud: LocalMachines, fleet: str = "debian") -> tuple[Machine, ...]:
+    """Return the machines of a fleet."""
+    listing = cloud.list(fleet)
+    assert isinstance(listing, Listing), listing
+    return listing.machines
+
+
+def states(cloud: LocalMachines) -> list[MachineState]:
+    """Return the states of the machines, sorted by name."""
+    return [machine.state for machine in listed(cloud)]
+
+
+def said(folder: Path, name: str = NAME) -> str:
+    """Return what the process of a machine has printed, complete."""
+    log = folder / name / "log"
+    until(lambda: log.read_text().endswith("ready\n"))
+    return log.read_text().removesuffix("ready\n")
