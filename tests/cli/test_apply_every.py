@@ -17,7 +17,7 @@ from fleet.cli import TerminalConsole
 from fleet.commands import apply
 from fleet.commands.signals import Signals
 from tests.loopback import Loopback, html
-from tests.process import RunFleet, clean_environment, fleet_command
+from tests.process import clean_environment, fleet_command
 from tests.trial import BUILDERS, Trial, fleet_yaml
 
 MIN_1 = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 1, min: 1}}"
@@ -83,17 +83,21 @@ def test_a_run_in_which_nothing_changes_is_a_line(trial: Trial) -> None:
     assert "Z nothing changed; on the way: 1 waiting request, 1 starting worker\n" in said
 
 
-def test_with_json_each_run_is_a_line(trial: Trial, run_fleet: RunFleet) -> None:
+def test_with_json_each_run_is_a_line(trial: Trial) -> None:
     trial.wait_for("1")
 
-    ended = run_fleet("apply", "--every", "1s", "--for", "2s", "--json")
+    _, said = kept(trial, "--json", between=(nothing,))
 
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    create, first, *rest = said.splitlines()
+    lines = [json.loads(line) for line in (first, rest[0])]
     assert [[stack["created"] for stack in line["stacks"]] for line in lines] == [
         [[], ["trial-builders-1"]],
         [[], []],
     ]
-    assert ended.stderr == "builders: create trial-builders-1\n2s are over after 2 runs\n"
+    assert [create, *rest[1:]] == [
+        "builders: create trial-builders-1",
+        "ended as asked, after 2 runs",
+    ]
 
 
 def test_each_run_leaves_a_heartbeat(trial: Trial) -> None:

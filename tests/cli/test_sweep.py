@@ -49,15 +49,15 @@ def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: Ru
     assert dead.files() == before
 
 
-def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial, run_fleet: RunFleet) -> None:
-    first = run_fleet("sweep", "--expired", "--apply")
+def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
+    first, said = dead.do("sweep", "--expired", "--apply")
     machines = dead.machines()
-    second = run_fleet("sweep", "--expired", "--apply")
+    second, then = dead.do("sweep", "--expired", "--apply")
 
-    assert [first.returncode, second.returncode] == [0, 0]
+    assert [first, second] == [0, 0]
     assert machines == [FIRST]
-    assert "a later `fleet sweep --expired --apply` deletes them" in first.stdout
-    assert "- deleted 1: trial-builders-1" in second.stdout
+    assert "a later `fleet sweep --expired --apply` deletes them" in said
+    assert "- deleted 1: trial-builders-1" in then
     assert dead.machines() == dead.recorded() == []
 
 
@@ -91,10 +91,11 @@ def test_without_a_store_it_says_that_nothing_is_locked(dead: Trial) -> None:
     assert "(swept by its provider's listing)" in said
 
 
-@pytest.mark.usefixtures("dead")
-def test_with_json_it_is_the_plan_or_the_outcome(run_fleet: RunFleet) -> None:
-    shown = json.loads(run_fleet("sweep", "--expired", "--json").stdout)
-    done = json.loads(run_fleet("sweep", "--expired", "--apply", "--json").stdout)
+def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
+    shown = json.loads(dead.do("sweep", "--expired", "--json")[1])
+    _, said = dead.do("sweep", "--expired", "--apply", "--json")
+
+    done = json.loads(said[said.index("{") :])
 
     assert [(each["action"], each["reason"]) for each in shown["actions"]] == [
         ("drain", "expired")
