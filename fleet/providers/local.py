@@ -169,11 +169,13 @@ class LocalMachines:
             _furnish(made, record, data)
             made.rename(folder)
             start(self._launch(folder, record, data.delay), lock)
-        with self._locked(fcntl.LOCK_EX):
-            if find(folder) is None:
-                said = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip()
-                self._sweep()
-                raise ValueError(f"its process did not start: {said}")
+        # From here on it may exist: what fails now is no refusal, and is looked for by the next.
+        with reaching(record.inputs.name), self._locked(fcntl.LOCK_EX):
+            if find(folder) is not None:
+                return
+            said = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip()
+            self._sweep()
+        raise ValueError(f"its process did not start: {said}")
 
     def _launch(self, folder: Path, record: Record, delay: int) -> Launch:
         command = self._command(record.inputs) if record.boots else ("sleep", "infinity")
