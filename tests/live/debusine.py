@@ -18,7 +18,7 @@ from tests.live.inside import Inside
 DATABASE = "debusine"
 OWNER = "debusine-server"
 _DATA = "/var/lib/postgresql/fleet-live"
-# A copy of the database as Debusine's migrations leave it: what `reset` starts from.
+# A copy of the database as Debusine's migrations leave it: what each start begins with.
 _FRESH = "debusine_fresh"
 _CELERY = ("python3", "-m", "celery", "-A", "debusine.project")
 _ONE_AT_A_TIME = ("-l", "INFO", "--concurrency", "1")
@@ -81,14 +81,6 @@ class Server:
             self.inside.stop("database", signal.SIGINT)
         finally:
             self.inside.close()
-
-    def reset(self) -> None:
-        """Put an empty database in place of this one: no scope, worker or request is left."""
-        for name in reversed(_SERVICES):
-            self.inside.stop(name)
-        self.inside.stop("redis")
-        self._empty_database()
-        self._start_services()
 
     @property
     def admin_command(self) -> list[str]:

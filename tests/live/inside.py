@@ -73,12 +73,11 @@ class Inside:
         more = (f"{name}={value}" for name, value in self._environment.items())
         return [*self.entrance(), *_as_user(user), *more, *map(str, command)]
 
-    def entrance(self, *namespaces: str) -> tuple[str, ...]:
+    def entrance(self) -> tuple[str, ...]:
         """Return what to put before a command, to run it in the chroot as root."""
         assert self._keeper is not None, "the namespaces are not open"
         inner = _child_of(self._keeper.pid)
-        seen = namespaces or ("--mount", "--pid")
-        return ("nsenter", f"--target={inner}", *seen, "chroot", str(self.root))
+        return ("nsenter", f"--target={inner}", "--mount", "--pid", "chroot", str(self.root))
 
     def run(self, user: str, *command: str | Path, stdin: str = "") -> str:
         """Run a command in there to its end and return what it printed."""

@@ -55,10 +55,13 @@ class Project:
         admin: object = None,
         **more: object,
     ) -> None:
-        """Write a fleet.yaml; `admin` is a command in place of SQL, `more` are further keys."""
+        """Write a fleet.yaml, and make its store.
+
+        `admin` is a command in place of SQL, `more` are further keys.
+        """
         server = self._workspace.server
         machine = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8")
-        run = (*server.inside.entrance("--mount"), *machine, "HOME={home}")
+        run = (*server.inside.entrance(), *machine, "HOME={home}")
         debusine = {
             "kind": "debusine",
             "url": f"http://127.0.0.1:{self._access.http.port}",
@@ -87,6 +90,7 @@ class Project:
         }
         text = yaml.safe_dump(written, sort_keys=False)
         (self.folder / "fleet.yaml").write_text(text, encoding="utf-8")
+        self.fleet("state", "init")
 
     def fleet(self, *args: str, timeout: float = 300) -> str:
         """Run the program to its end, which has to be in order, and return what it said."""
@@ -101,7 +105,9 @@ class Project:
             timeout=timeout,
             check=False,
         )
-        assert done.returncode == 0, f"fleet {' '.join(args)}: {done.returncode}\n{done.stdout}"
+        assert done.returncode == 0, (
+            f"fleet {' '.join(args)}: {done.returncode}\n{_end(done.stdout)}"
+        )
         return done.stdout
 
     def start(self, *args: str) -> "Running":
@@ -166,8 +172,8 @@ class Running:
         until = time.monotonic() + seconds
         before = self.said.read_text(encoding="utf-8").count(text)
         while (told := self.said.read_text(encoding="utf-8")).count(text) < before + times:
-            assert self.process.poll() is None, f"ended with {self.process.returncode}\n{told}"
-            assert time.monotonic() < until, f"{text!r} was not said in {seconds} s:\n{told}"
+            assert self.process.poll() is None, f"it has ended\n{_end(told)}"
+            assert time.monotonic() < until, f"{text!r} was not said in {seconds} s\n{_end(told)}"
             time.sleep(0.05)
 
     def kill_after(self, seconds: float) -> None:
@@ -183,7 +189,7 @@ class Running:
         finally:
             self.kill()
         told = self.said.read_text(encoding="utf-8")
-        assert code == 0, f"ended with {code}\n{told}"
+        assert code == 0, f"ended with {code}\n{_end(told)}"
         return told
 
     def kill(self) -> None:
@@ -191,6 +197,11 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def _end(told: str) -> str:
+    """Return as much of the end as a person can read."""
+    return told[-6000:]
 
 
 def _pool(pool: object) -> object:

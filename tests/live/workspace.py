@@ -1,6 +1,7 @@
 """This module makes a workspace of a Debusine server, with people in it, and posts work to it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, LiteralString
 
 from tests.live.debusine import Server
@@ -31,6 +32,33 @@ class Workspace:
             self._ask("PATCH", f"work-request/{number}/", {"priority_adjustment": priority})
         return number
 
+    def beside(self, name: str) -> "Workspace":
+        """Make another private workspace of the scope, with the same people in the same roles."""
+        self.server.admin_all(
+            ("workspace", "define", f"{self.scope}/{name}", f"{self.name}-owners", "--private"),
+            ("workspace", "grant_role", f"{self.scope}/{name}", "viewer", f"{self.name}-viewers"),
+        )
+        return replace(self, name=name)
+
+    def configure_tasks(self, text: str, home: Path) -> None:
+        """Push entries of task configuration as an owner of the workspace does.
+
+        `home` is an empty folder that the server's chroot sees.
+        """
+        config = home / ".config/debusine/client/config.ini"
+        config.parent.mkdir(parents=True)
+        config.write_text(
+            f"[General]\ndefault-server = live\n[server:live]\napi-url = {self.server.url}/api\n"
+            f"scope = {self.scope}\ntoken = {self.builder}\n",
+            encoding="utf-8",
+        )
+        checkout = ("--workdir", str(home / "checkout"))
+        collection = ("default@debusine:task-configuration", "--workspace", self.name)
+        self._client(home, "collection", "create", *collection)
+        self._client(home, "task-config", "pull", "--workspace", self.name, *checkout, "default")
+        (home / "checkout" / "fleet.yaml").write_text(text, encoding="utf-8")
+        self._client(home, "task-config", "push", *checkout)
+
     def statuses(self) -> dict[str, int]:
         """Return how many requests of this workspace have each status, as the database says."""
         statement: LiteralString = (
@@ -39,6 +67,9 @@ class Workspace:
             " WHERE s.name = %s AND w.name = %s GROUP BY 1"
         )
         return dict(self.server.sql(statement, (self.scope, self.name)))
+
+    def _client(self, home: Path, *args: str) -> None:
+        self.server.inside.run("root", "env", f"HOME={home}", "debusine", *args)
 
     def _ask(self, method: str, path: str, body: object) -> Any:  # noqa: ANN401 - it is JSON
         return self.server.rest(method, path, token=self.builder, scope=self.scope, body=body)
