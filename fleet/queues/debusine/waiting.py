@@ -27,10 +27,7 @@ WITH classes AS MATERIALIZED (
     SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
                   c(workspace_id, tag, class))
 SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adjustment,
-       CASE WHEN %(wished)s THEN ARRAY(
-            SELECT t FROM unnest(r.scheduler_tags_provided) t
-             WHERE t = ANY(%(provided)s::text[]))
-       END,
+       {provided},
        c.class,
        CASE WHEN %(scope)s THEN s.name END,
        CASE WHEN %(submitter)s THEN r.created_by_id END,
@@ -46,6 +43,7 @@ SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adju
  WHERE r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = 'Worker'
    AND s.name = ANY(%(scopes)s::text[])
  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
+_BROUGHT = "CASE WHEN {tag} = ANY(r.scheduler_tags_provided) THEN {tag} END"
 _VALUE = (
     "CASE WHEN {when}r.task_data ? {key} THEN r.task_data #> {path}"
     " ELSE r.dynamic_task_data #> {path} END"
@@ -113,12 +111,11 @@ def read_environments(
 
 def _statement(looks: Looks, paths: Sequence[str]) -> tuple[str, dict[str, object]]:
     """Return the statement for the groups, and its values."""
-    values: dict[str, object] = {
-        "wished": bool(looks.provided),
-        "provided": sorted(looks.provided),
-        "scope": looks.scope,
-        "submitter": looks.submitter,
-    }
+    values: dict[str, object] = {"scope": looks.scope, "submitter": looks.submitter}
+    brought = []
+    for number, tag in enumerate(sorted(looks.provided)):
+        values[f"tag_{number}"] = tag
+        brought.append(_BROUGHT.format(tag=f"%(tag_{number})s::varchar"))
     places = []
     for number, path in enumerate(paths):
         when = "" if path in looks.paths else "c.class IS NULL THEN NULL WHEN "
@@ -127,7 +124,8 @@ def _statement(looks: Looks, paths: Sequence[str]) -> tuple[str, dict[str, objec
         steps = path.split(".")
         values |= {f"key_{number}": steps[0], f"path_{number}": steps}
     data = f"jsonb_build_array({', '.join(places)})" if places else "NULL::jsonb"
-    return _GROUPS.format(data=data), values
+    provided = f"ARRAY[{', '.join(brought)}]" if brought else "NULL::varchar[]"
+    return _GROUPS.format(data=data, provided=provided), values
 
 
 def _classes(packages: Packages) -> dict[str, object]:
@@ -161,7 +159,7 @@ def _request(
         count=count,
         task=task,
         required=required,
-        provided=provided or (),
+        provided=tuple(filter(None, provided or ())),
         priority=priority,
         pending_since=_EPOCH + timedelta(microseconds=since),
         requester=None if submitter is None else str(submitter),
