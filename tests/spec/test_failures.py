@@ -193,8 +193,8 @@ def test_a_try_whose_worker_is_deaf_has_failed() -> None:
     assert settled(a_sim_world(a_worker(state=WorkerState.DEAF))) == ["failed"]
 
 
-def test_a_try_whose_worker_is_only_enrolled_has_not_ended() -> None:
-    assert settled(a_sim_world(a_worker(state=WorkerState.ENROLLED))) == []
+def test_a_try_whose_worker_is_still_only_enrolled_after_the_deadline_has_failed() -> None:
+    assert settled(a_sim_world(a_worker(state=WorkerState.ENROLLED))) == ["failed"]
 
 
 def test_a_try_whose_machine_boots_has_not_ended() -> None:
