@@ -19,7 +19,7 @@ BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
-NO_CLI = 3
+NO_CLI = NO_SERVER = 3
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -88,8 +88,20 @@ def engine(session: nox.Session) -> None:
 
 @nox.session
 def live(session: nox.Session) -> None:
-    """Run against a real Debusine server."""
-    run_marked(session)
+    """Run against a real Debusine server, made from Debian's packages the first time."""
+    made = subprocess.run(
+        [BIN / "python", "-m", "tests.live.chroot"],
+        cwd=ROOT,
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if made.returncode == NO_SERVER:
+        skip(session, made.stdout.strip())
+    elif made.returncode:
+        session.error(f"python -m tests.live.chroot ended with {made.returncode}")
+    else:
+        run_marked(session)
 
 
 @nox.session

@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup", "tags", "reconcile")
+NAMES = ("startup", "tags", "reconcile", "debusine")
 
 
 def main() -> int:

@@ -95,13 +95,20 @@ class Answer:
         """Have who came first served in place of one of the same rank who takes just the same."""
         for nth, left in enumerate(self.left):
             block, turn = self._model.blocks[nth], 0
+            # Where one finds nobody, neither does who came later and takes the same.
+            hopeless: set[tuple[Rank, str]] = set()
             while turn < len(left):
-                found = self._youngest_like(block, left[turn])
+                rank, _, group = left[turn]
+                found = (
+                    None if (rank, group) in hopeless else self._youngest_like(block, left[turn])
+                )
                 if found is None:
+                    hopeless.add((rank, group))
                     turn += 1
                     continue
                 _, other, place = found
                 waiting = left.pop(turn)
+                hopeless.clear()
                 insort(self.left[other], self.served[other][place].pop())
                 insort(self.served[nth].setdefault(place, []), waiting)
 

@@ -1,12 +1,16 @@
-"""This module reports what fleet only looks at: static and machineless workers, reports."""
+"""This module reports what has no machine of ours: static workers, workers left behind, reports.
+
+A worker that is left behind keeps its request `running` for ever, and a token that nobody waits
+for: it is released, once nobody at all knows its machine.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.census import PoolCensus
-from fleet.facts import Demand, ImageVersion, Listing, Worker, World
-from fleet.plan import PoolVerdict, Reason, Warning_, WorkerVerdict
-from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.facts import Demand, ImageVersion, Listing, Unknown, Worker, WorkerState, World
+from fleet.plan import PoolVerdict, Reason, Release, Warning_, WorkerVerdict
+from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
 from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.told import find_differing_records, told_of
 
@@ -135,6 +139,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
 
     A registry keeps such rows for ever: they are inactive, and status pages hide them.
     """
+    releases = {each.worker: each.because for each in find_releases(fleet, world)}
     for queue, reading in sorted(world.queues.items()):
         if not isinstance(reading.workers, tuple):
             continue
@@ -147,9 +152,79 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
                     registry=queue,
                     verdict="keep",
                     reason=Reason.MACHINE_GONE,
-                    because="its machine is gone; its registration stays as history",
+                    because=releases.get(
+                        worker.name, "its machine is gone; its registration stays as history"
+                    ),
                     state=worker.state.value,
                     running=worker.running,
                     since=worker.since,
                     inactive=True,
                 )
+
+
+def said_of_rivals(queue: str, rivals: Collection[str]) -> str:
+    """Return that a queue makes machines by itself, and what to do about it."""
+    pools = ", ".join(sorted(rivals))
+    return (
+        f"queue {queue} makes machines by itself too, for its own worker pools {pools}: both "
+        "would buy for the same requests; switch each of them off on its server: "
+        "debusine-admin worker_pool disable NAME"
+    )
+
+
+def warn_of_rivals(world: World) -> Iterator[Warning_]:
+    """Yield the queues that make machines by themselves too: apply refuses to work there."""
+    for queue, reading in sorted(world.queues.items()):
+        if reading.rivals:
+            yield Warning_(rule="own-provisioner", message=said_of_rivals(queue, reading.rivals))
+
+
+def find_releases(fleet: Fleet, world: World) -> Iterator[Release]:
+    """Yield the workers of ours that nobody knows a machine of, but whose queue reckons with them.
+
+    Where any provider or stack could not be read, that machine may be there.
+    """
+    present = _present(world)
+    if present is None:
+        return
+    for queue, reading in sorted(world.queues.items()):
+        declared = fleet.queues.get(queue)
+        if not isinstance(declared, DebusineQueue) or declared.admin is None:
+            continue
+        known = reading.workers if isinstance(reading.workers, tuple) else ()
+        for worker in sorted(known, key=lambda worker: worker.name):
+            is_over = worker.state is WorkerState.DISABLED and worker.running is None
+            if worker.machine is None or worker.machine in present or worker.static or is_over:
+                continue
+            pool = fleet.pools.get(worker.pool or "")
+            if not (isinstance(pool, Pool) and pool.mode in ("observe", "pause")):
+                yield Release(
+                    pool=worker.pool or "",
+                    worker=worker.name,
+                    registry=queue,
+                    because=_why_released(worker),
+                )
+
+
+def _why_released(worker: Worker) -> str:
+    if worker.running is not None:
+        return f"its machine is gone: request {worker.running} goes back to the queue"
+    if worker.state is WorkerState.ENROLLED:
+        return "it has a token, but no machine: the token is revoked"
+    return "its machine is gone: its token is switched off"
+
+
+def _present(world: World) -> frozenset[str] | None:
+    """Return every machine that anybody knows; None where somebody could not be asked."""
+    names: set[str] = set()
+    for listing in world.providers.values():
+        if isinstance(listing, Unknown):
+            return None
+        names |= {machine.name for machine in listing.machines}
+    if isinstance(world.stacks, Unknown):
+        return None
+    for stack in world.stacks.values():
+        if isinstance(stack, Unknown):
+            return None
+        names |= {worker.name for worker in stack.workers} | stack.ids.keys()
+    return frozenset(names)

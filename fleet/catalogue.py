@@ -11,6 +11,8 @@ from decimal import Decimal
 
 from fleet.schema.model import (
     Fleet,
+    LocalMachineType,
+    LocalProvider,
     Machine,
     Money,
     Pool,
@@ -119,12 +121,13 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
         known = _sold(fleet, pool.provider, name) if machine.type else None
         if known is None and None in (machine.cores, machine.memory):
             continue
+        price = known.price if known else _own_price(fleet.providers.get(pool.provider))
         yield MachineType(
             name=name,
             cores=machine.cores or (known.cores if known else 0),
             memory=machine.memory or (known.memory if known else 0),
             disk=machine.disk or (known.disk if known else 0),
-            price=machine.price.amount if machine.price else known.price if known else None,
+            price=machine.price.amount if machine.price else price,
             currency=machine.price.currency
             if machine.price
             else known.currency
@@ -181,7 +184,7 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
-    own = declared.types if isinstance(declared, SimProvider) else {}
+    own = declared.types if isinstance(declared, SimProvider | LocalProvider) else {}
     return tuple(sorted({*_listed(declared), *own}))
 
 
@@ -190,6 +193,8 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     declared = fleet.providers.get(provider)
     if isinstance(declared, SimProvider) and name in declared.types:
         known = _own_type(name, declared.types[name])
+    elif isinstance(declared, LocalProvider) and name in declared.types:
+        known = _local_type(name, declared.types[name], fleet.money.currency)
     elif name in _listed(declared):
         known = _listed(declared)[name]
     else:
@@ -215,6 +220,23 @@ def _own_type(name: str, sold: SimMachineType) -> MachineType:
         architecture=sold.architecture,
         spot=sold.spot,
     )
+
+
+def _local_type(name: str, local: LocalMachineType, currency: str) -> MachineType:
+    return MachineType(
+        name=name,
+        cores=local.cores,
+        memory=local.memory,
+        disk=local.disk or 0,
+        price=Decimal(0),
+        currency=currency,
+        architecture=local.architecture,
+    )
+
+
+def _own_price(provider: object) -> Decimal | None:
+    """Return what an own machine costs where no price is stated: on this computer nothing."""
+    return Decimal(0) if isinstance(provider, LocalProvider) else None
 
 
 def _table(rows: str, currency: str) -> dict[str, MachineType]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from fleet.estimates import estimate_of
 from fleet.facts import (
     Listing,
     Machine,
@@ -19,7 +20,14 @@ from fleet.facts import (
     WorkerState,
     World,
 )
-from fleet.registrations import Registries, workers_by_machine
+from fleet.registrations import (
+    Registries,
+    enrols_at,
+    queue_registries,
+    registries_of,
+    revokes_at,
+    workers_by_machine,
+)
 from fleet.renames import find_owners
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
@@ -34,6 +42,7 @@ class State(StrEnum):
     STARTING = "starting"
     ASSUMED = "assumed"  # there is no registry to ask: counted as capacity
     DRAINING = "draining"
+    DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
     DISCONNECTED = "disconnected"
     DISABLED = "disabled"
     NEVER_REGISTERED = "never-registered"
@@ -47,6 +56,11 @@ class State(StrEnum):
 _CLOCK_SKEW = 60
 """Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
 
+DEAF_GRACE = 120
+"""Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
+
+_NOT_READ = Unknown(unknown="it was not read in this run")
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
 
@@ -69,6 +83,13 @@ class Unit:
             return self.worker.since
         return self.machine.created_at if self.machine else None
 
+    @property
+    def awaits_token(self) -> bool:
+        """Say whether its worker can only come with a token that it has not used so far."""
+        if self.worker is not None:
+            return self.worker.state is WorkerState.ENROLLED
+        return self.state in (State.STARTING, State.NEVER_REGISTERED)
+
 
 @dataclass(frozen=True)
 class PoolCensus:
@@ -82,12 +103,16 @@ class PoolCensus:
     uncounted: int = 0
     """How many machines it may hold where neither its provider nor its stack could be read."""
     frozen: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    """Queues of which not all is known that waits: nothing goes for want of work."""
     blind: tuple[str, ...] = ()
     stack: Stack | None = None
     listed: bool = True
     """False where its provider's machines could not be read: that is not the same as none."""
     tokens: str | None = None
     """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    enrols: str | None = None
+    """The queue that a new worker needs a token of; None: it registers at its provider."""
 
     def having(self, *states: State) -> tuple[Unit, ...]:
         """Return the units in one of these states, sorted by name."""
@@ -160,28 +185,14 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
-    listing: Listing | Unknown = world.providers.get(
-        provider, Unknown(unknown="it was not read in this run")
-    )
-    blind = []
-    if isinstance(listing, Unknown):
-        blind.append(f"machines of provider {provider} are unknown: {listing.unknown}")
-    if isinstance(world.stacks, Unknown):
-        blind.append(f"stacks are unknown: {world.stacks.unknown}")
-    elif isinstance(stack, Unknown):
-        blind.append(f"the stack of pool {name} is unknown: {stack.unknown}")
-    if name in seen.owners.contested:
-        heir = seen.owners.contested[name]
-        blind.append(
-            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
-            f"remove that key, and pool {name} drains"
-        )
+    listing: Listing | Unknown = world.providers.get(provider, _NOT_READ)
+    blind = list(_hidden(world, name, provider, seen))
     queues = sorted(q for q in world.queues if not isinstance(pool, Pool) or serves_queue(pool, q))
     if isinstance(listing, Unknown):
         return PoolCensus(
             pool=name,
             provider=provider,
-            unseen=_unseen(name, stack, seen, _queue_registries(world, queues)),
+            unseen=_unseen((name, world.time), stack, seen, queue_registries(world, queues)),
             uncounted=pool.workers.max
             if isinstance(pool, Pool) and isinstance(stack, Unknown)
             else 0,
@@ -190,7 +201,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
             listed=False,
         )
     blind += _strays(seen, name, provider)
-    registries, unreadable = _registries(world, queues, provider, listing)
+    registries, unreadable = registries_of(world, queues, provider, listing)
     return PoolCensus(
         pool=name,
         provider=provider,
@@ -202,9 +213,29 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
         ),
         blind=tuple(blind),
         frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
+        sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
-        tokens=provider if listing.workers is not None else None,
+        tokens=provider if listing.workers is not None else revokes_at(fleet, queues),
+        enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
+
+
+def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str]:
+    """Yield what of a pool could not be read, or is contested."""
+    listing = world.providers.get(provider, _NOT_READ)
+    stack = _stack_of(seen, name)
+    if isinstance(listing, Unknown):
+        yield f"machines of provider {provider} are unknown: {listing.unknown}"
+    if isinstance(world.stacks, Unknown):
+        yield f"stacks are unknown: {world.stacks.unknown}"
+    elif isinstance(stack, Unknown):
+        yield f"the stack of pool {name} is unknown: {stack.unknown}"
+    if name in seen.owners.contested:
+        heir = seen.owners.contested[name]
+        yield (
+            f"pool {heir} says `previously: {name}`, but has a stack of its own; "
+            f"remove that key, and pool {name} drains"
+        )
 
 
 def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
@@ -234,44 +265,21 @@ def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
             )
 
 
-def _registries(
-    world: World, queues: list[str], provider: str, listing: Listing
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by registry, and what could not be read."""
-    if listing.workers is not None:
-        return {provider: listing.workers}, ()
-    return _queue_registries(world, queues)
-
-
-def _queue_registries(
-    world: World, queues: list[str]
-) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
-    """Return the workers by queue, and what could not be read."""
-    registries = {}
-    unreadable = []
-    for queue in queues:
-        workers = world.queues[queue].workers
-        if isinstance(workers, Unknown):
-            unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
-        elif workers is not None:
-            registries[queue] = workers
-    return registries, tuple(unreadable)
-
-
 def _unseen(
-    pool: str,
+    pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
     seen: _Seen,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
     """Return the machines that a pool's stack holds, as far as registries tell of them."""
+    pool, now = pool_and_time
     readable, unreadable = registries
     known = seen.registered(readable)
     units = []
     for name in sorted(stack.ids) if isinstance(stack, Stack) else ():
         registry, worker = known.get(name, (None, None))
         has_registry = bool(readable) and not unreadable
-        state = _registered(worker, has_registry=has_registry, overdue=False)
+        state = _registered(worker, now, has_registry=has_registry, overdue=False)
         units.append(Unit(name, pool, state, worker=worker, registry=registry))
     return tuple(units)
 
@@ -334,6 +342,7 @@ def _units(
             recorded=not strange and (silent or name in ids),
         ) or _registered(
             worker,
+            now,
             has_registry=has_registry,
             overdue=machine is not None and (now - machine.created_at).total_seconds() > deadline,
         )
@@ -366,14 +375,26 @@ def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
             return State.UNRECORDED
 
 
-def _registered(worker: Worker | None, *, has_registry: bool, overdue: bool) -> State:
+def _registered(
+    worker: Worker | None, now: datetime, *, has_registry: bool, overdue: bool
+) -> State:
     """Return what the registry says of a machine that both witnesses saw."""
     if worker is None:
         if not has_registry:
             return State.ASSUMED
         return State.NEVER_REGISTERED if overdue else State.STARTING
-    if worker.state == WorkerState.BUSY:
-        return State.BUSY
-    if worker.draining and worker.state == WorkerState.IDLE:
-        return State.DRAINING
-    return State(worker.state.value)
+    match worker.state:
+        case WorkerState.ENROLLED:
+            expired = worker.token_expires is not None and worker.token_expires <= now
+            return State.NEVER_REGISTERED if overdue or expired else State.STARTING
+        case WorkerState.IDLE | WorkerState.DEAF if worker.draining:
+            return State.DRAINING
+        case WorkerState.DEAF if _is_young(worker, now):
+            return State.STARTING
+        case _:
+            return State(worker.state.value)
+
+
+def _is_young(worker: Worker, now: datetime) -> bool:
+    """Say whether a worker connected so lately that it may yet say what it can do."""
+    return worker.since is not None and (now - worker.since).total_seconds() <= DEAF_GRACE

@@ -15,7 +15,6 @@ from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 
-_UNREGISTERED = frozenset({State.STARTING, State.NEVER_REGISTERED})
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
 _CAUSES = {
     Reason.ABOVE_MAX: Cause.CONFIG,
@@ -122,6 +121,11 @@ class Draft:
         return not (self.census.blind or self.census.frozen or paused)
 
     @property
+    def may_shrink(self) -> bool:
+        """Say whether anything may go for want of work: not while some of it is not known."""
+        return self.may_remove and not self.census.sampled
+
+    @property
     def booting(self) -> list[Unit]:
         """Return the units that have not registered yet and can be kept from it.
 
@@ -129,7 +133,11 @@ class Draft:
         """
         if self.census.tokens is None:
             return []
-        return [u for u in self.staying if u.state is State.STARTING and u.name not in self.lost]
+        return [
+            unit
+            for unit in self.staying
+            if unit.state is State.STARTING and unit.awaits_token and unit.name not in self.lost
+        ]
 
     def cost_of(self, unit: Unit) -> Decimal | None:
         """Return what a unit costs per hour; None when that is not known."""
@@ -149,6 +157,7 @@ class Draft:
             Create(
                 pool=self.name,
                 worker=inputs.name,
+                registry=self.census.enrols,
                 inputs=inputs,
                 reason=why.reason,
                 cause=why.cause,
@@ -176,13 +185,13 @@ class Draft:
 
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
-        revokes = unit.state in _UNREGISTERED and self.census.tokens is not None
+        revokes = unit.awaits_token and self.census.tokens is not None
         if self.may_remove and not (unit.worker and is_busy(unit.worker)):
             self.actions.append(
                 Delete(
                     pool=self.name,
                     worker=unit.name,
-                    registry=self.census.tokens if revokes else unit.registry,
+                    registry=unit.registry or (self.census.tokens if revokes else None),
                     reason=reason,
                     cause=cause_of(reason),
                     because=because,

@@ -28,6 +28,10 @@ class SourceUnreachable(FleetError):
     """A queue or a provider gave no usable answer."""
 
 
+class CreationRefused(FleetError):
+    """A provider made no machine and says so: the creation need not be looked for."""
+
+
 class SecretMissing(FleetError):
     """A secret's reference leads nowhere."""
 

@@ -104,6 +104,18 @@ class TaskHistory(Value):
     disk_mib: Sizes = Field((), description="Peak disk space of each finished run, in MiB.")
 
 
+class Sample(Value):
+    """What was listed of a queue too long to list in time, and what is known of the rest."""
+
+    listed: int = Field(description="Pending requests that were listed, of each scope the newest.")
+    unlisted: dict[str, int] = Field(
+        description="Scope to how many more are pending there, as the server counts them."
+    )
+    longest: int = Field(
+        description="About how many can be listed in time; a longer queue has to be read over SQL."
+    )
+
+
 class Demand(Value):
     """What waited in one queue when its reading began."""
 
@@ -113,6 +125,7 @@ class Demand(Value):
         False, description="The queue stored the tags when a request became pending; they win."
     )
     estimate: bool = Field(False, description="True where a long queue was only sampled.")
+    sample: Sample | None = Field(None, description="What is known of such an estimate.")
     history: tuple[TaskHistory, ...] = Field(
         (), description="What earlier runs used, where the queue tells."
     )
@@ -127,8 +140,10 @@ class WorkerState(StrEnum):
 
     IDLE = "idle"
     BUSY = "busy"
+    DEAF = "deaf"  # connected, but its queue has not heard, or not lately, what it can do
     DISCONNECTED = "disconnected"
-    DISABLED = "disabled"
+    ENROLLED = "enrolled"  # its queue waits for it: it has a token and never registered
+    DISABLED = "disabled"  # no token of it works, connected or not
 
 
 class Work(Value):
@@ -164,6 +179,9 @@ class Worker(Value):
     requires: Tags = ()
     since: Moment | None = Field(None, description="In this state since.")
     last_seen: Moment | None = None
+    token_expires: Moment | None = Field(
+        None, description="Until when one that never registered may; None: it need not hurry."
+    )
 
 
 class QueueReading(Value):
@@ -172,6 +190,9 @@ class QueueReading(Value):
     demand: Demand | Unknown
     workers: tuple[Worker, ...] | Unknown | None = Field(
         None, description="None where no registry can be read (REST alone)."
+    )
+    rivals: Tags = Field(
+        (), description="Worker pools for which the queue's own provisioner makes machines."
     )
 
 
@@ -195,6 +216,9 @@ class Machine(Value):
     created_at: Moment
     image: str | None = None
     digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    expires: Moment | None = Field(
+        None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
+    )
     address: str | None = None
 
 
@@ -203,6 +227,7 @@ class Listing(Value):
 
     read_at: Moment
     machines: tuple[Machine, ...] = ()
+    notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
     workers: tuple[Worker, ...] | None = Field(
         None, description="Workers that register at the provider itself (kind sim); None: none do."
     )
@@ -338,4 +363,7 @@ class World(Value):
     )
     members: dict[str, Tags] | Unknown = Field(
         default_factory=dict, description="Group to its users, from the file of `members`."
+    )
+    runs: tuple[Moment, ...] | Unknown = Field(
+        (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from fleet.census import PoolCensus, State
+from fleet.census import DEAF_SAID, PoolCensus, State
 from fleet.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.renames import attempts_of
 from fleet.schema.model import BootFailures, Fleet, Pool
@@ -31,6 +31,10 @@ RATE = 0.5
 LATEST = 20
 """How many tries of one pool, machine type and market are looked at, the latest ones."""
 
+_WHY_FAILED: Mapping[State | None, str] = {
+    State.NEVER_REGISTERED: "its worker did not register within boot.deadline",
+    State.DEAF: DEAF_SAID,
+}
 _ENDED = frozenset({"registered", "failed", "error"})
 _NO_STOCK = re.compile(
     r"\b(resource_unavailable|placement_error|Insufficient(Instance|Host|ReservedInstance)Capacity)\b"
@@ -61,31 +65,27 @@ def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tu
         for name, census in censuses.items()
         if not census.blind
     }
-    return tuple(
-        attempt.model_copy(update=_ending(result))
-        for attempt in attempts_of(fleet, world)
-        if attempt.result == "starting"
-        and attempt.at < world.time
-        and attempt.pool in states
-        and (result := _became(states[attempt.pool].get(attempt.worker)))
-    )
+    settled = []
+    for attempt in attempts_of(fleet, world):
+        if attempt.result != "starting" or attempt.at >= world.time or attempt.pool not in states:
+            continue
+        state = states[attempt.pool].get(attempt.worker)
+        if result := _became(state):
+            detail = _WHY_FAILED.get(state, "")
+            settled.append(attempt.model_copy(update={"result": result, "detail": detail}))
+    return tuple(settled)
 
 
 def _became(state: State | None) -> AttemptResult | None:
     match state:
         case None:
             return "gone"
-        case State.NEVER_REGISTERED:
+        case State.NEVER_REGISTERED | State.DEAF:
             return "failed"
         case State.IDLE | State.BUSY | State.DRAINING | State.DISCONNECTED | State.DISABLED:
             return "registered"
         case _:
             return None
-
-
-def _ending(result: AttemptResult) -> dict[str, str]:
-    detail = "its worker did not register within boot.deadline" if result == "failed" else ""
-    return {"result": result, "detail": detail}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,11 @@ def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
         return machine.type in oldest and machine.created_at < oldest[machine.type]
 
     silent = census.having(State.STARTING, State.NEVER_REGISTERED)
-    return frozenset(unit.name for unit in silent if unit.machine and had_registered(unit.machine))
+    return frozenset(
+        unit.name
+        for unit in silent
+        if unit.machine and not unit.worker and had_registered(unit.machine)
+    )
 
 
 def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: str) -> str:

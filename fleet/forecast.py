@@ -85,6 +85,7 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
     number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
     found = Forecast(world.time)
+    sampled = {estimate.queue for estimate in plan.estimates}
     for request in sorted(_requests(fleet, world)):
         able = fits[number_of[request.key]] if request.key in number_of else []
         first = _first_free(able, free)
@@ -95,6 +96,9 @@ def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
         if free.get(name, first[0] + 1) > first[0]:
             name = first[1]
         start = found.starts[request.key] = free.pop(name)
+        if request.key.partition("/")[0] in sampled:
+            del found.starts[request.key]
+            found.not_known[request.key] = "its queue was only sampled, and others may go first"
         line = lines[standing[name].alike]
         if request.seconds is None:
             line.untimed = True

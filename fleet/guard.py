@@ -14,11 +14,15 @@ from fleet.digests import seal
 from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Signature, Unserved
 from fleet.refusals import refuse_cost, refuse_delete
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.schema.units import write_count
 from fleet.throttles import throttle
 from fleet.withholding import Held, held_by, many, pools_with
 
+_SAY_ADMIN = (
+    "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
+    "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
+)
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 
@@ -138,6 +142,22 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
             path = ("pools", verdict.pool, "provider")
             way_out = "set `mode: observe` on the pool and only plan"
             yield _held(_refused("unappliable", because, path, way_out), verdict, own)
+            continue
+        for queue in sorted({action.registry for action in own if action.registry}):
+            if not _is_told(fleet, queue):
+                lacking = [action for action in own if action.registry == queue]
+                because = (
+                    f"workers of pool {verdict.pool} would have no token: fleet.yaml does not say "
+                    f"how queue {queue} is told of them: {many(len(lacking), 'creation')} withheld"
+                )
+                refused = _refused("unappliable", because, ("queues", queue), _SAY_ADMIN)
+                yield _held(refused, verdict, lacking)
+
+
+def _is_told(fleet: Fleet, queue: str) -> bool:
+    """Say whether a queue can be told of new workers."""
+    declared = fleet.queues.get(queue)
+    return isinstance(declared, DebusineQueue) and declared.admin is not None
 
 
 def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str) -> GuardResult:

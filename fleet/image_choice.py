@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fleet.census import PoolCensus, take_census
 from fleet.facts import ImageVersion, World
 from fleet.failures import Memory, recall, stopped_images
-from fleet.schema.model import ExistingImage, Fleet, Pool, SimProvider
+from fleet.schema.model import ExistingImage, Fleet, LocalProvider, Pool, SimProvider
 from fleet.tagrules import newest_version
 
 
@@ -73,10 +73,11 @@ def _closed(
 
 
 def _id_of(fleet: Fleet, pool: Pool, newest: ImageVersion | None) -> str:
-    """Return the provider's own id of an image; the simulated one boots any by its name."""
+    """Return the provider's own id of an image; simulated and local ones go by its name."""
     image = fleet.images[pool.image]
     if isinstance(image, ExistingImage):
         return image.existing.get(pool.provider, "")
     if newest is not None:
         return newest.ids[pool.provider]
-    return pool.image if isinstance(fleet.providers[pool.provider], SimProvider) else ""
+    provider = fleet.providers[pool.provider]
+    return pool.image if isinstance(provider, SimProvider | LocalProvider) else ""

@@ -1,5 +1,6 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -7,15 +8,22 @@ from itertools import count
 
 from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
 from fleet.census import PoolCensus
-from fleet.facts import Listing, Unknown, WorkerInputs, World
+from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
 from fleet.plan import digest
-from fleet.schema.model import Fleet, HcloudProvider, Pool, SimProvider
+from fleet.schema.model import (
+    Fleet,
+    HcloudProvider,
+    LocalProvider,
+    Pool,
+    Provider,
+    SimProvider,
+)
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
 
-SUPPORTED_PROVIDERS = (HcloudProvider, SimProvider)
+SUPPORTED_PROVIDERS = (HcloudProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
     provider = fleet.providers[pool.provider]
-    settings = {"location": provider.location} if isinstance(provider, HcloudProvider) else {}
+    settings = _settings(provider)
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -150,6 +158,17 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     )
 
 
+def _settings(provider: Provider) -> dict[str, str]:
+    """Return what else machines of a provider are made from."""
+    match provider:
+        case HcloudProvider():
+            return {"location": provider.location}
+        case LocalProvider():
+            return {"run": shlex.join(provider.run)}
+        case _:
+            return {}
+
+
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:
     """Return the same for another machine that is made the same way."""
     labels = inputs.labels | {"worker": worker}
@@ -170,7 +189,10 @@ def worker_names(fleet: Fleet, pool: str, taken: Collection[str]) -> Iterator[st
 
 
 def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return every name of a machine or worker that fleet.yaml or any witness knows."""
+    """Return every name of a machine or worker that fleet.yaml or any witness knows.
+
+    A worker of ours that is over keeps its row as history; a new machine uses its name again.
+    """
     names = set(static_names(fleet))
     for listing in world.providers.values():
         if isinstance(listing, Listing):
@@ -178,9 +200,15 @@ def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
             names |= {worker.name for worker in listing.workers or ()}
     for reading in world.queues.values():
         if isinstance(reading.workers, tuple):
-            names |= {worker.name for worker in reading.workers}
+            names |= {worker.name for worker in reading.workers if not _is_over(worker)}
     if not isinstance(world.stacks, Unknown):
         for stack in world.stacks.values():
             if not isinstance(stack, Unknown):
                 names |= {worker.name for worker in stack.workers} | set(stack.ids)
     return frozenset(names)
+
+
+def _is_over(worker: Worker) -> bool:
+    """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
+    is_off = worker.state is WorkerState.DISABLED and worker.running is None
+    return is_off and worker.machine is not None

@@ -41,11 +41,13 @@ class Reason(StrEnum):
     POOL_REMOVED = "pool-removed"
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"
     MAX_USES = "max-uses"
     NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
+    EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"
@@ -70,6 +72,9 @@ class Create(Value):
     action: Literal["create"] = "create"
     pool: str
     worker: str = Field(description="Name of the worker and of its machine.")
+    registry: str | None = Field(
+        None, description="The queue it gets a token of; None: it registers at its provider."
+    )
     inputs: WorkerInputs
     reason: Reason
     cause: Cause
@@ -107,6 +112,15 @@ class Delete(Value):
     )
 
 
+class Release(Value):
+    """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
+
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue it is registered at.")
+    because: str
+
+
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
 
 
@@ -123,7 +137,7 @@ class WorkerVerdict(Value):
     verdict: Literal["keep", "create", "drain", "delete"]
     reason: Reason
     because: str
-    state: str = Field(description="idle, busy, starting, draining, disconnected, unknown.")
+    state: str = Field(description="idle, busy, starting, draining, deaf, disconnected, unknown.")
     running: str | None = None
     since: Moment | None = None
     image: str | None = None
@@ -241,6 +255,20 @@ class PoolVerdict(Value):
     )
 
 
+class Estimate(Value):
+    """A queue that was only sampled: more waits there, and nothing is let go for want of work."""
+
+    queue: str
+    listed: int = Field(description="Pending requests that are known.")
+    unlisted: int | None = Field(
+        None, description="How many more the queue counts; None where nobody knows."
+    )
+    longest: int | None = Field(
+        None, description="The length above which this queue has to be read over SQL."
+    )
+    because: str
+
+
 class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
     """Something the reader should know that changes nothing by itself."""
 
@@ -268,6 +296,9 @@ class Plan(Value):
     withheld: tuple[Action, ...] = Field(
         (), description="Actions that a guard keeps back in this run."
     )
+    releases: tuple[Release, ...] = Field(
+        (), description="Workers that no machine is left of, as far as anybody knows."
+    )
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -281,6 +312,9 @@ class Plan(Value):
     unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
     unread: tuple[str, ...] = Field(
         (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+    )
+    estimates: tuple[Estimate, ...] = Field(
+        (), description="Queues that were only sampled; more waits there than is planned for."
     )
     attention: tuple[str, ...] = Field(
         (), description="What a person has to look at: nothing here mends it by itself."
@@ -303,7 +337,7 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        return not self.actions
+        return not (self.actions or self.releases)
 
 
 class StackOutcome(Value):
@@ -330,6 +364,7 @@ class Outcome(Value):
 
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
+    released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
 
     @property

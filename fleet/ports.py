@@ -7,10 +7,12 @@ Errors an edge may raise are the ones of fleet.errors.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from pydantic import Field
 
+from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
     Entry,
@@ -19,6 +21,7 @@ from fleet.facts import (
     Moment,
     QueueReading,
     Stack,
+    Tags,
     Unknown,
     Value,
     WorkerInputs,
@@ -32,11 +35,31 @@ class Clock(Protocol):
         """Return the present moment, in UTC."""
 
 
+class Waiter(Protocol):
+    """Waits between two runs."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; False where somebody asks to end."""
+
+
 class Queue(Protocol):
     """Where work waits and, for some, workers register."""
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works; what cannot be read is Unknown, never empty."""
+
+
+class Server(Protocol):
+    """What the server of a queue tells of itself; each raises SourceUnreachable where it fails."""
+
+    def summary(self) -> Summary:
+        """Return what it tells anyone of its time, its workers and their work."""
+
+    def user(self) -> str:
+        """Return whose token it is asked with; empty: it takes it for nobody's."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how much work for workers is pending, by scope, without a token."""
 
 
 class Registry(Protocol):
@@ -54,12 +77,53 @@ class Registry(Protocol):
         Refused with WorkerBusy when it has registered in the meantime; once revoked it cannot.
         """
 
+    def release(self, worker: str) -> None:
+        """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
+
+    def confirm(self) -> None:
+        """See that what was told in this run stands, as long after it as the queue needs."""
+
+
+class Enrolment(Value):
+    """A worker that is about to get a machine, as its queue has to know it."""
+
+    worker: str = Field(description="Name of the worker and of its machine.")
+    fleet: str
+    pool: str
+    provides: Tags = Field((), description="Tags of the pool, beside what the worker reports.")
+    requires: Tags = ()
+    expires: Moment = Field(description="Until when the token may be used for the first time.")
+
+
+class Enroller(Protocol):
+    """Where new workers are made known; a queue whose workers we make has one."""
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        """Return the activation token of a worker's row, made now or one that was used before.
+
+        An old drain of that row is cleared, an older token no longer works. Raises WorkerBusy
+        where a worker of that name is at work; the token is in no message and no log.
+        """
+
 
 class Provider(Protocol):
     """What exists, by the provider's own listing."""
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines whose label `fleet` is exactly this name."""
+
+
+class Keeper(Protocol):
+    """Where a machine can be looked after without its stack; only some providers have one."""
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines, by the provider's ids, until when they are vouched for; gone is fine.
+
+        What they were made from does not change by it.
+        """
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a machine; one that is already gone is fine."""
 
 
 class Step(Value):
@@ -80,6 +144,7 @@ class StackRef(Value):
 
 
 Progress = Callable[[Step], None]
+NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 
 class Engine(Protocol):
@@ -94,9 +159,17 @@ class Engine(Protocol):
         """Return what `up` would do to workers, sorted by name, without `same`."""
 
     def up(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        """Make it so and return what was done; raises StackFailed when some of it failed."""
+        """Make it so and return what was done; raises StackFailed when some of it failed.
+
+        `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
+        the provider and is recorded nowhere in the clear.
+        """
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker that is gone out of the record, its provider not asked or told anything.
@@ -228,20 +301,26 @@ class Console(Protocol):
 
 
 __all__ = [
+    "NO_USER_DATA",
     "Charging",
     "Clock",
     "Console",
     "Engine",
+    "Enroller",
+    "Enrolment",
     "Files",
+    "Keeper",
     "Members",
     "Progress",
     "Provider",
     "Queue",
     "Registry",
     "Secrets",
+    "Server",
     "Since",
     "StackRecord",
     "StackRef",
     "Step",
     "Store",
+    "Waiter",
 ]

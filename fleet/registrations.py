@@ -6,15 +6,18 @@ only when every queue that knows its worker has stopped giving it work.
 
 from collections.abc import Iterable, Mapping
 
-from fleet.facts import Worker, WorkerState
+from fleet.facts import Listing, Unknown, Worker, WorkerState, World
+from fleet.schema.model import DebusineQueue, Fleet, Pool
 
 Registries = Mapping[str, tuple[Worker, ...]]
 """Queue or provider to the workers registered there."""
 
 _CALM = (
     (WorkerState.DISABLED, False),
+    (WorkerState.ENROLLED, False),
     (WorkerState.IDLE, True),
     (WorkerState.DISCONNECTED, False),
+    (WorkerState.DEAF, False),
     (WorkerState.IDLE, False),
 )
 """State and draining of what runs nothing, the surest to stay so first."""
@@ -28,6 +31,43 @@ def workers_by_machine(
     for registry, worker in sorted(_each(registries, static), key=_most_active_first):
         found.setdefault(worker.machine or worker.name, (registry, worker))
     return found
+
+
+def enrols_at(fleet: Fleet, pool: object, queues: list[str]) -> str | None:
+    """Return the first queue by name that a pool's workers register at with a token of ours."""
+    if not isinstance(pool, Pool):
+        return None
+    return next((q for q in queues if isinstance(fleet.queues.get(q), DebusineQueue)), None)
+
+
+def revokes_at(fleet: Fleet, queues: list[str]) -> str | None:
+    """Return the first queue by name that takes the tokens of our workers back when told."""
+    declared = ((name, fleet.queues.get(name)) for name in queues)
+    return next((n for n, q in declared if isinstance(q, DebusineQueue) and q.admin), None)
+
+
+def registries_of(
+    world: World, queues: list[str], provider: str, listing: Listing
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by registry, and what could not be read."""
+    if listing.workers is not None:
+        return {provider: listing.workers}, ()
+    return queue_registries(world, queues)
+
+
+def queue_registries(
+    world: World, queues: list[str]
+) -> tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by queue, and what could not be read."""
+    registries = {}
+    unreadable = []
+    for queue in queues:
+        workers = world.queues[queue].workers
+        if isinstance(workers, Unknown):
+            unreadable.append(f"workers of queue {queue} are unknown: {workers.unknown}")
+        elif workers is not None:
+            registries[queue] = workers
+    return registries, tuple(unreadable)
 
 
 def is_busy(worker: Worker) -> bool:

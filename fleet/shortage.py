@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import NamedTuple
 
 from fleet.answer import Stop
@@ -14,7 +15,7 @@ from fleet.making import Option, why_closed
 from fleet.plan import Blocked, Unserved
 from fleet.schema.model import Fleet, StaticPool
 from fleet.staffing import Service
-from fleet.tagrules import Offer, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import Ask, Offer, find_mismatch, offer_of_pool, serves_queue
 
 
 def find_unserved(
@@ -30,6 +31,8 @@ def find_unserved(
         name: offer_of_pool(fleet, name, images.get(name, world.images))
         for name in sorted(fleet.pools)
     }
+    # Requests that ask the same, with whatever priority, are as near to a pool.
+    nearest = cache(lambda queue, ask: _nearest(fleet, offers, queue, ask))
     causes = _Causes(drafts, service.unserved.values())
     for signed in demand:
         groups: defaultdict[int, list[str]] = defaultdict(list)
@@ -40,7 +43,7 @@ def find_unserved(
         for number, keys in groups.items():
             because, path, blocked = causes.of(signed, number)
             if not blocked:
-                because, path = _unfitting(fleet, offers, signed)
+                because, path = _why_held(signed) or nearest(signed.queue, signed.ask)
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(keys),
@@ -146,23 +149,26 @@ def _say_once(found: Sequence[_Stopped]) -> str:
     return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
-def _unfitting(
-    fleet: Fleet, offers: Mapping[str, Offer], signed: Signed
-) -> tuple[str, tuple[str | int, ...]]:
+def _why_held(signed: Signed) -> tuple[str, Path] | None:
+    """Return why the queue may not have it served at all; None where it may."""
+    if not signed.held:
+        return None
+    first = signed.refused[0]
+    return f"{first.because}, and the queue stored the tag with it", first.path
+
+
+def _nearest(fleet: Fleet, offers: Mapping[str, Offer], queue: str, ask: Ask) -> tuple[str, Path]:
     """Name the pool that comes nearest, and what stands between."""
-    if signed.held:
-        first = signed.refused[0]
-        return f"{first.because}, and the queue stored the tag with it", first.path
     near = []
     for name, offer in offers.items():
-        if not serves_queue(fleet.pools[name], signed.queue):
+        if not serves_queue(fleet.pools[name], queue):
             continue
-        mismatch = find_mismatch(signed.ask, offer)
+        mismatch = find_mismatch(ask, offer)
         wrong = sum(map(len, (mismatch.missing, mismatch.not_brought, mismatch.not_asked)))
         wrong += len(mismatch.too_small)
         near.append((wrong, name, mismatch))
     if not near:
-        return f"no pool serves queue {signed.queue}", ("pools",)
+        return f"no pool serves queue {queue}", ("pools",)
     wrong, name, mismatch = min(near, key=lambda entry: entry[:2])
     if not wrong:
         return (

@@ -10,23 +10,28 @@ from fleet.approvals import judge_approvals, warn_of_approvals
 from fleet.attention import find_attention, find_unknown, warn_of_durations
 from fleet.bystanders import (
     find_contradictions,
+    find_releases,
     gone_workers,
     static_pools,
     static_workers,
     unseen_workers,
+    warn_of_rivals,
 )
 from fleet.catalogue import type_names
-from fleet.census import State, Unit, demand_trouble
+from fleet.census import DEAF_SAID, State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
+from fleet.estimates import estimate_of
 from fleet.facts import World
+from fleet.heartbeats import warn_of_cadence
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
     Action,
     Create,
     Digests,
+    Estimate,
     NotKnown,
     Plan,
     PoolVerdict,
@@ -73,6 +78,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         time=world.time,
         currency=fleet.money.currency,
         actions=_in_order(action for draft in drafts.values() for action in draft.actions),
+        releases=tuple(find_releases(fleet, world)),
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
             *unseen_workers(censuses),
@@ -89,15 +95,25 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         warnings=(
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
+            *warn_of_cadence(fleet, world),
             *warn_of_durations(fleet, decided.demand, decided.budgets),
+            *warn_of_rivals(world),
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
+        estimates=tuple(_estimates(fleet, world)),
         attention=tuple(find_attention(drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
     )
     return seal(plan)
+
+
+def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
+    for queue in sorted(world.queues):
+        estimate = estimate_of(fleet, world, queue)
+        if estimate is not None and not demand_trouble(fleet, world, queue):
+            yield estimate
 
 
 def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
@@ -152,6 +168,7 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
         Reason.NEVER_REGISTERED,
         "its worker did not register within boot.deadline",
     ),
+    State.DEAF: (Reason.DEAF, DEAF_SAID),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
     State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
     State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
@@ -171,6 +188,10 @@ def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
 def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
     if draft.census.frozen:
         return Reason.NOT_KNOWN, draft.census.frozen[0]
+    if draft.census.sampled:
+        return Reason.NOT_KNOWN, (
+            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
+        )
     if draft.pool is not None and draft.pool.mode == "pause":
         return Reason.POOL_PAUSED, "its pool has mode: pause"
     if draft.pool is None or draft.on_demand:
@@ -315,7 +336,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
     if not parts:
-        unsure = draft.census.blind or draft.census.frozen
+        unsure = draft.census.blind or draft.census.frozen or draft.census.sampled
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")
     if draft.closed:
         parts.append(f"it makes no machine: {draft.closed}")

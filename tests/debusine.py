@@ -1,12 +1,13 @@
 """This module reads Debusine over REST for tests, and writes pages of its list."""
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from fleet.facts import Demand, Unknown
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
-from tests.loopback import Answer
+from tests.loopback import Answer, Loopback, Received
 from tests.replay import PENDING, TOKEN, read_exchange
 
 NOW = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)
@@ -47,3 +48,24 @@ def row(**overrides: object) -> dict[str, object]:
 def one_page(*rows: dict[str, object], next_page: str | None = None) -> Answer:
     body = {"next": next_page, "previous": None, "results": rows}
     return Answer(200, json.dumps(body).encode())
+
+
+def metrics(pending: Mapping[str, int]) -> Answer:
+    """Return what open-metrics tells of these scopes, in Debusine's form."""
+    labels = 'backend="",build_architecture="",scope="{}",status="pending",task_name="noop"'
+    lines = [
+        f'work_requests{{{labels.format(scope)},task_type="Worker"}} {count}.0'
+        for scope, count in pending.items()
+    ]
+    return Answer(200, "\n".join(["# TYPE work_requests gauge", *lines, ""]).encode())
+
+
+def serving(listed: Callable[[Received], Answer] | Answer, **pending: int) -> Loopback:
+    """Return a server that answers so for its lists, and counts so much in these scopes."""
+
+    def answer(received: Received) -> Answer:
+        if received.path == METRICS:
+            return metrics(pending)
+        return listed if isinstance(listed, Answer) else listed(received)
+
+    return Loopback(answer)

@@ -27,6 +27,15 @@ class RequestRow:
     worker: int | None = None
     priority: int = 0
     task_type: str = "Worker"
+    workspace: str = "builds"
+    created_at: str = "2026-11-21 00:00+00"
+    started_at: str | None = None
+    completed_at: str | None = None
+    result: str = ""
+    submitter: int = 1
+    data: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: Mapping[str, Any] | None = None
+    output: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -35,10 +44,11 @@ class Tables:
 
     connection: "psycopg.Connection[tuple[Any, ...]]"
     scopes: dict[str, int] = field(default_factory=dict)
+    workspaces: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def create(self) -> None:
         """Make the tables anew."""
-        self.scopes = {}
+        self.scopes, self.workspaces = {}, {}
         self.connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         self.connection.execute(SCHEMA.read_bytes())
 
@@ -74,28 +84,49 @@ class Tables:
         )
 
     def add_requests(self, rows: Iterable[RequestRow]) -> None:
-        """Insert requests, each in the only workspace of its scope."""
+        """Insert requests, and the scopes and workspaces they are in."""
         kept = list(rows)
-        for scope in sorted({row.scope for row in kept} - set(self.scopes)):
-            self.scopes[scope] = number = len(self.scopes) + 1
-            self.connection.execute("INSERT INTO db_scope VALUES (%s, %s)", (number, scope))
-            self.connection.execute(
-                "INSERT INTO db_workspace VALUES (%s, 'builds', %s)", (number, number)
-            )
+        for scope, workspace in sorted({(row.scope, row.workspace) for row in kept}):
+            self._add_workspace(scope, workspace)
+        columns = (
+            "id, workspace_id, created_at, status, worker_id, task_type, task_name, priority_base,"
+            " priority_adjustment, scheduler_tags_provided, scheduler_tags_required, started_at,"
+            " completed_at, result, created_by_id, task_data, dynamic_task_data, output_data"
+        )
         with (
             self.connection.cursor() as cursor,
-            cursor.copy("COPY db_workrequest FROM STDIN") as copy,
+            cursor.copy(f"COPY db_workrequest ({columns}) FROM STDIN") as copy,
         ):
             for row in kept:
+                place = self.workspaces[row.scope, row.workspace]
                 copy.write_row(
                     (
-                        *(row.id, self.scopes[row.scope], "2026-11-21 00:00+00", row.status),
+                        *(row.id, place, row.created_at, row.status),
                         *(row.worker, row.task_type, row.task, row.priority, 0),
-                        *(list(row.provided), list(row.required)),
+                        *(list(row.provided), list(row.required), row.started_at),
+                        *(row.completed_at, row.result, row.submitter, json.dumps(row.data)),
+                        *(each if each is None else json.dumps(each) for each in _told(row)),
                     )
                 )
+
+    def _add_workspace(self, scope: str, workspace: str) -> None:
+        if scope not in self.scopes:
+            self.scopes[scope] = len(self.scopes) + 1
+            self.connection.execute(
+                "INSERT INTO db_scope VALUES (%s, %s)", (self.scopes[scope], scope)
+            )
+        if (scope, workspace) not in self.workspaces:
+            self.workspaces[scope, workspace] = number = len(self.workspaces) + 1
+            self.connection.execute(
+                "INSERT INTO db_workspace VALUES (%s, %s, %s)",
+                (number, workspace, self.scopes[scope]),
+            )
 
     def ask(self, statement: Sql) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
         # The text is a constant of the program; nothing but placeholders comes from elsewhere.
         return self.connection.execute(statement.text.encode(), statement.values).fetchall()
+
+
+def _told(row: RequestRow) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    return row.dynamic, row.output

@@ -1,12 +1,12 @@
 """This module holds a written engine: stacks and machines in dictionaries, faults on request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.facts import Stack, WorkerInputs
-from fleet.ports import Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
 
 
 class FixedClock:
@@ -33,6 +33,8 @@ class FakeEngine:
         self.name = name
         self.stacks: dict[str, Stack] = {}
         self.machines: dict[str, WorkerInputs] = {}
+        self.given: dict[str, str] = {}
+        """User data that each machine was given."""
         self.fails: set[str] = set()
         self.says = "server_error: something went wrong"
         self.begins_to_delete: set[str] = set()
@@ -61,7 +63,11 @@ class FakeEngine:
         return tuple(sorted(steps, key=lambda step: step.worker))
 
     def up(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Make it so, step by step."""
         steps = self.preview(ref, workers)
@@ -73,6 +79,7 @@ class FakeEngine:
             if step.operation == "create":
                 self._record(ref, {step.worker: inputs[step.worker]}, {}, interrupted=True)
                 self.machines[step.worker] = inputs[step.worker]
+                self.given[step.worker] = user_data.get(step.worker, "")
                 if step.worker == self.dies_at:
                     raise Killed
                 self._record(ref, {}, {step.worker: f"fake-{step.worker}"})

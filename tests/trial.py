@@ -8,7 +8,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,10 @@ class Trial:
 
     def _store(self) -> DatabaseStore:
         return DatabaseStore(f"sqlite:///{self.folder}/.fleet/store.db", "trial")
+
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the fleet's lock, as somebody else would."""
+        return self._store().lock("somebody else", datetime.now(UTC))
 
     def files(self) -> dict[str, bytes]:
         """Return every file in the folder with what it holds."""

@@ -17,7 +17,7 @@ RECORDED_AT = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)
 
 def record_world() -> World:
     """Return the world of the example fleet: one real queue, no machines yet."""
-    with Replay(*PENDING) as server:
+    with Replay(*PENDING, "open-metrics-work-requests") as server:
         queue = DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
         reading = DebusineRest(queue, TOKEN).read(RECORDED_AT)
     return World(fleet="demo", time=RECORDED_AT, queues={"debian": reading})

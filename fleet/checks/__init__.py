@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleet.checks import (
+    admin_without_read,
     budget_counts_nothing,
     budget_without_limit,
     cadence_and_idle,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
 CHECKS = (
+    admin_without_read,
     budget_counts_nothing,
     budget_without_limit,
     cadence_and_idle,

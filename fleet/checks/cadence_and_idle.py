@@ -7,10 +7,17 @@ from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
 RULE = "cadence-and-idle"
+_RUNS = 3
+"""So many runs may fail before machines expire."""
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
-    """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`."""
+    """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`.
+
+    And where `expire_after` is not a few times as long: a run may fail, and its machines live.
+    """
+    if fleet.expire_after < _RUNS * fleet.cadence:
+        yield _hasty(fleet)
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
@@ -20,6 +27,18 @@ def check(fleet: Fleet) -> Iterator[Finding]:
                 is_own = key in written.model_fields_set
                 path: Path = ("pools", name, section, key) if is_own else ("cadence",)
                 yield _warning(fleet, path, key, getattr(written, key))
+
+
+def _hasty(fleet: Fleet) -> Finding:
+    least = write_duration(_RUNS * fleet.cadence)
+    return Finding(
+        RULE,
+        f"expire_after is {write_duration(fleet.expire_after)}, but fleet apply runs every "
+        f"{write_duration(fleet.cadence)}: machines expire when {_RUNS} runs fail",
+        ("expire_after",) if "expire_after" in fleet.model_fields_set else ("cadence",),
+        severity="warning",
+        hint=f"run more often, or make expire_after at least {least}",
+    )
 
 
 def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:

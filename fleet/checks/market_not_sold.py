@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fleet.catalogue import find_types, markets_of
 from fleet.schema.findings import Finding
-from fleet.schema.model import Fleet, HcloudProvider, Pool, SimProvider
+from fleet.schema.model import Fleet, HcloudProvider, LocalProvider, Pool, SimProvider
 
 RULE = "market-not-sold"
 
@@ -21,7 +21,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     provider = fleet.providers.get(pool.provider)
-    if isinstance(provider, HcloudProvider):
+    if isinstance(provider, HcloudProvider | LocalProvider):
         said = f"provider '{pool.provider}' sells no machines on the spot market"
     else:
         types = ", ".join(unsold)
@@ -34,7 +34,7 @@ def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
         ("pools", name, "machine", "market", number),
         # Elsewhere a spot price that nobody knows today may be known tomorrow.
         severity="error"
-        if alone and isinstance(provider, HcloudProvider | SimProvider)
+        if alone and isinstance(provider, HcloudProvider | LocalProvider | SimProvider)
         else "warning",
         hint="buy on-demand",
     )

@@ -26,7 +26,7 @@ def _key(path: str, *values: str, instead: str = "") -> Key:
 
 KEYS = (
     _key("money.net"),
-    _key("providers.*.kind", "aws", "local", "hooks"),
+    _key("providers.*.kind", "aws", "hooks"),
     _key(
         "providers.*.kind",
         "hcloud",
@@ -34,7 +34,6 @@ KEYS = (
     ),
     _key("queues.*.kind", "copr", "tickets"),
     _key("queues.*.read"),
-    _key("queues.*.admin"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),

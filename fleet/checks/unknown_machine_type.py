@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fleet.catalogue import find_types, known_types, type_names
 from fleet.schema.findings import Finding, Path, nearest
-from fleet.schema.model import Fleet, HooksProvider, LocalProvider, Pool
+from fleet.schema.model import Fleet, HooksProvider, Pool
 
 RULE = "unknown-machine-type"
 
@@ -15,13 +15,14 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if not isinstance(pool, Pool):
             continue
         provider = fleet.providers.get(pool.provider)
-        if provider is None or isinstance(provider, HooksProvider | LocalProvider):
+        if provider is None or isinstance(provider, HooksProvider):
             continue
         known = {each.name for each in find_types(fleet, pool)}
         path: Path = ("pools", name, "machine")
         wanted = type_names(pool)
         if not wanted and not known:
-            hint = f"add type: one of {', '.join(known_types(fleet, pool.provider))}"
+            sold = ", ".join(known_types(fleet, pool.provider))
+            hint = f"add type: one of {sold}" if sold else "state cores and memory"
             said = "neither a machine type nor cores and memory are given"
             yield Finding(RULE, said, path, hint=hint)
         for number, each in enumerate(wanted):
@@ -37,13 +38,12 @@ def _place(pool: Pool, number: int) -> Path:
 
 
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
-    known = known_types(fleet, pool.provider)
-    close = nearest(wanted, known)
+    sold = known_types(fleet, pool.provider)
+    close = nearest(wanted, sold)
+    known = f"known: {', '.join(sold)}; or state" if sold else "state"
     return Finding(
         RULE,
         f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'",
         path,
-        hint=f"did you mean '{close}'?"
-        if close
-        else f"known: {', '.join(known)}; or state cores, memory, disk and price",
+        hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )

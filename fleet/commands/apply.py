@@ -1,64 +1,153 @@
-"""This module makes it so: lock, observe, plan, guard, change, record."""
+"""This module makes it so, once or again and again: lock, observe, plan, guard, change, record."""
 
 import argparse
 import os
 from pathlib import Path
 
-from fleet.commands.wiring import (
-    SystemClock,
-    configure_sims,
-    load_config,
-    lock_owner,
-    look,
-    plan_for,
-    wire,
-)
-from fleet.errors import PlanRefused
-from fleet.operate.apply import apply_plan
-from fleet.plan import Outcome, Plan
+from fleet.commands.applying import Applied, Ending, apply_once
+from fleet.commands.loading import check_file
+from fleet.commands.signals import Signals
+from fleet.commands.wiring import Config, SystemClock, load_config, to_config
+from fleet.errors import PlanRefused, WrongUsage
+from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
+from fleet.plan import Plan
 from fleet.ports import Console
+from fleet.render.findings import to_text
 from fleet.render.outcome_text import outcome_to_text
 from fleet.render.to_json import outcome_to_json
 from fleet.render.to_text import plan_to_text
 from fleet.schema.model import Fleet
+from fleet.schema.units import read_duration
 from fleet.store.places import find_places
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
     """Apply what a plan made under the lock says, and print the outcome."""
+    rhythm = _rhythm(args)
     config = load_config(args, console)
-    fleet = config.fleet
-    _refuse_throwaway_state(fleet, args.file)
-    clock = SystemClock()
-    started = clock.now()
-    sources = wire(fleet, args.file)
-    with sources.store.lock(lock_owner(), started) as died:
-        if died:
-            console.note(f"took over the lock of {died}, which died; finishing what it began")
-        sources.store.begin_run(started=started)
-        configure_sims(fleet, sources)
-        world = look(config, sources, console)
-        plan = plan_for(config, world)
+    _refuse_throwaway_state(config.fleet, args.file)
+    if rhythm is not None:
+        signals = signals or Signals()
+        runs = _Runs(args, console, config, signals)
+        return _loop(runs, rhythm, console, signals)
+
+    def show(plan: Plan) -> None:
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
-        outcome = apply_plan(fleet, world, plan, sources, console.note)
-        sources.store.record_run(
-            started=started,
-            ended=clock.now(),
-            plan=plan.digests.plan,
-            outcome=outcome.model_dump_json(),
-        )
+
+    applied = apply_once(config, args.file, console, show, Ending())
     console.out(
-        outcome_to_json(outcome)
+        outcome_to_json(applied.outcome)
         if args.json
-        else outcome_to_text(outcome, plan, colour=console.colour)
+        else outcome_to_text(applied.outcome, applied.plan, colour=console.colour)
     )
-    return _exit_code(outcome, plan)
+    return applied.exit_code
 
 
-def _exit_code(outcome: Outcome, plan: Plan) -> int:
-    """Return the outcome's code; 1 also where a source was silent or a person has to look."""
-    return outcome.exit_code or (1 if plan.unknown or plan.attention else 0)
+def _rhythm(args: argparse.Namespace) -> Rhythm | None:
+    """Return how often to apply; None: once."""
+    if args.every is None:
+        if args.most is not None or args.until_quiet:
+            raise WrongUsage("--for and --until-quiet say when a loop ends: add --every")
+        return None
+    most = None if args.most is None else _seconds("--for", args.most)
+    return Rhythm(_seconds("--every", args.every), most, until_quiet=args.until_quiet)
+
+
+def _seconds(option: str, text: str) -> int:
+    seconds = read_duration(text)
+    if seconds is None:
+        raise WrongUsage(
+            f"{option} {text}: expected a duration like 60s or 14m (units s, m, h, d)"
+        )
+    return seconds
+
+
+def _loop(runs: "_Runs", rhythm: Rhythm, console: Console, signals: Signals) -> int:
+    with signals.heard():
+        try:
+            return keep_applying(rhythm, runs.run, SystemClock(), signals, console.note)
+        except KeyboardInterrupt:
+            if signals.was_cut:
+                raise
+            console.note("ended as asked; nothing was being changed")
+            return 0
+
+
+class _Runs:
+    """The runs of one loop: each with the fleet.yaml of its moment, if that is valid."""
+
+    def __init__(
+        self, args: argparse.Namespace, console: Console, config: Config, signals: Signals
+    ) -> None:
+        self._args = args
+        self._console = console
+        self._config = config
+        self._ending = Ending(signals.is_ending, signals.changing)
+        self._refused = ""
+        self._last_code: int | None = None
+
+    def run(self) -> Run:
+        """Apply once, with what fleet.yaml says now."""
+        is_current = self._reload()
+        applied = apply_once(
+            self._config, self._args.file, self._console, self._show, self._ending
+        )
+        code = applied.exit_code or (0 if is_current else 1)
+        run = Run(code, tuple(find_on_the_way(applied.plan)))
+        self._tell(applied, run)
+        self._last_code = code
+        return run
+
+    def _reload(self) -> bool:
+        """Take up what fleet.yaml and its included files say now.
+
+        False where this loop cannot go on with that: then it goes on with what it has.
+        """
+        checked = check_file(self._args.file, SystemClock().now().date())
+        config = to_config(checked)
+        if config is None:
+            return self._go_on(to_text(checked.findings, checked.document))
+        if not _is_same(config.fleet, self._config.fleet):
+            return self._go_on(
+                f"{self._args.file} says another `fleet` or `state` now: to a running loop that "
+                "is another fleet; end it and start it again"
+            )
+        if self._refused or config.fleet != self._config.fleet:
+            self._console.note(f"{self._args.file} has changed; from now on that is applied")
+        self._config, self._refused = config, ""
+        return True
+
+    def _go_on(self, why: str) -> bool:
+        """Say once why what is written now is not taken up; the fleet is not left alone for it."""
+        if why != self._refused:
+            said = f"going on with what {self._args.file} said before"
+            self._console.note(f"{why}\n{said}")
+        self._refused = why
+        return False
+
+    def _show(self, plan: Plan) -> None:
+        if plan.actions and not self._args.json:
+            self._console.out(plan_to_text(plan, colour=self._console.colour))
+
+    def _tell(self, applied: Applied, run: Run) -> None:
+        """Print what became of a run; one like that before it in a line."""
+        plan, outcome = applied.plan, applied.outcome
+        if self._args.json:
+            self._console.out(outcome.model_dump_json())
+            return
+        if not plan.actions and run.code == self._last_code:
+            on_the_way = ", ".join(run.on_the_way) or "nothing"
+            self._console.out(f"{plan.time:%H:%M:%S}Z nothing changed; on the way: {on_the_way}")
+            return
+        if not plan.actions:
+            self._console.out(plan_to_text(plan, colour=self._console.colour))
+        self._console.out(outcome_to_text(outcome, plan, colour=self._console.colour))
+
+
+def _is_same(new: Fleet, old: Fleet) -> bool:
+    """Say whether an edit leaves whose machines these are, and where that is recorded."""
+    return (new.fleet, new.state) == (old.fleet, old.state)
 
 
 def _refuse_throwaway_state(fleet: Fleet, config: str) -> None:

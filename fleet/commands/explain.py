@@ -16,6 +16,7 @@ from fleet.explain import (
     explain_worker,
 )
 from fleet.ports import Console
+from fleet.render import words
 from fleet.render.explain_text import everything_to_text, explanation_to_text
 from fleet.render.terminal import clean
 from fleet.render.to_json import value_to_json
@@ -67,8 +68,9 @@ def _explain(decision: Decision, kind: str, name: str) -> Explanation | None:
 
 def _unknown(decision: Decision, kind: str, name: str) -> str:
     plan = decision.plan
-    if kind == "request" and plan.unknown:
-        return f"nobody knows whether {name} waits: {plan.unknown[0]}"
+    unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
+    if kind == "request" and unsure:
+        return f"nobody knows whether {name} waits: {unsure[0]}"
     also = " (it may run already, be done or be blocked)" if kind == "request" else ""
     waits = "waiting request" if kind == "request" else kind
     return f"no {waits} is called {name}{also}; known are: {_known(decision, kind)}"

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     if not re.match(FLEET_NAME_PATTERN.removesuffix("$") + r"\Z", args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     name, content = _content(args)
-    imported = _import(args, name, content)
+    imported = _import(args, name, content, console)
     if imported.text is None:
         console.note(to_text(imported.findings, imported.document, colour=False))
         console.note(f"fleet: error: {name}: nothing written, see above")
@@ -65,7 +65,7 @@ def _content(args: argparse.Namespace) -> tuple[str, bytes]:
     )
 
 
-def _import(args: argparse.Namespace, name: str, content: bytes) -> Imported:
+def _import(args: argparse.Namespace, name: str, content: bytes, console: "Console") -> Imported:
     match args.source:
         case "resalloc":
             from fleet.imports.resalloc import import_resalloc
@@ -74,11 +74,12 @@ def _import(args: argparse.Namespace, name: str, content: bytes) -> Imported:
         case "copr":
             from fleet.imports.copr import import_copr
             from fleet.queues.world import read_world
+            from fleet.store.history import RecordedFiles
             from fleet.tagrules.names import recorded_names
 
             recorded = None
             if args.world:
-                recorded = recorded_names(read_world(args.world, LocalFiles()))
+                recorded = recorded_names(read_world(args.world, RecordedFiles(console.note)))
             return import_copr(name, content, args.fleet, recorded)
         case _:
             from fleet.imports.debusine import import_debusine

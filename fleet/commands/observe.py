@@ -3,18 +3,34 @@
 import argparse
 
 from fleet.commands.wiring import load_config, look, wire
+from fleet.facts import World
 from fleet.ports import Console
 from fleet.render.to_json import value_to_json
+from fleet.store import history
 from fleet.store.files import LocalFiles
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Write the world as JSON."""
     config = load_config(args, console)
-    text = value_to_json(look(config, wire(config.fleet, args.file), console))
+    world = look(config, wire(config.fleet, args.file), console)
+    if args.append:
+        _append(args.append, world, console)
+        return 0
+    text = value_to_json(world)
     if args.out:
         LocalFiles().write_text(args.out, text)
         console.note(f"recorded in {args.out}; replay it with --world {args.out}")
     else:
         console.out(text)
     return 0
+
+
+def _append(name: str, world: World, console: Console) -> None:
+    done = history.append(name, world.model_dump_json() + "\n", world.time)
+    if done.torn:
+        console.note(f"fleet: warning: {name}: {history.torn_off(done)}")
+    console.note(
+        f"added {done.added:,} bytes to {name}, {done.size:,} in all; replay this moment with "
+        f"--world {name}@{world.time:%Y-%m-%dT%H:%M:%SZ}"
+    )

@@ -5,15 +5,24 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.commands.wiring import decide
+from fleet.commands.wiring import SystemClock, decide, load_config
+from fleet.errors import WrongUsage
+from fleet.heartbeats import judge_heartbeat
+from fleet.operate.observe import ended_runs
 from fleet.ports import Console
 from fleet.render.status_text import status_to_text
-from fleet.render.to_json import status_to_json
+from fleet.render.to_json import status_to_json, value_to_json
+from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
+from fleet.store.places import find_places
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print the status, or write it as static pages."""
+    """Print the status, write it as static pages, or say whether runs still come."""
+    if args.heartbeat:
+        if args.world or args.site:
+            raise WrongUsage("--heartbeat asks the store alone: leave out --world and --site")
+        return _heartbeat(args, console)
     plan = decide(args, console).plan
     if args.site:
         from fleet.render.to_html import site
@@ -26,6 +35,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
     elif not args.site:
         console.out(status_to_text(plan, colour=console.colour))
     return 0
+
+
+def _heartbeat(args: argparse.Namespace, console: Console) -> int:
+    """Say whether somebody still runs apply, by the store alone; 1 where nobody does."""
+    fleet = load_config(args, console).fleet
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
+    beat = judge_heartbeat(fleet, ended_runs(store), SystemClock().now())
+    if args.json:
+        console.out(value_to_json(beat))
+    else:
+        console.out(f"fleet {fleet.fleet} is {'alive' if beat.alive else 'DEAD'}: {beat.because}")
+    return 0 if beat.alive else 1
 
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:

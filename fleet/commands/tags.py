@@ -12,6 +12,7 @@ from fleet.explain_tags import TagsExplanation, explain_tags, find_request, requ
 from fleet.facts import Request, World
 from fleet.image_choice import images_by_pool
 from fleet.ports import Console
+from fleet.render import words
 from fleet.render.tags_explained import tags_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.files import LocalFiles
@@ -82,8 +83,9 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
     fleet, world = decision.config.fleet, decision.world
     found = find_request(world, args.request)
     if found is None:
-        unknown = decision.plan.unknown
-        because = f"; {unknown[0]}" if unknown else " (it may run already, be done or be blocked)"
+        plan = decision.plan
+        unsure = (*plan.unknown, *map(words.estimated, plan.estimates))
+        because = f"; {unsure[0]}" if unsure else " (it may run already, be done or be blocked)"
         raise FleetError(f"no waiting request is called {args.request}{because}")
     queue, request, demand = found
     asking = judge_of(fleet, world).ask_of(request, told_of(demand))
@@ -111,15 +113,15 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
             "groups": tuple(args.group),
         }
     )
-    world = _world(config, args)
+    world = _world(config, args, console)
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
     return config, explain_tags(fleet, args.name, asking, images=images_by_pool(fleet, world))
 
 
-def _world(config: Config, args: argparse.Namespace) -> World:
+def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
     """Return what a name's tags rest on: the day, the groups, what images reported."""
     if args.world:
-        return load_world(args, config.fleet)
+        return load_world(args, config.fleet, console)
     members = config.fleet.members
     base = Path(args.file).resolve().parent
     known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}

@@ -34,9 +34,10 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 def _recorded(world: str, console: "Console") -> "Recorded":
     """Return the names of what waited in a recorded world, saying so where there are none."""
     from fleet.queues.world import read_world
+    from fleet.store.history import RecordedFiles
     from fleet.tagrules.names import recorded_names
 
-    recorded = recorded_names(read_world(world, LocalFiles()))
+    recorded = recorded_names(read_world(world, RecordedFiles(console.note)))
     if not recorded.names:
         console.note(f"{world}: no request has a name, so no rule of the allow-list was compared")
     return recorded

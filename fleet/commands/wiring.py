@@ -1,54 +1,44 @@
 """This module wires the edges that a fleet.yaml names to the ports that a command needs."""
 
 import argparse
-import getpass
 import os
-import socket
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from fleet.commands.loading import check_file
-from fleet.engines.embedded import EmbeddedEngine
-from fleet.errors import ConfigInvalid, EngineAbsent, SecretMissing, WrongUsage
-from fleet.facts import Listing, QueueReading, Unknown, World
+from fleet.commands.clouds import engines_of, find_clouds, provider_of
+from fleet.commands.loading import Checked, check_file
+from fleet.commands.registries import registries_of
+from fleet.errors import ConfigInvalid, SecretMissing, WrongUsage
+from fleet.facts import QueueReading, Unknown, World
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe
 from fleet.plan import Plan, Warning_
-from fleet.ports import Console, Engine, Provider, Queue, Registry
-from fleet.providers.hcloud import HcloudListing
+from fleet.ports import Console, Queue, Registry
 from fleet.providers.sim import SimCloud, menu_of
+from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
 from fleet.render.findings import to_summary, to_text
 from fleet.render.words import many
 from fleet.schema.model import (
-    AwsProvider,
     CoprQueue,
     DebusineQueue,
     Fleet,
-    HcloudProvider,
-    HooksProvider,
-    LocalProvider,
-    SimProvider,
     TicketQueue,
 )
-from fleet.schema.model import Provider as ProviderModel
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
 from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
+from fleet.store.history import RecordedFiles
+from fleet.store.holders import name_process
 from fleet.store.members import FileMembers
-from fleet.store.places import Places, find_places
+from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
-
-if TYPE_CHECKING:
-    from fleet.engines.pulumi import Account
 
 
 class SystemClock:
@@ -80,9 +70,17 @@ class Decision:
 def load_config(args: argparse.Namespace, console: Console) -> Config:
     """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
     checked = check_file(args.file, SystemClock().now().date())
-    if checked.fleet is None:
+    config = to_config(checked)
+    if config is None:
         console.note(to_text(checked.findings, checked.document))
         raise ConfigInvalid(to_summary(checked.findings, checked.document))
+    return config
+
+
+def to_config(checked: Checked) -> Config | None:
+    """Return what was loaded with what it warns of; None where it is invalid."""
+    if checked.fleet is None:
+        return None
     warnings = tuple(
         Warning_(
             rule=finding.rule,
@@ -110,15 +108,15 @@ def decide(args: argparse.Namespace, console: Console) -> Decision:
     """Load fleet.yaml, look at the world or read it from `--world`, and plan."""
     config = load_config(args, console)
     if args.world:
-        world = load_world(args, config.fleet)
+        world = load_world(args, config.fleet, console)
     else:
         world = look(config, wire(config.fleet, args.file), console)
     return Decision(config, world, plan_for(config, world))
 
 
-def load_world(args: argparse.Namespace, fleet: Fleet) -> World:
+def load_world(args: argparse.Namespace, fleet: Fleet, console: Console) -> World:
     """Return the recorded world of this fleet; raises WrongUsage where it is another fleet's."""
-    world = read_world(args.world, LocalFiles())
+    world = read_world(args.world, RecordedFiles(console.note))
     if world.fleet != fleet.fleet:
         raise WrongUsage(
             f"{args.world} was recorded by fleet {world.fleet}, and {args.file} is fleet "
@@ -145,23 +143,22 @@ def wire(fleet: Fleet, config: str) -> Sources:
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
-    clouds = {
-        name: SimCloud(_sim_path(provider, name, places, base), SystemClock())
-        for name, provider in fleet.providers.items()
-        if isinstance(provider, SimProvider)
-    }
-    registries: dict[str, Registry] = dict(clouds)
+    clouds = find_clouds(fleet, places, base, SystemClock())
+    enrollers = registries_of(fleet, secrets)
+    registries: dict[str, Registry] = {**clouds.registries, **enrollers}
     return Sources(
         queues={
             name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())
             for name, queue in fleet.queues.items()
         },
         providers={
-            name: clouds.get(name) or _provider(provider, secrets)
+            name: clouds.here.get(name) or provider_of(provider, secrets)
             for name, provider in fleet.providers.items()
         },
         registries=registries,
-        engine_of=_engines(fleet, places, clouds, secrets),
+        enrollers=enrollers,
+        engine_of=engines_of(fleet, places, clouds, secrets),
+        keepers=dict(clouds.here),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
@@ -171,7 +168,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
 
 def lock_owner() -> str:
     """Return how this process is named in the lock."""
-    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+    return name_process()
 
 
 def configure_sims(fleet: Fleet, sources: Sources) -> None:
@@ -192,27 +189,13 @@ class _UnreadableQueue:
         return QueueReading(demand=self._reason, workers=self._reason)
 
 
-class _UnreadableProvider:
-    """A provider that cannot be listed, and why."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = Unknown(unknown=reason)
-
-    def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
-        """Return that nothing is known."""
-        return self._reason
-
-
 def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFiles) -> Queue:
     match queue:
         case DebusineQueue():
             try:
-                token = secrets.read(queue.token) if queue.token else None
+                return _debusine(fleet, queue, secrets)
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
-            paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
-            max_age = fleet.guards.demand_max_age
-            return DebusineRest(queue, token, paths=paths, max_age=max_age)
         case WorldQueueModel():
             return WorldQueue(queue, files)
         case CoprQueue() | TicketQueue():
@@ -220,78 +203,17 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFi
     assert_never(queue)
 
 
+def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets) -> Queue:
+    """Return how a server is read: over SQL where that may be, exact and fast, else over REST."""
+    if queue.read is not None:
+        return DebusineDatabase(fleet, queue, secrets.read(queue.read))
+    token = secrets.read(queue.token) if queue.token else None
+    paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+    return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)
+
+
 def _beside(queue: QueueModel, base: Path) -> QueueModel:
     """Return a queue whose recording is found from fleet.yaml's folder."""
     if isinstance(queue, WorldQueueModel):
         return queue.model_copy(update={"path": str(base / queue.path)})
     return queue
-
-
-def _provider(provider: ProviderModel, secrets: HostSecrets) -> Provider:
-    match provider:
-        case HcloudProvider():
-            try:
-                return HcloudListing(provider, secrets.read(provider.token))
-            except SecretMissing as error:
-                return _UnreadableProvider(str(error))
-        case AwsProvider() | LocalProvider() | HooksProvider() | SimProvider():
-            return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
-    assert_never(provider)
-
-
-def _accounts(
-    fleet: Fleet, clouds: Mapping[str, SimCloud], secrets: HostSecrets
-) -> dict[str, "Account"]:
-    """Return what the real engine needs of each provider; tokens go to it by environment."""
-    from fleet.engines.pulumi import Account
-
-    accounts = {
-        name: Account(cloud, config={"sim:path": str(cloud.path)})
-        for name, cloud in clouds.items()
-    }
-    for name, declared in fleet.providers.items():
-        if isinstance(declared, HcloudProvider):
-            environment = partial(_hcloud_environment, declared, secrets)
-            accounts[name] = Account(_provider(declared, secrets), environment=environment)
-    return accounts
-
-
-def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:
-    return {"HCLOUD_TOKEN": secrets.read(provider.token)}
-
-
-def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:
-    return base / provider.path if provider.path else places.folder / f"sim-{name}.json"
-
-
-def _engines(
-    fleet: Fleet, places: Places, clouds: dict[str, SimCloud], secrets: HostSecrets
-) -> Callable[[str], Engine]:
-    @cache
-    def engine(name: str) -> Engine:
-        if name == "embedded":
-            return EmbeddedEngine(places.embedded, clouds)
-        from fleet.engines.pulumi import PulumiEngine
-
-        passphrase = fleet.state.passphrase
-        return PulumiEngine(
-            places.backend,
-            places.folder / "pulumi",
-            (lambda: secrets.read(passphrase)) if passphrase else None,
-            _accounts(fleet, clouds, secrets),
-        )
-
-    def engine_of(provider: str) -> Engine:
-        declared = fleet.providers.get(provider)
-        if declared is None:
-            raise EngineAbsent(
-                f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
-                "gone"
-            )
-        if isinstance(declared, SimProvider):
-            return engine(declared.engine)
-        if isinstance(declared, HcloudProvider):
-            return engine("pulumi")
-        raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
-
-    return engine_of

@@ -15,6 +15,7 @@ from fleet.engines.ownership import check_holds, check_owner, check_provider
 from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
+    CreationRefused,
     FleetError,
     Locked,
     PlanRefused,
@@ -22,14 +23,13 @@ from fleet.errors import (
     StoreFailed,
 )
 from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
-from fleet.ports import Progress, StackRef, Step
-from fleet.providers.sim import CreationRefused
+from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
 
 
 class LocalCloud(Protocol):
     """A provider that lives on this computer and can be called in-process."""
 
-    def create(self, inputs: WorkerInputs) -> str:
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Make a machine and return its id; CreationRefused when surely nothing was made."""
 
     def delete(self, machine_id: str) -> None:
@@ -98,7 +98,11 @@ class EmbeddedEngine:
         return tuple(step for move in moves if (step := _step(move)))
 
     def up(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Make it so, step by step; one that fails does not stop the others."""
         self._cloud(ref)
@@ -115,7 +119,7 @@ class EmbeddedEngine:
             # As the real engine does: what is new first, what goes last.
             for move in sorted(moves, key=lambda each: each.kind == "delete"):
                 try:
-                    self._do(ref, move)
+                    self._do(ref, move, user_data.get(move.name, ""))
                 except FleetError as error:
                     failed[move.name] = str(error)
                     continue
@@ -204,10 +208,10 @@ class EmbeddedEngine:
             )
         return cloud
 
-    def _do(self, ref: StackRef, move: _Move) -> None:
+    def _do(self, ref: StackRef, move: _Move, user_data: str) -> None:
         match move.kind:
             case "create" if move.resource:
-                self._create(ref, move.resource, move.found)
+                self._create(ref, move.resource, move.found, user_data)
             case "delete" if move.row:
                 machine_id = move.found or move.row.id or ""
                 self._records.put(
@@ -224,7 +228,9 @@ class EmbeddedEngine:
             case _:
                 assert_never(move.kind)
 
-    def _create(self, ref: StackRef, resource: Resource, found: str | None) -> None:
+    def _create(
+        self, ref: StackRef, resource: Resource, found: str | None, user_data: str
+    ) -> None:
         row = Row(
             name=resource.name,
             type=resource.type,
@@ -235,7 +241,7 @@ class EmbeddedEngine:
         self._records.put(ref.name, row)
         try:
             machine_id = found or self._cloud(ref).create(
-                WorkerInputs.model_validate(resource.inputs)
+                WorkerInputs.model_validate(resource.inputs), user_data
             )
         except CreationRefused:
             self._records.drop(ref.name, row.name)

@@ -32,7 +32,7 @@ from fleet.errors import (
     StoreFailed,
 )
 from fleet.facts import Stack, Unknown, WorkerInputs
-from fleet.ports import Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
 
 __all__ = ["Account", "PulumiEngine"]
 
@@ -85,10 +85,18 @@ class PulumiEngine:
         return tuple(sorted(steps, key=lambda step: step.worker))
 
     def up(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], progress: Progress
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Make it so; a creation that fails does not stop the others."""
         self._check(ref, workers)
+        if user_data:
+            raise PlanRefused(
+                f"stack {ref.name}: workers cannot be given a token by `engine: pulumi` yet"
+            )
         recorded = self._recorded(ref)
         left = _Leftovers()
         if recorded:

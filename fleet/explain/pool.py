@@ -28,7 +28,7 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     margins: list[ExplainedReason] = []
     if isinstance(pool, Pool):
         margins += [_one_less(fleet, world, plan, verdict, pool)] if wanted else []
-        margins += _one_more(plan, verdict)
+        margins += _one_more(plan, verdict, pool)
     return Explanation(
         kind="pool",
         name=name,
@@ -77,7 +77,7 @@ def _one_less(
     return ExplainedReason(because=because, path=workers)
 
 
-def _one_more(plan: Plan, verdict: PoolVerdict) -> Iterator[ExplainedReason]:
+def _one_more(plan: Plan, verdict: PoolVerdict, pool: Pool) -> Iterator[ExplainedReason]:
     """Yield what stops one machine more, or that it would be idle."""
     name, more = verdict.pool, wanted_of(verdict) + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
@@ -93,7 +93,9 @@ def _one_more(plan: Plan, verdict: PoolVerdict) -> Iterator[ExplainedReason]:
         price = verdict.price if "price" not in verdict.not_known else Decimal(0)
         cost = f", for {rate(price)} {plan.currency}/h" if price else ""
         full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
-        because = f"not {more}: {full}it would be idle{cost}; nothing waits that it could serve"
+        unsure = (*plan.unread, *(estimate.queue for estimate in plan.estimates))
+        seen = "is known to wait" if any(serves_queue(pool, q) for q in unsure) else "waits"
+        because = f"not {more}: {full}it would be idle{cost}; nothing {seen} that it could serve"
         path = ("pools", name, "workers", *(["max"] if full else []))
         yield ExplainedReason(because=because, path=path)
 

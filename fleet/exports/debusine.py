@@ -20,8 +20,9 @@ from fleet.schema.model import DebusineQueue, DeriveRule, Fleet, Pool, PowerfulR
 from fleet.tagrules import ask_of_tags, offer_of_pool, serves_queue
 from fleet.tagrules.allow import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, is_expired
 from fleet.tagrules.enforcement import is_workspace_tag
-from fleet.tagrules.ladder import ladder, rung_of_minimum, rungs_for
+from fleet.tagrules.ladder import rung_of_minimum
 from fleet.tagrules.parts import ANYTHING, NotFinite, alternatives, split_top, words
+from fleet.tagrules.static import rungs_of, static_tags
 
 DEFAULT_TASKS = ("sbuild",)
 _MOST_ENTRIES = 100
@@ -168,15 +169,9 @@ def _entry_of_derive(fleet: Fleet, index: int, rule: DeriveRule) -> Entry:
 def _required(fleet: Fleet, tags: Iterable[str]) -> list[str]:
     """Return what a worker must provide, each minimum as the rung that reaches it."""
     ask = ask_of_tags(fleet, tags)
-    rungs = _rungs(fleet)
+    rungs = rungs_of(fleet)
     climbed = [rung_of_minimum(name, least, rungs) for name, least in ask.minimums]
     return sorted({*ask.required, *filter(None, climbed)})
-
-
-def _rungs(fleet: Fleet) -> tuple[Any, ...]:
-    """Return the rungs of every export of this file: its own minimums are exact."""
-    asked = [rule.ask for rule in fleet.powerful] + [[rule.ask] for rule in fleet.derive]
-    return rungs_for(ask_of_tags(fleet, tags).minimums for tags in asked)
 
 
 def _provided(fleet: Fleet, tags: Iterable[str]) -> list[str]:
@@ -201,12 +196,8 @@ def _pools(fleet: Fleet) -> list[tuple[str, Pool]]:
 def _workers(fleet: Fleet) -> str:
     """Return, as comments, what only an administrator can say of the workers of each pool."""
     lines = []
-    for name, pool in _pools(fleet):
-        numbers = offer_of_pool(fleet, name, ()).numbers
-        climbed = [tag for each, n in numbers for tag in ladder(each, n, _rungs(fleet))]
-        plain = [tag for tag in pool.provides if "=" not in tag]
-        metadata = {"provided_tags": plain + climbed, "required_tags": list(pool.requires)}
-        told = {key: tags for key, tags in metadata.items() if tags}
+    for name, _ in _pools(fleet):
+        told = {key: list(tags) for key, tags in static_tags(fleet, name).items() if tags}
         if told:
             written = yaml.safe_dump(told, default_flow_style=True, width=10_000).strip()
             lines.append(f"#   {name}: {written}\n")

@@ -1,4 +1,4 @@
-"""This module makes a plan so, pool by pool: drain, disable, preview, change, record.
+"""This module makes a plan so, pool by pool: drain, disable, enrol, change, record.
 
 A failing pool blocks no other. The engine must be about to do exactly what the plan says of
 workers; anything else is refused before it is done. A busy worker is never deleted.
@@ -7,12 +7,14 @@ workers; anything else is refused before it is done. A busy worker is never dele
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from fleet.bystanders import said_of_rivals
 from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.guard_results import ApprovalVerdict
 from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
+from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.spending import refund, spend, undone
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
@@ -26,15 +28,23 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
     settle_attempts(fleet, world, sources.store)
+    rivalry = _rivalry(world, plan)
+    if rivalry:
+        return Outcome(plan=plan.digests.plan, refused=rivalry)
+    released = _release(plan, sources, tell)
+    enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
     outcomes = []
     for verdict in plan.pools:
         if verdict.mode == "static":
             continue
+        if sources.is_ending():
+            tell(f"asked to end: pool {verdict.pool} and those after it wait for the next run")
+            break
         ref = stack_ref(
             fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
         )
         approvals = tuple(each for each in plan.approvals if each.pool == ref.pool and each.passes)
-        work = _Work(fleet, world, ref, sources, tell, approvals)
+        work = _Work(fleet, world, ref, sources, tell, enrolling, approvals)
         actions = [action for action in plan.actions if action.pool == verdict.pool]
         if work.blind:
             outcomes.append(StackOutcome(pool=ref.pool, result="refused", error=work.blind))
@@ -44,8 +54,47 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
             _remember(work)
             outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
+    _confirm(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
-    return Outcome(plan=plan.digests.plan, stacks=tuple(outcomes), refused=refused)
+    return Outcome(
+        plan=plan.digests.plan, stacks=tuple(outcomes), released=released, refused=refused
+    )
+
+
+def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
+    """Return why nothing may be done at queues that make machines by themselves too."""
+    touched = {each.registry for each in (*plan.actions, *plan.releases)}
+    return tuple(
+        said_of_rivals(queue, reading.rivals)
+        for queue, reading in sorted(world.queues.items())
+        if queue in touched and reading.rivals
+    )
+
+
+def _release(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
+    """Switch off the workers whose machines are gone; the next run does what cannot be done."""
+    released = []
+    for each in plan.releases:
+        registry = sources.registries.get(each.registry)
+        if registry is None:
+            continue
+        try:
+            registry.release(each.worker)
+        except FleetError as trouble:
+            tell(f"{each.worker} was not released: {trouble}")
+        else:
+            tell(f"{each.pool}: release {each.worker}: {each.because}")
+            released.append(each.worker)
+    return tuple(released)
+
+
+def _confirm(sources: Sources, tell: Tell) -> None:
+    """Have each registry see that what it was told stands; the next run sees what does not."""
+    for _, registry in sorted(sources.registries.items()):
+        try:
+            registry.confirm()
+        except FleetError as trouble:
+            tell(str(trouble))
 
 
 def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
@@ -80,6 +129,7 @@ class _Work:
     ref: StackRef
     sources: Sources
     tell: Tell
+    enrolling: Enrolling
     approvals: tuple[ApprovalVerdict, ...] = ()
     """The approvals that let some of the pool's actions pass."""
 
@@ -166,10 +216,10 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
                 work.sources.registries[action.registry].drain(action.worker)
                 drained.append(action.worker)
         going, kept = _disable(work, deletes)
+        enrolled = work.enrolling.enrol(creates)
+        kept += enrolled.refused
         error = "; ".join(kept)
-        if creates or going:
-            workers = _preview(work, creates, going) if kept else _desired(work, creates, going)
-            done = tuple(step.worker for step in _change_stack(work, workers, creates))
+        done = tuple(step.worker for step in _change(work, enrolled, going, is_less=bool(kept)))
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
@@ -190,13 +240,13 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
 
 def _check_registries(work: _Work, actions: Sequence[Action]) -> None:
     """Refuse before anything changes when a worker's queue cannot be told to let go of it."""
-    named = {action.registry for action in actions if not isinstance(action, Create)}
+    named = {action.registry for action in actions}
     deaf = sorted(name for name in named if name and name not in work.sources.registries)
     if deaf:
         raise PlanRefused(
             f"refused, nothing was changed: queue {', '.join(deaf)} can be read, but not be told "
-            "to drain or disable a worker; set `mode: observe` or `pause` on pool "
-            f"{work.ref.pool}"
+            "to enrol, drain or disable a worker; give it `admin` in fleet.yaml, or set "
+            f"`mode: observe` or `pause` on pool {work.ref.pool}"
         )
 
 
@@ -244,14 +294,36 @@ def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
     return interrupted - listed
 
 
+def _change(
+    work: _Work, enrolled: Enrolled, going: Sequence[Delete], *, is_less: bool
+) -> tuple[Step, ...]:
+    """Change the stack; what was enrolled and not made has its token revoked."""
+    creates = enrolled.creates
+    if not (creates or going):
+        return ()
+    try:
+        workers = (_preview if is_less else _desired)(work, creates, going)
+        return _change_stack(work, workers, enrolled)
+    except FleetError:
+        if enrolled.user_data:
+            for trouble in work.enrolling.revoke(creates, enrolled, _stack_now(work)):
+                work.tell(f"{work.ref.pool}: {trouble}")
+        raise
+
+
 def _change_stack(
-    work: _Work, workers: Sequence[WorkerInputs], creates: Sequence[Create]
+    work: _Work, workers: Sequence[WorkerInputs], enrolled: Enrolled
 ) -> tuple[Step, ...]:
     engine = work.sources.engine_of(work.ref.provider)
     _record(work, engine, serial=work.stack.serial if work.stack else 0)
-    attempts = begin_attempts(work.world, creates, work.sources.store)
+    attempts = begin_attempts(work.world, enrolled.creates, work.sources.store)
     try:
-        return engine.up(work.ref, workers, lambda step: work.tell(_said(work.ref, step)))
+        return engine.up(
+            work.ref,
+            workers,
+            lambda step: work.tell(_said(work.ref, step)),
+            enrolled.user_data,
+        )
     except StackFailed as failure:
         end_attempts(attempts, failure, work.sources.store)
         raise

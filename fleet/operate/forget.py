@@ -10,7 +10,7 @@ from fleet.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.operate.observe import Sources, stack_ref
 from fleet.schema.model import Fleet
 
-_CONNECTED = (WorkerState.BUSY, WorkerState.IDLE)
+_CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
 def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> str:

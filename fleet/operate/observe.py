@@ -1,15 +1,18 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from fleet import heartbeats
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
 from fleet.operate.spending import used_so_far
 from fleet.ports import (
     Engine,
+    Enroller,
+    Keeper,
     Members,
     Provider,
     Queue,
@@ -24,6 +27,8 @@ from fleet.schema.model import Fleet, Pool
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_JOURNALLED = 20
+"""How many rows of the journal are looked through for runs that ended."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,18 @@ class Sources:
     queues: Mapping[str, Queue]
     providers: Mapping[str, Provider]
     registries: Mapping[str, Registry]
+    """Queue or provider to where its workers can be told to let go."""
     engine_of: Callable[[str], Engine]
     """Provider name to the engine that owns its stacks; raises FleetError where none does."""
     store: Store
+    keepers: Mapping[str, Keeper] = field(default_factory=dict)
+    """Providers whose machines can be looked after without their stack."""
+    enrollers: Mapping[str, Enroller] = field(default_factory=dict)
+    """Queue to where new workers of it are made known; each of these has a registry too."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
+    is_ending: Callable[[], bool] = lambda: False
+    """Whether somebody asked to end: then no further pool is begun."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
@@ -55,6 +67,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
+        runs=_runs(sources.store),
     )
     return world.model_copy(update={"approved": _approved(sources.store, world)})
 
@@ -68,6 +81,16 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
         provider=provider,
         pool=pool,
     )
+
+
+def ended_runs(store: Store) -> tuple[datetime, ...]:
+    """Return when the latest runs began that came to their end, oldest first.
+
+    What else is in the journal, as a machine that a person had forgotten, carried out no plan.
+    """
+    latest = store.last_runs(_JOURNALLED)
+    ended = [run["started"] for run in latest if run["ended"] and run["plan"]]
+    return tuple(map(datetime.fromisoformat, reversed(ended[: heartbeats.REMEMBERED])))
 
 
 def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
@@ -87,6 +110,13 @@ def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
     ]
     try:
         return used_so_far(store.spent(), world.stacks, readings)
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+
+
+def _runs(store: Store) -> tuple[datetime, ...] | Unknown:
+    try:
+        return ended_runs(store)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
 

@@ -4,12 +4,12 @@ The embedded engine calls it in-process, the real engine through `sim_plugin`; b
 one file. It does what a cloud does and no more: it deletes a busy machine when told to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import FleetError, SourceUnreachable, WorkerBusy
+from fleet.errors import CreationRefused, FleetError, SourceUnreachable, WorkerBusy
 from fleet.facts import (
     Listing,
     Machine,
@@ -24,10 +24,6 @@ from fleet.providers.sim_file import Contents, Menu, SimMachine, changing, load
 
 if TYPE_CHECKING:
     from fleet.schema.model import Fleet
-
-
-class CreationRefused(FleetError):
-    """The provider made no machine and says so: the creation need not be looked for."""
 
 
 def menu_of(fleet: "Fleet", provider: str) -> Menu:
@@ -70,7 +66,7 @@ class SimCloud:
             with changing(self.path) as change:
                 change.contents = change.contents.model_copy(update={"menu": menu})
 
-    def create(self, inputs: WorkerInputs) -> str:
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:  # noqa: ARG002 - its workers register by themselves
         """Make a machine and return its id, or raise CreationRefused and make nothing."""
         with changing(self.path) as change:
             contents = change.contents
@@ -105,6 +101,17 @@ class SimCloud:
                 machines.pop(machine_id, None)
                 change.contents = change.contents.model_copy(update={"machines": machines})
 
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note at machines until when they are vouched for; one that is gone is fine."""
+        with changing(self.path) as change:
+            noted = {
+                machine_id: machine.model_copy(update={"expires": until})
+                for machine_id, machine in change.contents.machines.items()
+                if machine_id in machines
+            }
+            kept = change.contents.machines | noted
+            change.contents = change.contents.model_copy(update={"machines": kept})
+
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines, and the workers that registered on them."""
         now = self._clock.now()
@@ -123,6 +130,7 @@ class SimCloud:
         return Listing(
             read_at=now,
             machines=tuple(_machine(machine_id, machine, now) for machine_id, machine in ours),
+            notes_expiry=True,
             workers=tuple(
                 _worker(machine, now) for _, machine in ours if _is_booted(machine, now)
             ),
@@ -164,6 +172,12 @@ class SimCloud:
             return {"revoked": True}
 
         self._set(worker, take_back)
+
+    def release(self, worker: str) -> None:
+        """Switch off a worker; here it is gone with its machine."""
+
+    def confirm(self) -> None:
+        """See that what was told stands: here nothing undoes it."""
 
     def _set(
         self,
@@ -230,6 +244,7 @@ def _machine(machine_id: str, machine: SimMachine, now: datetime) -> Machine:
         created_at=machine.created_at,
         image=inputs.image,
         digest=inputs.labels.get("digest"),
+        expires=machine.expires,
     )
 
 

@@ -45,6 +45,7 @@ class SimMachine(Value):
     drained_at: Moment | None = Field(None, description="Since when it gets nothing new.")
     disabled: bool = False
     revoked: bool = Field(False, description="Its token was taken back: it never registers.")
+    expires: Moment | None = Field(None, description="Until when a run vouched for it.")
 
 
 class Contents(Value):

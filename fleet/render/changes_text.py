@@ -50,6 +50,18 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         yield line("  ", Span(pool, Style.BOLD))
         for group in groups:
             yield from _group(group, rows, plan.currency)
+    yield from _releases(plan)
+
+
+def _releases(plan: Plan) -> Iterator[Line]:
+    shown = plan.releases if len(plan.releases) <= _MOST_ALIKE else plan.releases[:_SHOWN_ALIKE]
+    if shown:
+        yield line("  ", Span("workers without a machine", Style.BOLD))
+    for each in shown:
+        yield line("    ", Span("! release", Style.YELLOW), f" {each.worker}")
+        yield line("        ", each.because, " ", Span("[machine-gone]", Style.CYAN))
+    if len(shown) < len(plan.releases):
+        yield line(f"    … and {len(plan.releases) - len(shown):,} more to release alike")
 
 
 def _pools_in_order(actions: tuple[Action, ...]) -> tuple[str, ...]:

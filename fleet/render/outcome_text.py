@@ -16,14 +16,16 @@ _MOST_NAMES = 5
 _MOST_ERROR_LINES = 20
 
 
-def outcome_to_text(outcome: Outcome, plan: Plan, *, colour: bool) -> str:
+def outcome_to_text(
+    outcome: Outcome, plan: Plan, *, colour: bool, command: str = "fleet apply"
+) -> str:
     """Return what was done per pool, what was not and why, and the next step."""
     lines = [
         _headline(outcome, plan),
         *(text for stack in _changed(outcome) for text in _stack(stack)),
         *_unchanged(outcome),
         *_refused(outcome),
-        *_next(outcome, plan),
+        *_next(outcome, plan, command),
     ]
     return lines_to_text(lines, colour=colour)
 
@@ -34,6 +36,8 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
         "drained": sum(len(stack.drained) for stack in outcome.stacks),
         "deleted": sum(len(stack.deleted) for stack in outcome.stacks),
     }
+    if outcome.released:
+        done["released"] = len(outcome.released)
     results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
     figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
     verdict = results[outcome.exit_code]
@@ -76,24 +80,24 @@ def _refused(outcome: Outcome) -> Iterator[Line]:
         yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
 
 
-def _next(outcome: Outcome, plan: Plan) -> Iterator[Line]:
-    steps = list(_steps(outcome, plan))
+def _next(outcome: Outcome, plan: Plan, command: str) -> Iterator[Line]:
+    steps = list(_steps(outcome, plan, command))
     if steps:
         yield line(Span("Next:", Style.BOLD))
     yield from (line(f"  {step}") for step in steps)
 
 
-def _steps(outcome: Outcome, plan: Plan) -> Iterator[str]:
+def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
     results = {stack.result for stack in outcome.stacks}
     if "failed" in results:
         recorded = any(stack.is_touched for stack in outcome.stacks)
         said = "what was done is recorded; " if recorded else ""
-        yield f"{said}mend the cause above, then run `fleet apply` again"
+        yield f"{said}mend the cause above, then run `{command}` again"
     if outcome.refused:
         yield "the plan above says for each refusal its limit and the way out"
     if plan.unknown or plan.attention:
         yield "look at what the plan above does not know or asks a person for: exit code 1"
     if any(stack.drained for stack in outcome.stacks):
-        yield "drained workers finish their work; a later `fleet apply` deletes them"
+        yield f"drained workers finish their work; a later `{command}` deletes them"
     if words.withheld(plan) and not plan.is_refused:
-        yield f"guards kept back {words.withheld(plan)}; the next `fleet apply` goes on with them"
+        yield f"guards kept back {words.withheld(plan)}; the next `{command}` goes on with them"

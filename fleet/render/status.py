@@ -8,10 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from fleet import heartbeats
 from fleet.facts import Moment, Value
 from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.money import BudgetVerdict, PeriodName, Rate
 from fleet.plan import (
+    Estimate,
     NotKnown,
     Plan,
     PoolVerdict,
@@ -103,8 +105,12 @@ class Status(Value):
     hidden: int = Field(description="Inactive workers that are left out.")
     waiting: tuple[Waiting, ...]
     unread: tuple[str, ...] = Field(description="Queues of which nobody knows what waits.")
+    estimates: tuple[Estimate, ...] = Field(description="Queues that were only sampled.")
     unknown: tuple[str, ...]
     attention: tuple[str, ...]
+    cadence: str | None = Field(
+        description="Where runs come much further apart than fleet.yaml says."
+    )
     guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
     approvals: tuple[ApprovalVerdict, ...]
 
@@ -128,8 +134,12 @@ def status_of(plan: Plan) -> Status:
         hidden=len(exists) - len(active),
         waiting=_waiting(plan),
         unread=plan.unread,
+        estimates=plan.estimates,
         unknown=plan.unknown,
         attention=plan.attention,
+        cadence=next(
+            (each.message for each in plan.warnings if each.rule == heartbeats.RULE), None
+        ),
         guards=plan.guards,
         approvals=plan.approvals,
     )

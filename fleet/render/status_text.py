@@ -49,10 +49,11 @@ def _cost(status: Status) -> str:
 def _demand(status: Status) -> str:
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
+    unsure = status.unread or status.estimates
     if not waiting:
-        return "what waits is not known" if status.unread else "nothing waits"
+        return "what waits is not known" if unsure else "nothing waits"
     verb = "waits" if waiting == 1 else "wait"
-    requests = f"{'at least ' if status.unread else ''}{words.many(waiting, 'request')}"
+    requests = f"{'at least ' if unsure else ''}{words.many(waiting, 'request')}"
     return f"{requests} {verb}, {served:,} with a machine there or coming"
 
 
@@ -147,6 +148,8 @@ def _unknown(status: Status) -> Iterator[Line]:
         yield line(Span("not known: ", Style.YELLOW), reading)
     for sentence in status.attention:
         yield line(Span("needs a person: ", Style.YELLOW), sentence)
+    if status.cadence:
+        yield line(Span("late: ", Style.YELLOW), status.cadence)
     for guard in status.guards:
         if guard.result == "refused":
             yield line(Span("refused: ", Style.RED), guard.because)

@@ -1,6 +1,7 @@
 """This module says the four figures above the overview: workers, work, money, changes."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fleet.plan import Plan
@@ -48,12 +49,21 @@ def _waiting(status: Status) -> Tile:
     noun = "request waits" if total == 1 else "requests wait"
     parts = [f"{served:,} with a machine there or coming", f"{total - served:,} without"]
     text = f"{noun}: {', '.join(parts)}" if total else noun
-    if not status.unread:
+    where = list(_not_whole(status))
+    if not where:
         return Tile(f"{total:,}", text)
-    where = words.named("queue", status.unread)
     if not total:
-        return Tile(words.NOT_KNOWN, f"what waits: {where} could not be read", wordy=True)
-    return Tile(f"at least {total:,}", f"{text}; {where} could not be read", wordy=True)
+        return Tile(words.NOT_KNOWN, f"what waits: {'; '.join(where)}", wordy=True)
+    return Tile(f"at least {total:,}", f"{text}; {'; '.join(where)}", wordy=True)
+
+
+def _not_whole(status: Status) -> Iterator[str]:
+    """Yield of which queues not everything is known that waits, and why."""
+    if status.unread:
+        yield f"{words.named('queue', status.unread)} could not be read"
+    sampled = [estimate.queue for estimate in status.estimates]
+    if sampled:
+        yield f"{words.named('queue', sampled)} only sampled"
 
 
 def _money(status: Status) -> Tile:

@@ -27,6 +27,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_creates(plan),
         *_drains(plan),
         *_deletes(plan),
+        *_releases(plan),
         *_pools(plan),
         *_budgets(plan),
         *_unserved(plan),
@@ -86,6 +87,11 @@ def _deletes(plan: Plan) -> Iterator[str]:
     ]
     headings = ("Worker", "Pool", f"{plan.currency}/h >", "Why")
     yield from _section(f"{len(deletes):,} to delete", headings, rows)
+
+
+def _releases(plan: Plan) -> Iterator[str]:
+    rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.releases]
+    yield from _section(f"{len(rows):,} to release", ("Worker", "Pool", "Why"), rows)
 
 
 def _pools(plan: Plan) -> Iterator[str]:
@@ -184,6 +190,10 @@ def _approvals(plan: Plan) -> Iterator[str]:
 def _unsure(plan: Plan) -> Iterator[str]:
     for heading, sentences in (
         ("Not known, and unknown is not zero", plan.unknown),
+        (
+            "Only sampled: more waits, and nothing is let go for want of work",
+            tuple(map(words.estimated, plan.estimates)),
+        ),
         ("Needs a person", plan.attention),
     ):
         if sentences:

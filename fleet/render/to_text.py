@@ -27,6 +27,7 @@ def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) 
         _headline(plan),
         comparison_section(change),
         _unknown(plan),
+        _estimates(plan),
         _attention(plan),
         _pools(plan),
         budgets_section(plan.budgets),
@@ -182,6 +183,13 @@ def _unknown(plan: Plan) -> Iterator[Line]:
         yield title("Not known, and unknown is not zero")
     for reading in plan.unknown:
         yield line("  ", Span("? ", Style.YELLOW), reading)
+
+
+def _estimates(plan: Plan) -> Iterator[Line]:
+    if plan.estimates:
+        yield title("Only sampled: more waits, and nothing is let go for want of work")
+    for estimate in plan.estimates:
+        yield line("  ", Span("~ ", Style.YELLOW), words.estimated(estimate))
 
 
 def _attention(plan: Plan) -> Iterator[Line]:

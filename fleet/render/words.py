@@ -10,7 +10,7 @@ from fleet import money
 from fleet.facts import WorkerInputs
 from fleet.guard_results import ApprovalVerdict
 from fleet.making import market_of
-from fleet.plan import Action, Plan, WorkerVerdict
+from fleet.plan import Action, Estimate, Plan, WorkerVerdict
 from fleet.schema.units import write_count
 
 NOT_KNOWN = "not known"
@@ -117,11 +117,18 @@ def named(noun: str, names: Sequence[str]) -> str:
     return f"{noun}{'s' if names[1:] else ''} {some_of(names)}"
 
 
+def estimated(estimate: Estimate) -> str:
+    """Return what is known of a queue that was only sampled."""
+    return f"queue {estimate.queue}: {estimate.because}"
+
+
 def changes(plan: Plan) -> str:
     """Return how many workers are to be created, drained and deleted."""
     if plan.is_quiet:
-        return "nothing to change, as far as is known" if plan.unknown else "nothing to change"
-    return _counts(plan.actions, always=True)
+        unsure = plan.unknown or plan.estimates
+        return "nothing to change, as far as is known" if unsure else "nothing to change"
+    released = f", {len(plan.releases):,} to release" if plan.releases else ""
+    return _counts(plan.actions, always=True) + released
 
 
 def proof(plan: Plan) -> str:

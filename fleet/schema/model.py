@@ -65,14 +65,15 @@ from fleet.schema.sources import (
     AwsProvider,
     CoprQueue,
     DebusineQueue,
+    Faults,
     HcloudProvider,
     Hooks,
     HooksProvider,
+    LocalMachineType,
     LocalProvider,
     Provider,
     Queue,
     SimBilling,
-    SimFaults,
     SimMachineType,
     SimProvider,
     TicketQueue,
@@ -142,6 +143,11 @@ class Fleet(Section):
         default_factory=State.model_construct, description="Where stacks and the store live."
     )
     cadence: Seconds = Field(600, description="How often somebody runs `fleet apply`.")
+    expire_after: Seconds = Field(
+        86_400,
+        description="How long after the last run that vouched for it a machine may be swept "
+        "(`fleet sweep --expired`).",
+    )
     money: MoneySettings = Field(
         default_factory=MoneySettings.model_construct, description="Currency and calendar."
     )
@@ -208,6 +214,7 @@ __all__ = [
     "EnvSecret",
     "ExchangeRate",
     "ExistingImage",
+    "Faults",
     "FileSecret",
     "Fleet",
     "Guards",
@@ -219,6 +226,7 @@ __all__ = [
     "ImageRecipe",
     "Limits",
     "LimitsPer",
+    "LocalMachineType",
     "LocalProvider",
     "Machine",
     "Members",
@@ -238,7 +246,6 @@ __all__ = [
     "SecretRef",
     "Section",
     "SimBilling",
-    "SimFaults",
     "SimMachineType",
     "SimProvider",
     "Size",

@@ -51,8 +51,8 @@ class SimMachineType(Section):
     )
 
 
-class SimFaults(Section):
-    """What goes wrong at the simulated provider, on purpose."""
+class Faults(Section):
+    """What goes wrong on purpose, at a provider for trials."""
 
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
         None, description="How every creation fails."
@@ -97,18 +97,40 @@ class SimProvider(Section):
         default_factory=SimBilling.model_construct,
         description="How time is billed; left out: by the second, and nothing but the machine.",
     )
-    faults: SimFaults = Field(
-        default_factory=SimFaults.model_construct, description="What goes wrong, on purpose."
+    faults: Faults = Field(
+        default_factory=Faults.model_construct, description="What goes wrong, on purpose."
     )
     engine: Literal["embedded", "pulumi"] = Field(
         "embedded", description="Which engine owns the stacks of this provider."
     )
 
 
+class LocalMachineType(Section):
+    """What machines of a local provider are planned with; nothing holds a process to it."""
+
+    cores: Cores = Field(description="Processor cores.")
+    memory: Mebibytes = Field(description="Main memory.")
+    disk: Mebibytes | None = Field(None, description="Disk; left out: none is planned with.")
+    architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+
+
 class LocalProvider(Section):
-    """Processes on this computer."""
+    """Machines that are processes on this computer, for trials and tests; they cost nothing."""
 
     kind: Literal["local"] = Field(description="Processes on this computer.")
+    run: Command = Field(
+        description="What runs on a machine, a program and its arguments: `{name}` stands for the "
+        "machine's name, `{home}` for its own folder, which is also HOME."
+    )
+    path: Text | None = Field(
+        None, description="The folder of the machines' folders; left out: in .fleet/."
+    )
+    types: dict[Text, LocalMachineType] = Field(
+        {}, description="Machine types; a pool may state cores and memory instead."
+    )
+    faults: Faults = Field(
+        default_factory=Faults.model_construct, description="What goes wrong, on purpose."
+    )
 
 
 class Hooks(Section):

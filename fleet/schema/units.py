@@ -144,6 +144,11 @@ def write_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def read_duration(text: str) -> int | None:
+    """Return the seconds of a duration the way fleet.yaml writes it; None where it is none."""
+    return _duration(text) if re.fullmatch(DURATION_PATTERN, text) else None
+
+
 def write_duration(seconds: int) -> str:
     """Return a duration the way fleet.yaml writes it, to two units: 90 is `1m 30s`."""
     parts = []

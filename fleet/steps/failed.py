@@ -3,10 +3,14 @@
 Their tokens are revoked first, so that none registers while its machine is being deleted. Where
 no token can be revoked, they stay and a person is told. A worker that had registered did boot: if
 many are not known any more, it is their registry that lost something, and guards refuse that.
+
+A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
+is replaced.
 """
 
-from fleet.census import State
+from fleet.census import DEAF_GRACE, DEAF_SAID, State, Unit
 from fleet.draft import Draft
+from fleet.facts import World
 from fleet.plan import Reason
 from fleet.schema.model import Boot
 from fleet.schema.units import write_duration
@@ -17,7 +21,14 @@ _LOST = (
 )
 
 
-def delete_failed(draft: Draft) -> None:
+def delete_deaf(draft: Draft) -> None:
+    """Delete what is connected for long and can be given nothing."""
+    because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
+    for unit in draft.census.having(State.DEAF):
+        draft.delete(unit, Reason.DEAF, because)
+
+
+def delete_failed(world: World, draft: Draft) -> None:
     """Delete what did not register within boot.deadline."""
     if draft.census.tokens is None:
         return
@@ -30,4 +41,12 @@ def delete_failed(draft: Draft) -> None:
         if unit.name in draft.lost:
             draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
-            draft.delete(unit, Reason.BOOT_FAILED, because)
+            draft.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)
+
+
+def _expired(world: World, unit: Unit) -> str:
+    """Return that its token is of no use any more, where that is why it cannot register."""
+    until = unit.worker.token_expires if unit.worker else None
+    if until is None or until > world.time:
+        return ""
+    return "its token expired before its worker registered: it cannot register any more"

@@ -18,7 +18,7 @@ _RUNS_TO_GO = 2
 
 def release_surplus(world: World, draft: Draft) -> None:
     """Drain what is idle for long, beyond min and spare, in the order of least regret."""
-    if draft.pool is None or not draft.may_remove:
+    if draft.pool is None or not draft.may_shrink:
         return
     idle = [unit for unit in draft.unused if unit.state is State.IDLE]
     patience = draft.pool.retire.idle_after
@@ -44,7 +44,7 @@ def dismiss_booting(world: World, draft: Draft) -> None:
 
     What is due to be replaced does not count: a machine that boots may be its replacement.
     """
-    if draft.pool is None:
+    if draft.pool is None or not draft.may_shrink:
         return
     workers = draft.pool.workers
     fresh = [u for u in draft.staying if u.name not in draft.due and u.state in _SERVING]

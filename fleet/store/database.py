@@ -19,10 +19,13 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
+from fleet.store.holders import has_died
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 
 _FORMAT = "fleet-store-1"
+_JOURNAL = 10_000
+"""How many runs the journal keeps: a week of a loop that runs every minute."""
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
 _DAMAGE = ("file is not a database", "database disk image is malformed")
 _NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
@@ -31,9 +34,10 @@ _NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql
 class DatabaseStore:
     """The store behind one SQLAlchemy URL, for one fleet."""
 
-    def __init__(self, url: str, fleet: str) -> None:
+    def __init__(self, url: str, fleet: str, *, journal: int = _JOURNAL) -> None:
         self.url = _with_driver(url)
         self._fleet = fleet
+        self._journal = journal
 
     @property
     def place(self) -> str:
@@ -106,7 +110,10 @@ class DatabaseStore:
             connection.execute(sa.insert(tables.RUNS), [row])
 
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
-        """End the run that was begun then, or append one that was not; `outcome` is JSON."""
+        """End the run that was begun then, or append one that was not; `outcome` is JSON.
+
+        The oldest runs leave the journal, so that a loop without end does not fill the disk.
+        """
         row = {"ended": ended.isoformat(), "plan": plan, "outcome": outcome}
         begun = (tables.RUNS.c.started == started.isoformat(), tables.RUNS.c.ended == "")
         with self._transaction() as connection:
@@ -114,6 +121,10 @@ class DatabaseStore:
             if not found.rowcount:
                 row["started"] = started.isoformat()
                 connection.execute(sa.insert(tables.RUNS), [row])
+            newest = sa.select(sa.func.max(tables.RUNS.c.number)).scalar_subquery()
+            connection.execute(
+                sa.delete(tables.RUNS).where(tables.RUNS.c.number <= newest - self._journal)
+            )
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
@@ -219,12 +230,11 @@ class DatabaseStore:
 
     def _take(self, owner: str, now: datetime) -> str | None:
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
-        died = None
-        if _file_of(self.url):
-            # Whoever wrote this row would still hold the file lock if it lived.
-            died = (self.lock_holder() or (None,))[0]
-            if died:
-                self._release(died)
+        holder = self.lock_holder()
+        # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
+        died = holder[0] if holder and (_file_of(self.url) or has_died(holder[0])) else None
+        if died:
+            self._release(died)
         try:
             with self._transaction() as connection:
                 connection.execute(sa.insert(tables.LOCK), [row])

@@ -42,6 +42,8 @@ class Reply:
     status: int
     kind: str
     body: bytes
+    date: str = ""
+    """When it was sent, as the server wrote it."""
 
     def parse(self, model: type[Shape]) -> Shape:
         """Return the JSON of the answer as a value of this model."""
@@ -74,6 +76,7 @@ class Reader:
     ) -> None:
         self._limits = limits or Limits()
         self._clock = clock
+        self._silence = self._limits.silence
         self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
 
     def __enter__(self) -> Self:
@@ -93,9 +96,25 @@ class Reader:
         """Close the connection."""
         self._client.close()
 
-    def get(self, path: str, query: Query, headers: Mapping[str, str]) -> Reply:
-        """Return the answer to one GET, whatever its status but a redirect."""
+    def left(self) -> float:
+        """Return how many seconds of this reading are left."""
+        return self._until - self._clock()
+
+    def get(
+        self,
+        path: str,
+        query: Query,
+        headers: Mapping[str, str],
+        *,
+        only: bytes = b"",
+        silence: float | None = None,
+    ) -> Reply:
+        """Return the answer to one GET, whatever its status but a redirect.
+
+        `only` keeps of its body the lines that begin so; `silence` is how long it may say nothing.
+        """
         place = self.base + path
+        self._silence = silence or self._limits.silence
         try:
             response = self._begin(place, query, headers)
         except httpx.TransportError as error:
@@ -106,13 +125,14 @@ class Reader:
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
                 raise _redirected(place, response.headers.get("location", ""))
-            body = self._body(place, response)
+            body = self._body(place, response, only)
         except httpx.TransportError as error:
             raise self._broken_off(place, error) from error
         finally:
             response.close()
         kind = response.headers.get("content-type", "").lower()
-        return Reply(place=place, status=response.status_code, kind=kind, body=body)
+        date = response.headers.get("date", "")
+        return Reply(place=place, status=response.status_code, kind=kind, body=body, date=date)
 
     def _begin(self, place: str, query: Query, headers: Mapping[str, str]) -> httpx.Response:
         request = self._client.build_request(
@@ -127,24 +147,26 @@ class Reader:
             self._timeout(place)
             return self._client.send(request, stream=True)
 
-    def _body(self, place: str, response: httpx.Response) -> bytes:
-        body = bytearray()
+    def _body(self, place: str, response: httpx.Response, only: bytes) -> bytes:
+        body, line = bytearray(), b""
         for part in response.iter_raw():
-            body += part
             self._timeout(place)
-            if len(body) > self._limits.body_bytes:
+            if only:
+                *lines, line = (line + part).split(b"\n")
+                body += b"".join(each + b"\n" for each in lines if each.startswith(only))
+            else:
+                body += part
+            if len(body) + len(line) > self._limits.body_bytes:
                 raise SourceUnreachable(
                     f"{place} answered with more than {self._limits.body_bytes} bytes"
                 )
-        return bytes(body)
+        return bytes(body) + (line if line.startswith(only) else b"")
 
     def _timeout(self, place: str) -> httpx.Timeout:
-        left = self._until - self._clock()
+        left = self.left()
         if left <= 0:
             raise TooSlow(f"{place} was not read within {self._limits.total:g} s")
-        return httpx.Timeout(
-            min(self._limits.silence, left), connect=min(self._limits.connect, left)
-        )
+        return httpx.Timeout(min(self._silence, left), connect=min(self._limits.connect, left))
 
     def _translated(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
         match error:
@@ -152,7 +174,7 @@ class Reader:
                 because = f"could not be reached within {self._limits.connect:g} s"
             case httpx.TimeoutException():
                 self._timeout(place)
-                because = f"sent nothing for {self._limits.silence:g} s"
+                because = f"sent nothing for {self._silence:g} s"
             case httpx.ConnectError():
                 because = f"could not be reached ({error})"
             case httpx.ProxyError():
@@ -167,7 +189,7 @@ class Reader:
         if isinstance(error, httpx.TimeoutException):
             self._timeout(place)
             return SourceUnreachable(
-                f"{place} stopped in the middle of its answer for {self._limits.silence:g} s"
+                f"{place} stopped in the middle of its answer for {self._silence:g} s"
             )
         return SourceUnreachable(f"{place} broke off in the middle of its answer; try again")
 

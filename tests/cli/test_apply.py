@@ -31,7 +31,7 @@ def test_the_first_apply_creates_what_waiting_requests_need(
 def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1", big=["2"])
     trial.apply()
-    cloud = trial.cloud.path.read_text()
+    machines = trial.machines()
 
     applied = run_fleet("apply")
 
@@ -39,7 +39,22 @@ def test_the_second_apply_changes_nothing(trial: Trial, run_fleet: RunFleet) -> 
     assert applied.stdout.endswith(
         "Applied: nothing changed (fleet trial)\n  unchanged: big, builders\n"
     )
-    assert trial.cloud.path.read_text() == cloud
+    assert trial.machines() == machines
+
+
+def test_each_apply_vouches_for_the_machines_that_it_finds_and_changes_no_input_of_theirs(
+    trial: Trial,
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    made = trial.made()
+
+    trial.apply()
+    trial.apply()
+
+    assert [machine.expires for machine in made] == [None]
+    assert [machine.inputs for machine in trial.made()] == [machine.inputs for machine in made]
+    assert trial.made()[0].expires is not None
 
 
 def test_apply_with_json_prints_the_outcome_and_nothing_else(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.cli import EXIT_CODES
+from fleet.arguments import EXIT_CODES
 from tests.process import ROOT, RunFleet
 from tests.trial import BUILDERS, Trial, fleet_yaml
 

@@ -1,6 +1,7 @@
 """`fleet observe`: everything one decision rests on, to be replayed, without secrets."""
 
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -59,3 +60,52 @@ def test_a_world_that_cannot_be_written_is_said(trial: Trial, run_fleet: RunFlee
         "fleet: error: /dev/full: cannot be written: the disk is full\n",
     )
     assert trial.machines() == []
+
+
+def test_a_moment_of_a_history_is_planned_again(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    run_fleet("observe", "--out", "first.json")
+    first = run_fleet("observe", "--append", "history.jsonl.zst")
+    trial.wait_for("1", "2")
+    run_fleet("observe", "--append", "history.jsonl.zst")
+
+    time = first.stderr.split("@")[1].strip()
+    then = run_fleet("plan", "--json", "--world", f"history.jsonl.zst@{time}")
+    latest = run_fleet("plan", "--json", "--world", "history.jsonl.zst")
+
+    counts = [json.loads(said.stdout)["signatures"][0]["count"] for said in (then, latest)]
+    assert (first.returncode, first.stdout) == (0, "")
+    assert re.fullmatch(
+        r"added [\d,]+ bytes to history.jsonl.zst, [\d,]+ in all; replay this moment with "
+        r"--world history.jsonl.zst@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n",
+        first.stderr,
+    )
+    assert counts == [1, 2]
+
+
+def test_a_history_that_an_append_tore_is_read_without_its_end_and_says_so(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    run_fleet("observe", "--append", "history.jsonl.zst")
+    with (trial.folder / "history.jsonl.zst").open("ab") as file:
+        file.write(b"\x28\xb5\x2f\xfd torn")
+
+    planned = run_fleet("plan", "--world", "history.jsonl.zst")
+    appended = run_fleet("observe", "--append", "history.jsonl.zst")
+    mended = run_fleet("plan", "--world", "history.jsonl.zst")
+
+    torn = "a torn end of 9 bytes, of an append that was killed, was"
+    assert planned.returncode == 0
+    assert f"warning: history.jsonl.zst: {torn} skipped" in planned.stderr
+    assert f"warning: history.jsonl.zst: {torn} cut off" in appended.stderr
+    assert mended.stderr == ""
+
+
+def test_a_file_that_is_no_history_is_left_alone(trial: Trial, run_fleet: RunFleet) -> None:
+    before = (trial.folder / "fleet.yaml").read_bytes()
+
+    appended = run_fleet("observe", "--append", "fleet.yaml")
+
+    assert appended.returncode == 1
+    assert "fleet.yaml: is no history that `fleet observe --append` began" in appended.stderr
+    assert (trial.folder / "fleet.yaml").read_bytes() == before

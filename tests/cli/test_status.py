@@ -1,12 +1,15 @@
 """`fleet status`: pools and workers, as text, JSON and pages."""
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from fleet.store.database import DatabaseStore
 from tests.process import RunFleet
-from tests.trial import Trial
+from tests.trial import Trial, fleet_yaml
 
 
 def test_status_lists_pools_and_workers_with_state_work_image_and_money(
@@ -97,3 +100,58 @@ def test_status_of_a_recorded_world_looks_nowhere_else(
 
     assert shown.returncode == 0
     assert "trial-builders-1" in shown.stdout
+
+
+# whether anybody still runs apply
+
+
+def test_a_fleet_that_runs_is_alive(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.apply()
+
+    beat = run_fleet("status", "--heartbeat")
+
+    assert (beat.returncode, beat.stderr) == (0, "")
+    assert re.fullmatch(
+        r"fleet trial is alive: the last run that ended began \ds ago; cadence is 10m\n",
+        beat.stdout,
+    )
+
+
+def test_a_fleet_that_nobody_runs_is_dead_for_monitoring(trial: Trial) -> None:
+    code, said = trial.do("status", "--heartbeat", "--json")
+
+    assert code == 1
+    assert json.loads(said) == {
+        "alive": False,
+        "because": "no run of fleet apply has ended yet; cadence is 10m",
+    }
+
+
+def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:
+    trial.apply()
+    (trial.folder / "world.json").unlink()
+    (trial.folder / ".fleet/sim-desk.json").write_text("rubbish")
+
+    assert trial.do("status", "--heartbeat")[0] == 0
+
+
+def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) -> None:
+    trial.write(fleet_yaml(more="cadence: 1s\n"))
+    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    now = datetime.now(UTC)
+    for minutes in (90, 60, 30):
+        began = now - timedelta(minutes=minutes)
+        store.record_run(started=began, ended=began, plan="p", outcome="{}")
+
+    _, said = trial.do("status")
+
+    assert "late: cadence is 1s, but the last 3 runs were 30m" in said
+    assert "cadence is 1s, but the last 3 runs were 30m" in trial.do("plan")[1]
+
+
+@pytest.mark.parametrize("option", ["--world", "--site"])
+def test_a_heartbeat_is_no_matter_of_recordings_and_pages(trial: Trial, option: str) -> None:
+    code, said = trial.do("status", "--heartbeat", option, "world.json")
+
+    assert code == 2
+    assert said.endswith("--heartbeat asks the store alone: leave out --world and --site\n")

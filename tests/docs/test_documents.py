@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.local_machines import end_machines
 from tests.process import ROOT, clean_environment
 
 HOW_TO = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md"))
@@ -107,7 +108,10 @@ def test_a_document_shows_what_the_program_says(
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
 
-    now = replayed(text, Shell(tmp_path))
+    try:
+        now = replayed(text, Shell(tmp_path))
+    finally:
+        end_machines(tmp_path)
 
     if request.config.getoption("--update-docs") and steady(now) != steady(text):
         (ROOT / name).write_text(now, encoding="utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debusine import LIST, NO_ROWS, one_page, row
+from tests.debusine import LIST, METRICS, NO_ROWS, metrics, one_page, row
 from tests.loopback import Answer, Loopback, html, redirect
 from tests.process import Completed, RunFleet
 from tests.replay import PENDING, Replay
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_answer_in_time_is_unknown(
 def test_a_server_that_answers_shows_its_token_to_nobody(
     trial: Trial, server: Replay, run_fleet: RunFleet, project: Path
 ) -> None:
-    server.faults.instead[LIST] = one_page(row())
+    server.faults.instead |= {LIST: one_page(row()), METRICS: metrics({"debian": 1})}
     env = {"TOKEN": CANARY}
 
     said = [

@@ -132,6 +132,15 @@ class Cloud:
             raise WorkerBusy(f"{worker} has registered after all")
         made.revoked = True
 
+    def release(self, worker: str) -> None:
+        """Switch off a worker whose machine is gone."""
+        self._farm.burn()
+        if worker in self._farm.made:
+            self._farm.made[worker].disabled = True
+
+    def confirm(self) -> None:
+        """See that what was told stands; here it does."""
+
 
 @dataclass
 class Run:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fleet.approvals import approval_digest
 from fleet.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.guard import guard
-from fleet.plan import Plan
+from fleet.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet, Pool
@@ -80,6 +80,25 @@ def test_an_unreadable_source_deletes_nothing(fleet: Fleet, world: World) -> Non
         assert plan.is_quiet
     if isinstance(world.stacks, dict) and isinstance(world.stacks.get("builders"), Unknown):
         assert not [a for a in plan.actions if a.pool == "builders"]
+
+
+@given(fleets(), worlds())
+def test_a_sampled_queue_lets_nothing_go_for_want_of_work(fleet: Fleet, world: World) -> None:
+    plan = planned(fleet, _sampled(world))
+
+    gone = {(a.action, a.reason) for a in plan.actions if a.action != "create"}
+    assert not gone & {("drain", Reason.IDLE_TOO_LONG), ("delete", Reason.NOT_WANTED)}
+
+
+def _sampled(world: World) -> World:
+    queues = {
+        name: reading.model_copy(
+            update={"demand": reading.demand.model_copy(update={"estimate": True})}
+        )
+        for name, reading in world.queues.items()
+        if isinstance(reading.demand, Demand)
+    }
+    return world.model_copy(update={"queues": {**world.queues, **queues}})
 
 
 @given(fleets(), worlds())

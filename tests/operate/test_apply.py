@@ -120,7 +120,7 @@ def test_a_worker_is_disabled_before_its_machine_is_deleted(bench: Bench) -> Non
 
 def test_a_worker_that_took_work_after_the_plan_stays(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
-    bench.registry.busy = {FIRST}
+    bench.registry.running = {FIRST: "90"}
     deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]
 
     outcome = bench.apply(*deletes)
@@ -341,7 +341,7 @@ def test_a_drain_that_failed_stays_spent_and_those_behind_it_are_taken_back(benc
 
 def test_a_worker_that_stays_because_it_took_work_is_taken_back(bench: Bench) -> None:
     bench.holding(FIRST, SECOND)
-    bench.registry.busy = {FIRST}
+    bench.registry.running = {FIRST: "90"}
     deletes = [a_delete(worker=name, registry="desk") for name in (FIRST, SECOND)]
 
     bench.apply(*deletes, approvals=passing(FIRST, SECOND))

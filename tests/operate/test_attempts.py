@@ -178,7 +178,7 @@ def test_a_token_is_revoked_before_the_machine_that_never_registered_goes(desk: 
 
 def test_a_machine_whose_worker_registered_after_all_stays(desk: Desk) -> None:
     world = never_registered(desk)
-    desk.registry.busy = {FIRST}
+    desk.registry.running = {FIRST: "90"}
     gone = a_delete(worker=FIRST, registry="desk", revokes=True, reason=Reason.BOOT_FAILED)
 
     error = desk.apply(gone, providers=world.providers, stacks=world.stacks)

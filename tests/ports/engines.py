@@ -17,9 +17,11 @@ from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
-from fleet.ports import Engine, StackRef
+from fleet.ports import Engine, Provider, StackRef
+from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
+from fleet.schema.model import Faults
 from tests.builders import NOW
 from tests.fakes_engine import FakeEngine, FixedClock, Killed
 
@@ -98,10 +100,25 @@ class MortalCloud(SimCloud):
     refuses: str | None = None
     kills: str | None = None
 
-    def create(self, inputs: WorkerInputs) -> str:
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         if inputs.name == self.refuses:
             inputs = inputs.model_copy(update={"type": "not-sold"})
-        machine_id = super().create(inputs)
+        machine_id = super().create(inputs, user_data)
+        if inputs.name == self.kills:
+            raise Killed
+        return machine_id
+
+
+class MortalMachines(LocalMachines):
+    """Machines that are processes; one name is refused, or its maker is killed after making it."""
+
+    refuses: str | None = None
+    kills: str | None = None
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        run = "nothing-of-this-name" if inputs.name == self.refuses else "sleep infinity"
+        inputs = inputs.model_copy(update={"settings": {"run": run}})
+        machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed
         return machine_id
@@ -110,11 +127,17 @@ class MortalCloud(SimCloud):
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
 
+    cloud: MortalCloud | MortalMachines
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cloud = MortalCloud(folder / "sim.json", FixedClock(NOW))
-        self.cloud.configure(MENU)
+        self.cloud = self.new_cloud()
         self.engine = self.new_engine()
+
+    def new_cloud(self) -> MortalCloud | MortalMachines:
+        cloud = MortalCloud(self.folder / "sim.json", FixedClock(NOW))
+        cloud.configure(MENU)
+        return cloud
 
     def new_engine(self, owner: str | None = None) -> EmbeddedEngine:
         return EmbeddedEngine(
@@ -141,6 +164,19 @@ class EmbeddedRig:
 
     def claimed_by_the_other(self) -> Engine:
         return self.new_engine(owner="pulumi")
+
+
+class LocalRig(EmbeddedRig):
+    """The embedded engine over processes on this computer."""
+
+    def new_cloud(self) -> MortalMachines:
+        path = {"PATH": os.environ["PATH"]}
+        return MortalMachines(self.folder / "machines", FixedClock(NOW), Faults(), path)
+
+    def close(self) -> None:
+        """End the processes."""
+        for name in self.machines():
+            self.lose(name)
 
 
 class PulumiRig:
@@ -241,15 +277,15 @@ def dies(engine: Engine, workers: Sequence[WorkerInputs]) -> None:
     raise AssertionError("it was to die, and lives")
 
 
-def names_in(cloud: SimCloud) -> list[str]:
-    """Return the names of the machines in a simulated cloud, sorted."""
+def names_in(cloud: Provider) -> list[str]:
+    """Return the names of the machines in a cloud, sorted."""
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return [machine.name for machine in listing.machines]
 
 
-def id_in(cloud: SimCloud, worker: str) -> str:
-    """Return the id of a worker's machine in a simulated cloud."""
+def id_in(cloud: Provider, worker: str) -> str:
+    """Return the id of a worker's machine in a cloud."""
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return next(machine.id for machine in listing.machines if machine.name == worker)

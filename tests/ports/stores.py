@@ -41,6 +41,14 @@ def _empty(url: str) -> str:
     return url
 
 
+@pytest.fixture
+def postgres_store(postgres_url: str) -> DatabaseStore:
+    """Return a store in PostgreSQL that was created and is empty."""
+    store = DatabaseStore(_empty(postgres_url), "debian")
+    store.init()
+    return store
+
+
 @pytest.fixture(params=["fake", "sqlite", "postgresql"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Return what opens a store that is not created yet."""

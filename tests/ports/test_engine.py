@@ -11,6 +11,7 @@ from tests.ports.engines import (
     REF,
     EmbeddedRig,
     FakeRig,
+    LocalRig,
     PulumiRig,
     Rig,
     a_sim_worker,
@@ -25,12 +26,16 @@ ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2
 PULUMI = pytest.param("pulumi", marks=pytest.mark.engine)
 
 
-@pytest.fixture(params=["fake", "embedded", PULUMI])
+@pytest.fixture(params=["fake", "embedded", "local", PULUMI])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     if request.param == "fake":
         yield FakeRig()
     elif request.param == "embedded":
         yield EmbeddedRig(tmp_path)
+    elif request.param == "local":
+        rig = LocalRig(tmp_path)
+        yield rig
+        rig.close()
     else:
         skip_without_cli()
         yield PulumiRig(tmp_path)

@@ -17,6 +17,8 @@ from fleet.schema.model import HcloudProvider
 from tests.fake_hcloud import FakeHcloud, a_server
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
+from tests.local_machines import a_local_cloud
+from tests.ports.engines import a_sim_worker
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DEMO = ("demo-builders-2", "demo-builders-1")
@@ -56,6 +58,16 @@ def _sim(_: ExitStack, folder: Path) -> Example:
     return Example(cloud, SimCloud(folder / "broken.json", FixedClock(NOW)))
 
 
+def _local(stack: ExitStack, folder: Path) -> Example:
+    machines = a_local_cloud(folder / "machines", NOW)
+    for name in (*DEMO, OTHER):
+        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        inputs = a_sim_worker(name, labels=labels, settings={"run": "sleep infinity"})
+        stack.callback(machines.delete, machines.create(inputs))
+    (folder / "broken").write_text("no folder")
+    return Example(machines, a_local_cloud(folder / "broken", NOW))
+
+
 def _hcloud(stack: ExitStack, _: Path) -> Example:
     two = {"fleet": "demo-two", "pool": "builders"}
     servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
@@ -69,7 +81,7 @@ def _hcloud(stack: ExitStack, _: Path) -> Example:
     )
 
 
-@pytest.fixture(params=[_fake, _sim, _hcloud], ids=["fake", "sim", "hcloud"])
+@pytest.fixture(params=[_fake, _sim, _local, _hcloud], ids=["fake", "sim", "local", "hcloud"])
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
     make: Callable[[ExitStack, Path], Example] = request.param
     with ExitStack() as stack:

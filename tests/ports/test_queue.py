@@ -1,4 +1,4 @@
-"""This module holds what every Queue promises, run over the fake, REST and a recording."""
+"""This module holds what every Queue promises, run over the fake, REST, SQL and a recording."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,14 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from fleet.facts import Demand, Unknown
 from fleet.ports import Queue
+from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.schema import model
+from tests import postgres
+from tests.builders import a_fleet
+from tests.debusine_tables import Tables
 from tests.fakes_queue import FakeFiles, FakeQueue
+from tests.recorded import recorded_requests
 from tests.replay import PENDING, TOKEN, Replay
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -28,30 +34,48 @@ class Example:
     broken: Queue
 
 
-def _fake(_: ExitStack) -> Example:
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """Return the address of a database with the recorded requests in it, or skip loudly."""
+    if because := postgres.why_not():
+        pytest.skip(f"the queue is NOT TESTED in SQL: {because}")
+    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+        tables = Tables(connection)
+        tables.create()
+        tables.add_requests(recorded_requests())
+        yield url
+
+
+def _fake(*_: object) -> Example:
     recorded = read_world("world.json", FakeFiles({"world.json": WORLD})).queues["debian"].demand
     assert isinstance(recorded, Demand)
     return Example(FakeQueue(*recorded.requests), FakeQueue(broken="it is switched off"))
 
 
-def _debusine(stack: ExitStack) -> Example:
-    server = stack.enter_context(Replay(*PENDING))
+def _debusine(stack: ExitStack, _: pytest.FixtureRequest) -> Example:
+    server = stack.enter_context(Replay(*PENDING, "open-metrics-work-requests"))
     queue = model.DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
     return Example(DebusineRest(queue, TOKEN), DebusineRest(queue, "made-up-wrong-token"))
 
 
-def _world(_: ExitStack) -> Example:
+def _sql(_: ExitStack, request: pytest.FixtureRequest) -> Example:
+    queue = model.DebusineQueue(kind="debusine", url="http://x", scopes=["debian"])
+    there = DebusineDatabase(a_fleet(), queue, request.getfixturevalue("database"))
+    return Example(there, DebusineDatabase(a_fleet(), queue, "host=/nowhere"))
+
+
+def _world(*_: object) -> Example:
     files = FakeFiles({"world.json": WORLD})
     there = model.WorldQueue(kind="world", path="world.json")
     missing = model.WorldQueue(kind="world", path="gone.json")
     return Example(WorldQueue(there, files), WorldQueue(missing, files))
 
 
-@pytest.fixture(params=[_fake, _debusine, _world], ids=["fake", "debusine", "world"])
+@pytest.fixture(params=[_fake, _debusine, _sql, _world], ids=["fake", "debusine", "sql", "world"])
 def example(request: pytest.FixtureRequest) -> Iterator[Example]:
-    make: Callable[[ExitStack], Example] = request.param
+    make: Callable[[ExitStack, pytest.FixtureRequest], Example] = request.param
     with ExitStack() as stack:
-        yield make(stack)
+        yield make(stack, request)
 
 
 def _demand(queue: Queue) -> Demand:
@@ -61,7 +85,7 @@ def _demand(queue: Queue) -> Demand:
 
 
 def test_a_reading_holds_every_request_that_waits(example: Example) -> None:
-    assert len(_demand(example.full).requests) == 27
+    assert sum(request.count for request in _demand(example.full).requests) == 27
 
 
 def test_a_reading_is_as_old_as_its_beginning(example: Example) -> None:
@@ -85,8 +109,14 @@ def test_requests_stand_in_the_order_in_which_they_are_served(example: Example) 
     assert served == sorted(served)
 
 
+@pytest.mark.parametrize("example", [_fake, _debusine, _world], indirect=True)
 def test_a_queue_without_workers_to_list_has_no_registry(example: Example) -> None:
     assert example.full.read(NOW).workers is None
+
+
+@pytest.mark.parametrize("example", [_sql], indirect=True)
+def test_a_queue_with_a_registry_lists_its_workers(example: Example) -> None:
+    assert example.full.read(NOW).workers == ()
 
 
 def test_a_queue_that_cannot_be_read_is_unknown_and_says_why(example: Example) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import SourceUnreachable, WorkerBusy
+from fleet.errors import CreationRefused, SourceUnreachable, WorkerBusy
 from fleet.facts import Listing, MachineState, Unknown, Worker, WorkerState
-from fleet.providers.sim import CreationRefused, SimCloud, menu_of
+from fleet.providers.sim import SimCloud, menu_of
 from fleet.providers.sim_file import Menu
 from tests.builders import NOW, a_fleet
 from tests.fakes_engine import FixedClock

@@ -8,8 +8,8 @@ import pytest
 from pulumi.provider.experimental import provider as api
 from pulumi.provider.experimental.property_value import PropertyValue
 
-from fleet.errors import SourceUnreachable
-from fleet.providers.sim import CreationRefused, SimCloud
+from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.providers.sim import SimCloud
 from fleet.providers.sim_plugin import SimProvider
 from tests.builders import NOW
 from tests.fakes_engine import FixedClock

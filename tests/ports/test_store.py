@@ -1,6 +1,7 @@
 """This module holds what every Store promises, run over the fake, SQLite and PostgreSQL."""
 
 import re
+import subprocess
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,11 +12,12 @@ import sqlalchemy as sa
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.ports import StackRecord, Store
 from fleet.store.database import DatabaseStore
+from fleet.store.holders import name_process
 from tests import postgres
 from tests.builders import NOW, an_attempt
-from tests.ports.stores import Opener, opener, postgres_url, store
+from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 
-__all__ = ["opener", "postgres_url", "store"]
+__all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
 
 def a_record(**overrides: object) -> StackRecord:
@@ -131,6 +133,17 @@ def test_runs_come_back_newest_first(store: Store) -> None:
     ]
 
 
+def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian", journal=3)
+    store.init()
+    for number in range(5):
+        moment = NOW + timedelta(minutes=number)
+        store.begin_run(started=moment)
+        store.record_run(started=moment, ended=moment, plan=str(number), outcome="{}")
+
+    assert [run["plan"] for run in store.last_runs(9)] == ["4", "3", "2"]
+
+
 def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Store) -> None:
     store.begin_run(started=NOW)
 
@@ -173,6 +186,35 @@ def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opene
         for _ in range(2):
             with pytest.raises(Locked), opener("debian").lock("bob@there:2", NOW):
                 pass
+
+
+def test_the_lock_of_a_process_that_died_on_this_system_is_taken_over(
+    postgres_store: DatabaseStore,
+) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    dead = name_process(process.pid)
+    held = postgres_store.lock(dead, NOW)
+    held.__enter__()
+
+    with postgres_store.lock("bob@there:2", NOW) as died:
+        holder = postgres_store.lock_holder()
+
+    assert died == dead
+    assert holder is not None
+    assert holder[0] == "bob@there:2"
+
+
+@pytest.mark.parametrize("living", [name_process(), "alice@elsewhere/12345678:1", "alice@here:1"])
+def test_the_lock_of_a_process_that_lives_or_of_another_system_is_not(
+    postgres_store: DatabaseStore, living: str
+) -> None:
+    with (
+        postgres_store.lock(living, NOW),
+        pytest.raises(Locked, match=re.escape(living)),
+        postgres_store.lock("bob@there:2", NOW),
+    ):
+        pass
 
 
 # what only databases can get wrong

@@ -160,8 +160,8 @@ def test_a_role_without_rights_is_told_which_it_needs(server: tuple[str, Tables]
         list_by_sql(url.replace("//fleet@", "//stranger@"), limit=LIMIT)
 
     assert str(refused.value) == (
-        "the database refuses: permission denied for table db_workerpool; the role needs SELECT "
-        "on db_workerpool, db_worker, db_scope and db_scopeworkerpool"
+        "the database refuses: permission denied for table db_workerpool; `fleet debusine grants` "
+        "prints what it needs, `--check` what it lacks"
     )
 
 

@@ -19,14 +19,15 @@ from tests.debusine import (
     read_demand,
     rest,
     row,
+    serving,
 )
-from tests.loopback import Answer, Loopback, Received
+from tests.loopback import Answer, Received
 from tests.replay import PENDING, TOKEN, Replay, read_exchange
 
 
 @pytest.fixture
 def server() -> Iterator[Replay]:
-    with Replay(*PENDING, "service-status") as replay:
+    with Replay(*PENDING, "open-metrics-work-requests") as replay:
         yield replay
 
 
@@ -119,7 +120,9 @@ def test_what_rules_look_at_in_task_data_is_kept_and_nothing_else() -> None:
     )
     queue = {"kind": "debusine", "scopes": ["debian"]}
 
-    with Loopback(lambda _: one_page(row(id=7, task_data=data, dynamic_task_data=None))) as server:
+    listed = one_page(row(id=7, task_data=data, dynamic_task_data=None))
+
+    with serving(listed, debian=1) as server:
         asked = DebusineQueue.model_validate(queue | {"url": server.url})
         demand = DebusineRest(asked, TOKEN, paths=paths, silence=0.6).read(NOW).demand
 
@@ -148,7 +151,7 @@ def test_an_environment_that_is_told_two_ways_is_left_out() -> None:
         row(id=11, worker=5, dynamic_task_data={"environment_id": 9, "task_input_fields": []}),
     ]
 
-    with Loopback(lambda _: one_page(*rows)) as server:
+    with serving(one_page(*rows), debian=5) as server:
         demand = read_demand(server.url)
 
     assert demand.environments == {"6": {"architecture": "arm64"}, "8": {}}
@@ -173,7 +176,7 @@ def test_rest_alone_has_no_registry(server: Replay) -> None:
 def test_a_page_that_repeats_a_request_does_not_count_it_twice() -> None:
     pages = {"": one_page(row(id=7), next_page="/?cursor=b"), "b": one_page(row(id=7), row(id=8))}
 
-    with Loopback(lambda received: pages[received.query.get("cursor", "")]) as server:
+    with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
         demand = read_demand(server.url)
 
     assert [request.id for request in demand.requests] == ["7", "8"]
@@ -185,7 +188,7 @@ def test_a_request_that_got_a_worker_while_the_list_was_read_does_not_wait() -> 
         "b": one_page(row(id=7, worker=3)),
     }
 
-    with Loopback(lambda received: pages[received.query.get("cursor", "")]) as server:
+    with serving(lambda received: pages[received.query.get("cursor", "")], debian=2) as server:
         demand = read_demand(server.url)
 
     assert [request.id for request in demand.requests] == ["9"]
@@ -196,15 +199,15 @@ def test_every_scope_is_walked_once_with_its_own_header() -> None:
         scope = received.headers["x-debusine-scope"]
         return one_page(row(id=1 if scope == "debian" else 2, scope=scope))
 
-    with Loopback(answer) as server:
+    with serving(answer, debian=1, kali=1) as server:
         demand = read_demand(server.url, scopes=("debian", "kali", "debian"))
-        asked = [received.headers["x-debusine-scope"] for received in server.received]
+        asked = [received.headers.get("x-debusine-scope") for received in server.received]
 
     assert {(request.id, request.scope) for request in demand.requests} == {
         ("1", "debian"),
         ("2", "kali"),
     }
-    assert asked == ["debian", "kali"]
+    assert asked == ["debian", "kali", None]
 
 
 def test_the_http_library_is_loaded_only_when_something_is_read() -> None:

@@ -1,9 +1,21 @@
-"""This module holds when an empty list is empty demand: when a second witness says so."""
+"""This module holds what a list is compared with: Debusine leaves out, and says nothing of it."""
 
 import pytest
 
 from fleet.facts import Demand
-from tests.debusine import LIST, NO_ROWS, NOW, STATUS, read_demand, why_unknown
+from tests.debusine import (
+    LIST,
+    METRICS,
+    NO_ROWS,
+    NOW,
+    STATUS,
+    metrics,
+    one_page,
+    read_demand,
+    row,
+    serving,
+    why_unknown,
+)
 from tests.loopback import Answer, Loopback, Received
 from tests.replay import PENDING, Replay, read_exchange
 
@@ -12,31 +24,73 @@ from tests.replay import PENDING, Replay, read_exchange
     "silent", ["wr-list-outsider", "wr-list-no-scope-header", "wr-list-task_type-lowercase"]
 )
 def test_an_empty_list_beside_pending_work_is_unknown(silent: str) -> None:
-    with Replay("service-status", "open-metrics-work-requests") as server:
+    with Replay("open-metrics-work-requests") as server:
         server.faults.instead[LIST] = read_exchange(silent).answer
 
         unknown = why_unknown(server.url)
 
     assert unknown == (
-        "scope debian was listed as empty, but the server has 29 pending requests for workers, "
-        "29 of them in that scope. Debusine answers with an empty list, not an error, to a token "
-        "whose user may not look: give that user the role viewer on each workspace of scope "
-        "debian, and compare the scope's spelling with the server's"
+        "scope debian was listed as empty, but the server counts 29 pending requests for workers "
+        "in that scope. Debusine leaves out of its list, without an error, what the token's user "
+        "may not look at: give that user the role viewer on each workspace of scope debian "
+        "(`debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP`)"
     )
 
 
-def test_an_empty_list_is_empty_demand_when_the_server_has_nothing_pending() -> None:
-    quiet = read_exchange("service-status").answer.body.replace(b'"pending":29', b'"pending":0')
-    with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
-        server.faults.instead[STATUS] = Answer(200, quiet)
+def test_rows_that_have_a_worker_are_compared_too_before_they_are_dropped() -> None:
+    with Replay(*PENDING, "open-metrics-work-requests") as server:
+        demand = read_demand(server.url)
+        asked = [received.path for received in server.received]
 
+    assert len(demand.requests) == 27
+    assert asked == [LIST, LIST, LIST, METRICS]
+
+
+def test_a_list_that_lacks_one_workspace_is_unknown() -> None:
+    with serving(one_page(row(id=7)), debian=4) as server:
+        unknown = why_unknown(server.url)
+
+    assert "listed with 1 pending requests for workers, but the server counts 4" in unknown
+
+
+def test_a_scope_that_lacks_something_is_named_although_another_is_whole() -> None:
+    def answer(received: Received) -> Answer:
+        scope = received.headers["x-debusine-scope"]
+        return one_page(row(scope=scope)) if scope == "debian" else Answer(200, NO_ROWS)
+
+    with serving(answer, debian=1, kali=2) as server:
+        assert why_unknown(server.url, scopes=("debian", "kali")).startswith("scope kali was")
+
+
+def test_a_list_that_holds_more_than_the_server_counts_is_unknown() -> None:
+    with serving(one_page(row(id=7), row(id=8)), debian=0) as server:
+        assert "answering with an old list?" in why_unknown(server.url)
+
+
+def test_a_list_that_moves_while_it_is_read_is_looked_at_again_and_believed() -> None:
+    looks = iter([one_page(row(id=7), row(id=8)), one_page(row(id=8), row(id=9), row(id=10))])
+
+    with serving(lambda _: next(looks), debian=3) as server:
         demand = read_demand(server.url)
 
-    assert demand == Demand(read_at=NOW, requests=(), stored=True)
+    assert [request.id for request in demand.requests] == ["8", "9", "10"]
+    assert not demand.estimate
+
+
+def test_a_list_that_lacks_more_than_moved_is_unknown() -> None:
+    looks = iter([one_page(row(id=7)), one_page(row(id=7), row(id=8))])
+
+    with serving(lambda _: next(looks), debian=4) as server:
+        assert "listed with 2 pending" in why_unknown(server.url)
+
+
+def test_work_of_other_scopes_is_no_contradiction() -> None:
+    with serving(one_page(row(id=7)), debian=1, kali=500) as server:
+        assert len(read_demand(server.url).requests) == 1
 
 
 def test_an_empty_scope_is_empty_when_the_pending_work_is_all_in_another() -> None:
-    with Replay("service-status", "open-metrics-work-requests") as server:
+    with Replay("open-metrics-work-requests") as server:
         server.faults.instead[LIST] = Answer(200, NO_ROWS)
 
         demand = read_demand(server.url, scopes=("debusine",))
@@ -44,39 +98,70 @@ def test_an_empty_scope_is_empty_when_the_pending_work_is_all_in_another() -> No
     assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
-def test_a_scope_that_the_metrics_do_not_name_is_not_taken_for_empty() -> None:
-    with Replay("service-status", "open-metrics-work-requests") as server:
-        server.faults.instead[LIST] = Answer(200, NO_ROWS)
+def test_metrics_of_megabytes_are_read_for_the_lines_that_count() -> None:
+    other = b"\n".join(b'workers{pool="p%d"} 0.0' % number for number in range(100_000))
+    counted = metrics({"debian": 1}).body
 
-        assert "an unknown number of them in that scope" in why_unknown(server.url, scopes=("x",))
+    with Loopback(lambda _: one_page(row(id=7))) as server:
+        server.faults.instead[METRICS] = Answer(200, other + b"\n" + counted + other)
 
-
-def test_an_empty_list_is_unknown_when_the_metrics_cannot_be_read() -> None:
-    with Replay("service-status") as server:
-        server.faults.instead[LIST] = Answer(200, NO_ROWS)
-
-        assert "an unknown number of them in that scope" in why_unknown(server.url)
+        assert len(read_demand(server.url).requests) == 1
 
 
-def test_an_empty_list_is_unknown_when_no_witness_answers() -> None:
+# without metrics by scope, only the total of the server is left
+
+
+def test_without_metrics_an_empty_list_is_empty_when_the_server_has_nothing_pending() -> None:
+    quiet = read_exchange("service-status").answer.body.replace(b'"pending":29', b'"pending":0')
     with Loopback(lambda _: Answer(200, NO_ROWS)) as server:
-        server.faults.instead[STATUS] = Answer(503, b"")
+        server.faults.instead[METRICS] = Answer(404, b"")
+        server.faults.instead[STATUS] = Answer(200, quiet)
 
-        assert "service-status/ answered with status 503" in why_unknown(server.url)
+        demand = read_demand(server.url)
+
+    assert demand == Demand(read_at=NOW, requests=(), stored=True)
 
 
-def test_an_empty_scope_needs_no_metrics_when_the_others_account_for_all_pending_work() -> None:
-    walks = {name: read_exchange(name) for name in PENDING}
+def test_without_metrics_the_lists_are_whole_when_they_account_for_all_pending_work() -> None:
+    walks = [read_exchange(name) for name in PENDING]
 
     def answer(received: Received) -> Answer:
         if received.path == STATUS:
             return read_exchange("service-status").answer
+        if received.path == METRICS:
+            return Answer(403, b"")
         if received.headers["x-debusine-scope"] == "empty":
             return Answer(200, NO_ROWS)
-        (found,) = (e.answer for e in walks.values() if e.asked.query == received.query)
+        (found,) = (each.answer for each in walks if each.asked.query == received.query)
         return found
 
     with Loopback(answer) as server:
         demand = read_demand(server.url, scopes=("debian", "empty"))
 
     assert len(demand.requests) == 27
+
+
+def test_without_metrics_work_that_was_not_listed_is_unknown_and_says_whom_to_ask() -> None:
+    with Replay("service-status") as server:
+        server.faults.instead[LIST] = Answer(200, NO_ROWS)
+
+        unknown = why_unknown(server.url)
+
+    assert "0 pending requests for workers were listed, but the server has 29" in unknown
+    assert "how many of them are in scope debian cannot be told" in unknown
+    assert "open-metrics/ answered with status 501" in unknown
+
+
+def test_a_scope_that_the_metrics_do_not_name_is_not_taken_for_empty() -> None:
+    with Replay("service-status", "open-metrics-work-requests") as server:
+        server.faults.instead[LIST] = Answer(200, NO_ROWS)
+
+        assert "open-metrics/ does not count scope x" in why_unknown(server.url, scopes=("x",))
+
+
+def test_a_list_is_unknown_when_no_witness_answers() -> None:
+    with Loopback(lambda _: one_page(row(id=7))) as server:
+        server.faults.instead[METRICS] = Answer(503, b"")
+        server.faults.instead[STATUS] = Answer(503, b"")
+
+        assert "service-status/ answered with status 503" in why_unknown(server.url)

@@ -11,6 +11,7 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from fleet.store.secrets import HostSecrets
 from fleet.web.reader import Reader
+from tests.debusine import serving
 from tests.loopback import Answer, Loopback
 from tests.replay import PENDING, RECORDED, Replay, read_exchange
 from tools.record_world import TARGET, world_text
@@ -49,7 +50,8 @@ def planted() -> Iterator[Loopback]:
     }
     body["results"][0]["dynamic_task_data"] = {"login": "canary-in-dynamic-data"}
     body["results"][0]["workflow_data"] = {"token": "canary-in-workflow"}
-    with Loopback(lambda _: Answer(200, json.dumps(body).encode())) as server:
+    listed = Answer(200, json.dumps(body).encode())
+    with serving(listed, debian=len(body["results"])) as server:
         yield server
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fleet.plan import Release
 from fleet.render.markdown import code, sentence
 from fleet.render.to_markdown import plan_to_markdown
 from tests.builders import a_create, a_plan
@@ -96,6 +97,21 @@ def test_a_long_table_is_folded() -> None:
     text = plan_to_markdown(a_plan(actions=creates))
 
     assert "<details><summary>16 to create</summary>\n\n| Worker |" in text
+
+
+def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
+    gone = Release(
+        pool="builders",
+        worker="debian-ci-builders-1",
+        registry="debian",
+        because="its machine is gone: request 90 goes back to the queue",
+    )
+
+    text = plan_to_markdown(a_plan(releases=(gone,)))
+
+    assert "1 to release" in text.splitlines()[0]
+    assert "#### 1 to release" in text
+    assert "| `debian-ci-builders-1` | `builders` | its machine is gone: request 90 goes" in text
 
 
 def test_a_very_long_table_ends_with_a_count() -> None:

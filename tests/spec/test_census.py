@@ -322,8 +322,9 @@ def test_the_name_of_a_machine_that_is_missing_is_not_given_again() -> None:
     assert actions_of(reconcile(a_sim_fleet(), world)) == [("create", SECOND)]
 
 
-def test_the_name_of_a_registration_that_is_history_is_not_given_again() -> None:
-    queues = {"debian": a_reading(a_request(), workers=(a_worker(state=WorkerState.DISABLED),))}
+def test_the_name_of_a_registration_that_is_not_ours_is_not_given_again() -> None:
+    theirs = a_worker(state=WorkerState.DISABLED, machine=None)
+    queues = {"debian": a_reading(a_request(), workers=(theirs,))}
 
     plan = reconcile(a_sim_fleet(), a_sim_world(queues=queues))
 

@@ -182,9 +182,19 @@ def settled(world: World, *attempts: Attempt) -> list[str]:
     return [each.result for each in settle(fleet, known, take_census(fleet, known))]
 
 
-@pytest.mark.parametrize("state", list(WorkerState))
+@pytest.mark.parametrize(
+    "state", sorted(set(WorkerState) - {WorkerState.DEAF, WorkerState.ENROLLED})
+)
 def test_a_try_whose_worker_is_known_to_its_registry_has_registered(state: WorkerState) -> None:
     assert settled(a_sim_world(a_worker(state=state))) == ["registered"]
+
+
+def test_a_try_whose_worker_is_deaf_has_failed() -> None:
+    assert settled(a_sim_world(a_worker(state=WorkerState.DEAF))) == ["failed"]
+
+
+def test_a_try_whose_worker_is_still_only_enrolled_after_the_deadline_has_failed() -> None:
+    assert settled(a_sim_world(a_worker(state=WorkerState.ENROLLED))) == ["failed"]
 
 
 def test_a_try_whose_machine_boots_has_not_ended() -> None:

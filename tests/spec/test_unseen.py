@@ -38,7 +38,7 @@ def a_dark_world(waiting: int, *, workers: tuple[Worker, ...] | None = None) -> 
     requests = [a_request(id=str(number)) for number in range(waiting)]
     return a_world(
         queues={"debian": a_reading(*requests, workers=workers)},
-        providers={"desk": DARK, "shed": a_listing(workers=None)},
+        providers={"desk": DARK, "shed": a_listing(workers=())},
         stacks={"builders": stack},
     )
 

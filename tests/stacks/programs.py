@@ -15,6 +15,7 @@ def declared(project: str, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
 
 def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
     """Return one worker as a program takes it."""
+    settings = {"hcloud": {"location": "fsn1"}, "local": {"run": "sleep infinity"}}
     labels = {"fleet": "debian", "pool": "big", "worker": "debian-big-1", "digest": "0123"}
     worker: dict[str, Any] = {
         "name": "debian-big-1",
@@ -22,7 +23,7 @@ def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
         "image": "trixie",
         "architecture": "amd64",
         "labels": labels,
-        "settings": {"location": "fsn1"} if project == "hcloud" else {},
+        "settings": settings.get(project, {}),
     }
     return worker | overrides
 

@@ -15,8 +15,9 @@ from fleet.tagrules.debusine_sql import PoolOffer, count_waiting, requests_for_w
 from fleet.tagrules.sql import Terms
 from tests import postgres
 from tests.builders import a_fleet
-from tests.debusine_tables import RequestRow, Tables
-from tests.replay import PENDING, RECORDED, read_exchange
+from tests.debusine_tables import Tables
+from tests.recorded import recorded_requests
+from tests.replay import RECORDED
 
 FLEET = a_fleet(tags={})
 BARE = Terms()
@@ -35,15 +36,6 @@ def recorded_workers() -> dict[str, tuple[int, WorkerRow]]:
             row = WorkerRow(cells[2], json.loads(cells[-1]), dynamic)
             found[cells[1]] = int(cells[0]), row
     return found
-
-
-def recorded_requests() -> list[RequestRow]:
-    """Return all 32 requests; of those that had been assigned, to whom."""
-    names = (*PENDING, "wr-list-running")
-    rows = [
-        row for name in names for row in json.loads(read_exchange(name).answer.body)["results"]
-    ]
-    return sorted(map(_request, rows), key=lambda row: row.id)
 
 
 def pool_of(row: WorkerRow) -> PoolOffer:
@@ -172,20 +164,6 @@ def real_workers() -> dict[str, WorkerRow]:
             found[name] = found.get(name, "") + cells[3].strip().removesuffix("+")
     rows = {name: json.loads(text) for name, text in found.items()}
     return {n: WorkerRow(row["system:worker_type"], {}, row) for n, row in rows.items()}
-
-
-def _request(row: dict[str, Any]) -> RequestRow:
-    return RequestRow(
-        id=row["id"],
-        required=tuple(row["scheduler_tags_required"]),
-        provided=tuple(row["scheduler_tags_provided"]),
-        task=row["task_name"],
-        scope=row["scope"],
-        status=row["status"],
-        worker=row["worker"],
-        priority=row["priority_base"] + row["priority_adjustment"],
-        task_type=row["task_type"],
-    )
 
 
 def _candidates() -> tuple[dict[str, int], dict[str, int]]:

@@ -55,3 +55,59 @@ def test_an_address_that_is_none_is_said_to_be() -> None:
         pytest.raises(SourceUnreachable, match="cannot be asked: its address"),
     ):
         reader.get("/", {}, {})
+
+
+def test_of_an_answer_in_lines_only_those_that_begin_so_are_kept() -> None:
+    text = b"a 1\nb 2\n\na 3\nba 4\n" * 50_000 + b"a 5"
+
+    with (
+        Loopback(lambda _: Answer(200, text, PLAIN)) as server,
+        Reader(server.url) as reader,
+    ):
+        body = reader.get("/", {}, {}, only=b"a ").body
+
+    assert body == b"a 1\na 3\n" * 50_000 + b"a 5"
+
+
+def test_a_last_line_that_begins_otherwise_is_not_kept() -> None:
+    with (
+        Loopback(lambda _: Answer(200, b"a 1\nb 2", PLAIN)) as server,
+        Reader(server.url) as reader,
+    ):
+        assert reader.get("/", {}, {}, only=b"a ").body == b"a 1\n"
+
+
+@pytest.mark.parametrize("text", [b"a" * 1000, b"a\n" * 500, b"b" * 1000])
+def test_what_is_kept_and_a_line_without_an_end_are_bounded(text: bytes) -> None:
+    with (
+        Loopback(lambda _: Answer(200, text, PLAIN)) as server,
+        Reader(server.url, limits=Limits(body_bytes=999)) as reader,
+        pytest.raises(SourceUnreachable, match="answered with more than 999 bytes"),
+    ):
+        reader.get("/", {}, {}, only=b"a")
+
+
+def test_lines_that_are_not_kept_may_be_many() -> None:
+    with (
+        Loopback(lambda _: Answer(200, b"b\n" * 5000 + b"a\n", PLAIN)) as server,
+        Reader(server.url, limits=Limits(body_bytes=9_999)) as reader,
+    ):
+        assert reader.get("/", {}, {}, only=b"a").body == b"a\n"
+
+
+def test_one_question_may_be_waited_for_longer_than_others() -> None:
+    with Loopback(lambda _: Answer(200, b"", PLAIN)) as server:
+        server.faults.hold = True
+
+        with (
+            Reader(server.url, limits=Limits(silence=30)) as reader,
+            pytest.raises(SourceUnreachable, match=r"sent nothing for 0\.1 s"),
+        ):
+            reader.get("/", {}, {}, silence=0.1)
+
+
+def test_the_time_of_an_answer_is_told_as_it_was_written() -> None:
+    headers = PLAIN | {"Date": "Sat, 21 Nov 2026 12:34:56 GMT"}
+
+    with Loopback(lambda _: Answer(200, b"", headers)) as server, Reader(server.url) as reader:
+        assert reader.get("/", {}, {}).date == "Sat, 21 Nov 2026 12:34:56 GMT"

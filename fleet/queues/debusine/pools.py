@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
+from fleet.queues.debusine.connection import reading
 from fleet.store.secrets import end_group
 
 if TYPE_CHECKING:
-    import psycopg
+    from fleet.queues.debusine.connection import Connection
 
 LIST = ("worker_pool", "list", "--yaml")
 _MOST_POOLS = 5000
@@ -31,7 +32,12 @@ SELECT p.name, p.enabled, p.limits, p.specifications, p.provider_account_id, p.a
                      WHERE l.scope_id = s.id AND l.worker_pool_id = p.id)
               ORDER BY s.name COLLATE "C")
   FROM db_workerpool p ORDER BY p.name COLLATE "C" LIMIT %s"""
-_READS = "db_workerpool, db_worker, db_scope and db_scopeworkerpool"
+_LAUNCHING = """\
+SELECT p.name FROM db_workerpool p
+ WHERE p.enabled AND (p.instance_wide OR EXISTS (
+       SELECT FROM db_scopeworkerpool l WHERE l.worker_pool_id = p.id))
+ ORDER BY p.name COLLATE "C"
+"""
 
 
 def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
@@ -85,29 +91,8 @@ def _printed(
 
 def list_by_sql(dsn: str, *, limit: int) -> bytes:
     """Return the pools that a server's database holds, as YAML; nothing is written there."""
-    try:
-        import psycopg
-    except ModuleNotFoundError as error:
-        raise SourceUnreachable(
-            "SQL needs psycopg, which is not installed: pip install 'fleet-reconciler[postgres]'"
-        ) from error
-    password = _password(dsn)
-    try:
-        with _connected(dsn) as connection:
-            rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise SourceUnreachable(
-            f"the database refuses: {_first_line(error)}; the role needs SELECT on {_READS}"
-        ) from error
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-        raise SourceUnreachable(
-            "the database is not that of a supported Debusine (0.16), or its role may not use "
-            f"the schema: {_first_line(error)}"
-        ) from error
-    except psycopg.Error as error:
-        said = _first_line(error)
-        hidden = said.replace(password, "…") if password else said
-        raise SourceUnreachable(f"the database does not answer: {hidden}") from None
+    with reading(dsn) as connection:
+        rows = connection.execute(_POOLS, (_MOST_POOLS + 1,)).fetchall()
     if len(rows) > _MOST_POOLS:
         raise SourceUnreachable(f"the database holds more than {_MOST_POOLS} worker pools")
     listing = _listing(rows)
@@ -116,32 +101,12 @@ def list_by_sql(dsn: str, *, limit: int) -> bytes:
     return listing
 
 
-def _connected(dsn: str) -> "psycopg.Connection[tuple[Any, ...]]":
-    import psycopg
+def launching_pools(connection: "Connection") -> tuple[str, ...]:
+    """Return the server's own pools for which it would launch machines itself, sorted.
 
-    read_only = "-c default_transaction_read_only=on -c statement_timeout=30s"
-    return psycopg.connect(dsn, connect_timeout=10, options=read_only)
-
-
-def _password(dsn: str) -> str:
-    """Return the password of a DSN; raises SourceUnreachable where the text is none."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    try:
-        known = conninfo_to_dict(dsn)
-    except ProgrammingError:
-        # The driver's own words would repeat the password.
-        raise SourceUnreachable(
-            "this is no DSN of PostgreSQL; write it like postgresql://fleet_ro@host/debusine"
-        ) from None
-    if "@" in str(known.get("host", "")):
-        raise SourceUnreachable("the DSN holds a second @; within a password write it as %40")
-    return str(known.get("password") or "")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    Those that are enabled, and open to every scope or linked to one.
+    """
+    return tuple(name for (name,) in connection.execute(_LAUNCHING).fetchall())
 
 
 def _listing(rows: Sequence[tuple[Any, ...]]) -> bytes:

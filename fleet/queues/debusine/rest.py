@@ -1,25 +1,28 @@
 """This module reads what waits in Debusine over REST; it never takes silence for emptiness.
 
-REST has no list of workers, so a reading's registry is None.
+What the lists hold is compared with the server's own counts, work already given to a worker
+included. REST has no list of workers, so a reading's registry is None.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Demand, QueueReading, Unknown
+from fleet.facts import Demand, QueueReading, Sample, Unknown
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.rows import Page, Row
-    from fleet.web.reader import Reader, Reply
+    from fleet.queues.debusine.walk import Walk
+    from fleet.web.reader import Reader
 
-_PATH = "/api/1.0/work-request/"
-# The task type is written as Debusine writes it: `worker` would list nothing, with status 200.
-_ASKED = {"status": "pending", "task_type": "Worker"}
-_MAX_PAGES = 10_000
+_LISTING = 0.6
+"""Share of the time in which lists are read; what is not listed by then is counted only."""
+_LOOKING_AGAIN = 0.85
+"""Share of the time after which no list is read any more."""
 
 
 class DebusineRest:
@@ -49,7 +52,7 @@ class DebusineRest:
     def read(self, now: datetime) -> QueueReading:
         """Return the requests that wait without a worker, in the order Debusine serves them."""
         try:
-            rows = self._rows()
+            rows, sample = self._rows()
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         waiting = sorted((row for row in rows if row.worker is None), key=_order)
@@ -58,102 +61,80 @@ class DebusineRest:
                 read_at=now,
                 requests=tuple(row.to_request(self._paths) for row in waiting),
                 stored=True,
+                estimate=sample is not None,
+                sample=sample,
                 environments=_environments(rows),
             ),
             workers=None,
         )
 
-    def _rows(self) -> "tuple[Row, ...]":
-        """Return what is pending in every scope, work already given to a worker included."""
+    def _rows(self) -> "tuple[tuple[Row, ...], Sample | None]":
+        """Return what is pending in every scope, and what is known of the rest."""
         # httpx is slow to load, and most commands read nothing.
-        from fleet.queues.debusine.witness import confirm_empty
+        from fleet.queues.debusine.asking import Asking
+        from fleet.queues.debusine.walk import walk_in_turn
+        from fleet.queues.debusine.witness import count_pending
         from fleet.web.reader import Limits, Reader
 
         limits = Limits(silence=self._silence, total=self._max_age)
         with Reader(self._url, limits=limits, clock=self._clock) as reader:
-            walks = {scope: self._walk(reader, scope) for scope in self._scopes}
-            empty = tuple(scope for scope, rows in walks.items() if not rows)
-            if empty:
-                seen = sum(len(rows) for rows in walks.values())
-                confirm_empty(empty, seen=seen, ask=lambda path: self._ask(reader, path))
-        return tuple(row for rows in walks.values() for row in rows.values())
+            asking = Asking(reader, self._token)
+            over = self._deadline(reader, _LISTING)
+            walks = walk_in_turn(self._scopes, asking.page, over)
+            listed = {walk.scope: len(walk.rows) for walk in walks}
+            pending = count_pending(listed, asking.anyone)
+            again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))
+            unlisted = {walk.scope: again.confirm(walk, pending[walk.scope]) for walk in walks}
+        rows = tuple(row for walk in walks for row in walk.rows.values())
+        return rows, _sample(walks, unlisted)
 
-    def _walk(self, reader: "Reader", scope: str) -> dict[int, "Row"]:
-        """Return a scope's rows by id: one that moved to a later page counts as last seen."""
-        rows: dict[int, Row] = {}
-        cursor: str | None = None
-        asked: set[str | None] = set()
-        while cursor not in asked and len(asked) < _MAX_PAGES:
-            asked.add(cursor)
-            page = self._page(reader, scope, cursor=cursor, so_far=len(rows))
-            rows |= {row.id: row for row in page.results}
-            cursor = page.cursor()
-            if cursor is None:
-                return rows
-        because = "leads in a circle" if cursor in asked else "does not end"
-        raise SourceUnreachable(
-            f"{reader.base}{_PATH}: the list of scope {scope} {because} (after {len(asked)} pages "
-            f"and {len(rows)} requests); is a proxy or cache answering instead of Debusine?"
-        )
+    def _deadline(self, reader: "Reader", share: float) -> Callable[[], bool]:
+        """Return what says whether this share of the time is over."""
+        return lambda: reader.left() < self._max_age * (1 - share)
 
-    def _page(self, reader: "Reader", scope: str, *, cursor: str | None, so_far: int) -> "Page":
-        from fleet.queues.debusine.rows import Page
-        from fleet.web.reader import TooSlow
 
-        query = _ASKED | ({} if cursor is None else {"cursor": cursor})
-        try:
-            page = self._ask(reader, _PATH, query=query, scope=scope).parse(Page)
-        except TooSlow as error:
-            raise SourceUnreachable(
-                f"{error}: reading was given up after {so_far} requests of scope {scope}, because "
-                "demand older than guards.demand_max_age is not acted upon. Raise that limit"
-            ) from error
-        for row in page.results:
-            given = {"status": row.status, "task_type": row.task_type, "scope": row.scope}
-            if given != _ASKED | {"scope": scope}:
-                raise SourceUnreachable(
-                    f"{reader.base}{_PATH} listed request {row.id}, which is not pending work for "
-                    f"workers in scope {scope}; is a proxy or cache answering for another address?"
-                )
-        return page
+@dataclass(frozen=True)
+class _Again:
+    """Looks again at lists that do not hold what the server counts: a queue moves meanwhile."""
 
-    def _ask(
-        self,
-        reader: "Reader",
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        scope: str | None = None,
-    ) -> "Reply":
-        """Return an answer of status 200; the token goes only where a scope is asked about."""
-        headers = {}
-        if scope is not None:
-            headers["X-Debusine-Scope"] = scope
-            if self._token is not None:
-                headers["Token"] = self._token
-        reply = reader.get(path, query or {}, headers)
-        if reply.status == 200:  # noqa: PLR2004 - HTTP's OK
-            return reply
-        advice = self._advice(reply.status, scope)
-        raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
+    next_page: "Callable[[Walk], Page]"
+    is_over: Callable[[], bool]
 
-    def _advice(self, status: int, scope: str | None) -> str:
-        match status:
-            case 401 | 403 if self._token is None:
-                return "it tells nothing without a token; give this queue a `token` in fleet.yaml"
-            case 401 | 403:
-                return (
-                    "the token is wrong, disabled or expired, or not a user's; "
-                    "`debusine-admin create_token USER` makes one"
-                )
-            case 404 if scope is not None:
-                return f"it knows no scope {scope}, or is not a Debusine server"
-            case 404:
-                return "is it a Debusine server?"
-            case 400:
-                return "it refuses the question; is its version supported (0.16)?"
-            case _:
-                return "the trouble is the server's; try again, then look at its log"
+    def confirm(self, walk: "Walk", pending: int) -> int:
+        """Return how many requests of a scope are pending beside the listed ones.
+
+        Raises SourceUnreachable where more is missing, or too much, than moved between two
+        whole looks at the list, the server having counted in between.
+        """
+        from fleet.queues.debusine.walk import walk_in_turn
+        from fleet.queues.debusine.witness import contradicted
+
+        first = frozenset(walk.rows)
+        if not walk.done:
+            return max(1, pending - len(first))
+        if len(first) == pending:
+            return 0
+        (second,) = walk_in_turn((walk.scope,), self.next_page, self.is_over)
+        walk.rows |= second.rows
+        if not second.done:
+            return max(1, pending - len(walk.rows))
+        moved = len(first ^ second.rows.keys())
+        if abs(len(second.rows) - pending) > moved:
+            raise contradicted(walk.scope, listed=len(second.rows), pending=pending)
+        walk.rows = second.rows
+        return 0
+
+
+def _sample(walks: "Sequence[Walk]", unlisted: Mapping[str, int]) -> Sample | None:
+    """Return what is known of what was not listed; None where everything was."""
+    if not any(unlisted.values()):
+        return None
+    listed = sum(len(walk.rows) for walk in walks)
+    return Sample(
+        listed=listed,
+        unlisted={scope: count for scope, count in sorted(unlisted.items()) if count},
+        longest=listed,
+    )
 
 
 def _environments(rows: "Sequence[Row]") -> dict[str, dict[str, str]]:

@@ -4,7 +4,7 @@ Of a request's task data only the fields of TASK_FIELDS are kept, and those that
 look at; of those only plain values, and lists of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,8 +25,8 @@ TASK_FIELDS = (
 ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
-_GROUP_TAG = "task:group:"
-_PACKAGE_TAG = "task:source-package:"
+GROUP_TAG = "task:group:"
+PACKAGE_TAG = "task:source-package:"
 
 
 class Row(BaseModel):
@@ -55,7 +55,6 @@ class Row(BaseModel):
 
         `paths` are places in its task data, beside TASK_FIELDS, that are kept.
         """
-        packages = _after(_PACKAGE_TAG, self.scheduler_tags_provided)
         return Request(
             id=str(self.id),
             task=self.task_name,
@@ -64,40 +63,20 @@ class Row(BaseModel):
             priority=self.priority_base + self.priority_adjustment,
             pending_since=self.created_at,
             requester=None if self.created_by is None else str(self.created_by),
-            groups=_after(_GROUP_TAG, self.scheduler_tags_provided),
+            groups=_after(GROUP_TAG, self.scheduler_tags_provided),
             scope=self.scope,
             workspace=self.workspace,
-            package=packages[0] if len(packages) == 1 else None,
+            package=package_of(self.scheduler_tags_provided),
             task_data=self._task_data(paths),
         )
 
     def environment(self) -> tuple[str, dict[str, str]] | None:
         """Return the id and record of its environment, once the server has looked it up."""
-        data = self.dynamic_task_data or {}
-        number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
-        record = _within(field, "data")
-        if not isinstance(number, int) or _within(field, "artifact_id") != number:
-            return None
-        kept = {name: _within(record, name) for name in ENVIRONMENT_FIELDS}
-        return str(number), {
-            name: value
-            for name, value in kept.items()
-            if isinstance(value, str) and 0 < len(value) <= _VALUE_LENGTH
-        }
+        return environment_of(self.dynamic_task_data or {})
 
     def _task_data(self, paths: Iterable[str]) -> dict[str, Any]:
         fields = (self.dynamic_task_data or {}) | self.task_data
-        kept: dict[str, Any] = {}
-        for path in sorted({*TASK_FIELDS, *paths}):
-            value = at_path(fields, path)
-            if at_path(kept, path) is None and _is_shown(value):
-                *above, name = path.split(".")
-                place = kept
-                # What stands in a list is kept under its number: a path leads there as well.
-                for step in above:
-                    place = place.setdefault(step, {})
-                place[name] = value
-        return kept
+        return keep({path: at_path(fields, path) for path in {*TASK_FIELDS, *paths}})
 
 
 class Page(BaseModel):
@@ -127,7 +106,41 @@ class Page(BaseModel):
         return found[0]
 
 
-def _after(prefix: str, tags: tuple[str, ...]) -> tuple[str, ...]:
+def package_of(provided: Iterable[str]) -> str | None:
+    """Return the source package that a request says it is about; None where it names several."""
+    packages = _after(PACKAGE_TAG, provided)
+    return packages[0] if len(packages) == 1 else None
+
+
+def environment_of(data: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
+    """Return the id and record of an environment that the server has looked up for a request."""
+    number, field = data.get("environment_id"), _within(data, *_ENVIRONMENT)
+    record = _within(field, "data")
+    if not isinstance(number, int) or _within(field, "artifact_id") != number:
+        return None
+    kept = {name: _within(record, name) for name in ENVIRONMENT_FIELDS}
+    return str(number), {
+        name: value
+        for name, value in kept.items()
+        if isinstance(value, str) and 0 < len(value) <= _VALUE_LENGTH
+    }
+
+
+def keep(found: Mapping[str, object]) -> dict[str, Any]:
+    """Return what was found at places in task data, as far as it is kept, in its own shape."""
+    kept: dict[str, Any] = {}
+    for path, value in sorted(found.items()):
+        if at_path(kept, path) is None and _is_shown(value):
+            *above, name = path.split(".")
+            place = kept
+            # What stands in a list is kept under its number: a path leads there as well.
+            for step in above:
+                place = place.setdefault(step, {})
+            place[name] = value
+    return kept
+
+
+def _after(prefix: str, tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix))
 
 

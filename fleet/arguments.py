@@ -1,0 +1,371 @@
+"""This module is the whole command line; it imports no command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleet.usage import Parser
+
+EXIT_CODES = """\
+exit codes:
+  0  nothing wrong
+  1  findings, or something failed
+  2  wrong usage
+  3  changes are pending (only with --exit-code)
+  4  refused: a guard, a missing store or a changed plan (wins over 3)
+  5  partly applied: some pools failed, others are done
+  130  interrupted; what an apply had begun is finished by the next
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the whole command line, without importing any command."""
+    parser = Parser(
+        prog="fleet",
+        description="A declarative reconciler for the build machines of a distribution.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    verbs = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _validate(verbs)
+    _schema(verbs)
+    _observe(verbs)
+    _plan(verbs)
+    _apply(verbs)
+    _status(verbs)
+    _doctor(verbs)
+    _explain(verbs)
+    _tags(verbs)
+    _state(verbs)
+    _sweep(verbs)
+    _export(verbs)
+    _import(verbs)
+    _debusine(verbs)
+    _completion(verbs, parser)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Look the version up only when asked: importlib.metadata is slow to load."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's own name
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"fleet {version('fleet-reconciler')}\n")
+        parser.exit()
+
+
+if TYPE_CHECKING:
+    # argparse exports no public name for what add_subparsers returns
+    _Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
+
+
+def _verb(verbs: _Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    if config:
+        parser.add_argument(
+            "-f",
+            "--file",
+            default="fleet.yaml",
+            metavar="FILE",
+            help="the configuration (default: fleet.yaml)",
+        )
+    return parser
+
+
+def _world(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--world",
+        metavar="FILE",
+        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _validate(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
+    _world(parser)
+    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    parser.add_argument(
+        "--gitlab-code-quality",
+        metavar="FILE",
+        help="also write a GitLab code quality report to FILE",
+    )
+
+
+def _schema(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "schema", "print a published JSON Schema", config=False)
+    parser.add_argument(
+        "document",
+        nargs="?",
+        default="fleet",
+        choices=["fleet", "world", "plan", "findings"],
+        help="of which document (default: fleet)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
+
+def _observe(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "observe", "record everything a decision rests on, without secrets")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+    where.add_argument(
+        "--append",
+        metavar="FILE",
+        help="add it to the compressed history in FILE instead, as in history.jsonl.zst",
+    )
+
+
+def _plan(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "plan", "say which machines should exist, at what cost and why")
+    _world(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the plan as JSON")
+    form.add_argument("--markdown", action="store_true", help="print the plan as Markdown")
+    parser.add_argument(
+        "--base",
+        metavar="FILE",
+        help="also say what differs from the plan of this fleet.yaml, as of the target branch",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+    )
+    parser.add_argument(
+        "--gitlab-terraform-report",
+        metavar="FILE",
+        help="also write a GitLab terraform report to FILE",
+    )
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 3 when changes are pending"
+    )
+
+
+def _apply(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the outcome as JSON; with --every, that of each run on a line of its own",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="DURATION",
+        help="apply again and again, as in --every 60s; Ctrl-C or SIGTERM ends it",
+    )
+    parser.add_argument(
+        "--for",
+        dest="most",
+        metavar="DURATION",
+        help="with --every: begin no run later than this after the first, as in --for 14m",
+    )
+    parser.add_argument(
+        "--until-quiet",
+        action="store_true",
+        help="with --every: end when nothing is to do and nothing is on the way",
+    )
+
+
+def _status(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "status", "show pools and workers: state, image, work, money")
+    _world(parser)
+    _json(parser)
+    parser.add_argument("--site", metavar="DIR", help="write static status pages to DIR")
+    parser.add_argument(
+        "--heartbeat",
+        action="store_true",
+        help="only say whether somebody still runs fleet apply, for monitoring: 0 yes, 1 no",
+    )
+
+
+def _doctor(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "doctor", "ask whether everything that fleet.yaml names works")
+    _json(parser)
+
+
+def _explain(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "explain", "say why a request waits, a pool wants N, a worker stays")
+    parser.add_argument("kind", choices=["request", "pool", "worker"], help="what to explain")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="ID|NAME",
+        help="a request's id, else a name, as plan and status show them",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every waiting request, in groups, in place of an id"
+    )
+    _world(parser)
+    _json(parser)
+
+
+def _tags(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "tags", "say where tags come from, and who enforces them", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    action = _verb(actions, "explain", "say where each tag of a request comes from")
+    action.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="OWNER/PROJECT/CHROOT/PACKAGE, or SCOPE/WORKSPACE/ARCHITECTURE/SOURCE of Debusine",
+    )
+    action.add_argument("--request", metavar="ID", help="a request that waits, in place of a name")
+    action.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="TAG",
+        help="as if its user asked for this tag; may be repeated",
+    )
+    action.add_argument("--user", metavar="NAME", help="as if this user had made it")
+    action.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="as if that user were in this group; may be repeated",
+    )
+    _world(action)
+    _json(action)
+    listing = _verb(
+        actions, "list", "list every tag and who enforces it: scheduler, capacity, nobody"
+    )
+    _json(listing)
+
+
+def _state(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "state", "look after what must outlive a run", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, help_text in (
+        ("init", "create the store (once per fleet)"),
+        ("show", "say where store and stacks live and what they hold"),
+        ("forget-machine", "take a machine that its provider no longer has out of its stack"),
+        ("unlock", "take away the lock of a run that died"),
+    ):
+        action = _verb(actions, name, help_text)
+        if name == "show":
+            _json(action)
+        if name == "forget-machine":
+            action.add_argument(
+                "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
+        if name == "init":
+            action.add_argument(
+                "--forget-stack", metavar="STACK", help="give up a stack whose state is lost"
+            )
+
+
+def _sweep(verbs: _Verbs) -> None:
+    parser = _verb(
+        verbs, "sweep", "let go of machines that no run of fleet apply vouches for any more"
+    )
+    parser.add_argument(
+        "--expired",
+        action="store_true",
+        required=True,
+        help="those whose expiry is over: each run extends it (`expire_after` in fleet.yaml)",
+    )
+    parser.add_argument(
+        "--apply", action="store_true", help="do it; left out: only show what would go"
+    )
+    _json(parser)
+
+
+def _export(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "export", "write rules for the queue that assigns work", config=False)
+    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
+    debusine = _verb(targets, "debusine", "write Debusine task-configuration entries")
+    debusine.add_argument(
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
+    )
+    copr = _verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
+    for target in (debusine, copr):
+        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
+
+
+def _import(verbs: _Verbs) -> None:
+    parser = _verb(
+        verbs, "import", "write a fleet.yaml from what another system has", config=False
+    )
+    # `import` is no name that a Python module can have.
+    parser.set_defaults(command="import_")
+    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
+    for name, what, help_text in (
+        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
+        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
+        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
+    ):
+        source = _verb(sources, name, help_text, config=False)
+        live = name == "debusine"
+        source.add_argument(
+            "path", nargs="?" if live else None, metavar=what, help="the file to read"
+        )
+        source.add_argument(
+            "--fleet",
+            default="imported",
+            metavar="NAME",
+            help="the name of the fleet (default: imported)",
+        )
+        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
+        source.add_argument(
+            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
+        )
+        if name == "copr":
+            _world(source)
+        if name == "debusine":
+            _server(source)
+
+
+def _server(source: Parser) -> None:
+    source.add_argument(
+        "--dsn-env",
+        metavar="VARIABLE",
+        help="ask the server's database in place of a file: this environment variable holds the "
+        "DSN of a read-only PostgreSQL role",
+    )
+    source.add_argument(
+        "--admin",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="ask the server in place of a file: the command that runs debusine-admin there, as "
+        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
+    )
+
+
+def _debusine(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "debusine", "prepare a Debusine server for fleet", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    grants = _verb(
+        actions,
+        "grants",
+        "print the SQL for a role that reads demand and workers; changes nothing",
+    )
+    grants.add_argument(
+        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
+    )
+    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
+    grants.add_argument(
+        "--check",
+        action="store_true",
+        help="ask the database that fleet.yaml names what its role lacks or has too much",
+    )
+    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
+    _json(grants)
+
+
+def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:
+    parser = _verb(verbs, "completion", "print a shell completion script", config=False)
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="for which shell")
+    parser.set_defaults(parser=whole)

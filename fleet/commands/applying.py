@@ -1,0 +1,68 @@
+"""This module carries out one run of apply: lock, observe, plan, guard, change, record."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from fleet.commands.wiring import (
+    Config,
+    SystemClock,
+    configure_sims,
+    lock_owner,
+    look,
+    plan_for,
+    wire,
+)
+from fleet.operate.apply import apply_plan
+from fleet.operate.expiry import extend_expiries
+from fleet.plan import Outcome, Plan
+from fleet.ports import Console
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What one run planned, and what became of it."""
+
+    plan: Plan
+    outcome: Outcome
+
+    @property
+    def exit_code(self) -> int:
+        """Return the outcome's; 1 also where a source was silent or a person has to look."""
+        return self.outcome.exit_code or (1 if self.plan.unknown or self.plan.attention else 0)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run hears that it is to end; a plain apply is just interrupted."""
+
+    is_ending: Callable[[], bool] = lambda: False
+    changing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What holds an interruption back until the step that was begun is done."""
+
+
+def apply_once(
+    config: Config, file: str, console: Console, show: Callable[[Plan], None], ending: Ending
+) -> Applied:
+    """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
+    clock = SystemClock()
+    started = clock.now()
+    sources = replace(wire(config.fleet, file), is_ending=ending.is_ending)
+    with sources.store.lock(lock_owner(), started) as died:
+        if died:
+            console.note(f"took over the lock of {died}, which died; finishing what it began")
+        sources.store.begin_run(started=started)
+        configure_sims(config.fleet, sources)
+        world = look(config, sources, console)
+        plan = plan_for(config, world)
+        show(plan)
+        with ending.changing():
+            extend_expiries(config.fleet, world, sources, console.note)
+            outcome = apply_plan(config.fleet, world, plan, sources, console.note)
+            sources.store.record_run(
+                started=started,
+                ended=clock.now(),
+                plan=plan.digests.plan,
+                outcome=outcome.model_dump_json(),
+            )
+    return Applied(plan, outcome)

@@ -1,0 +1,163 @@
+"""This module wires the providers that a fleet.yaml names, and the engines that change them."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from fleet.engines.embedded import EmbeddedEngine
+from fleet.errors import EngineAbsent, SecretMissing
+from fleet.facts import Listing, Unknown
+from fleet.ports import Clock, Engine, Provider, Registry
+from fleet.providers.hcloud import HcloudListing
+from fleet.providers.local import LocalMachines
+from fleet.providers.local_workers import LocalWorkers
+from fleet.providers.sim import SimCloud
+from fleet.schema.model import (
+    AwsProvider,
+    DebusineQueue,
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    SimProvider,
+)
+from fleet.schema.model import Provider as ProviderModel
+from fleet.store.places import Places
+from fleet.store.secrets import HostSecrets
+
+if TYPE_CHECKING:
+    from fleet.engines.pulumi import Account
+
+
+@dataclass(frozen=True)
+class Clouds:
+    """The providers that are on this computer, by name."""
+
+    simulated: Mapping[str, SimCloud]
+    processes: Mapping[str, LocalMachines]
+
+    @property
+    def registries(self) -> dict[str, Registry]:
+        """Return those at which workers register, and nowhere else."""
+        own = {k: each for k, each in self.processes.items() if isinstance(each, LocalWorkers)}
+        return {**self.simulated, **own}
+
+    @property
+    def here(self) -> dict[str, SimCloud | LocalMachines]:
+        """Return all of them: what the embedded engine can change."""
+        return {**self.simulated, **self.processes}
+
+
+def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Clouds:
+    """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder."""
+    at_queue = any(isinstance(queue, DebusineQueue) for queue in fleet.queues.values())
+    kind = LocalMachines if at_queue else LocalWorkers
+    # Of our own environment, which holds secrets, processes get nothing else.
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+    return Clouds(
+        simulated={
+            name: SimCloud(_sim_path(provider, name, places, base), clock)
+            for name, provider in fleet.providers.items()
+            if isinstance(provider, SimProvider)
+        },
+        processes={
+            name: kind(
+                _local_path(provider, name, places, base), clock, provider.faults, environment
+            )
+            for name, provider in fleet.providers.items()
+            if isinstance(provider, LocalProvider)
+        },
+    )
+
+
+def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
+    """Return what lists a provider's machines, where they are not on this computer."""
+    match provider:
+        case HcloudProvider():
+            try:
+                return HcloudListing(provider, secrets.read(provider.token))
+            except SecretMissing as error:
+                return _UnreadableProvider(str(error))
+        case AwsProvider() | LocalProvider() | HooksProvider() | SimProvider():
+            return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
+    assert_never(provider)
+
+
+def engines_of(
+    fleet: Fleet, places: Places, clouds: Clouds, secrets: HostSecrets
+) -> Callable[[str], Engine]:
+    """Return what tells which engine changes a provider's stacks; EngineAbsent where none does."""
+
+    @cache
+    def engine(name: str) -> Engine:
+        if name == "embedded":
+            return EmbeddedEngine(places.embedded, clouds.here)
+        from fleet.engines.pulumi import PulumiEngine
+
+        passphrase = fleet.state.passphrase
+        return PulumiEngine(
+            places.backend,
+            places.folder / "pulumi",
+            (lambda: secrets.read(passphrase)) if passphrase else None,
+            _accounts(fleet, clouds.simulated, secrets),
+        )
+
+    def engine_of(provider: str) -> Engine:
+        declared = fleet.providers.get(provider)
+        if declared is None:
+            raise EngineAbsent(
+                f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
+                "gone"
+            )
+        if isinstance(declared, SimProvider):
+            return engine(declared.engine)
+        if isinstance(declared, LocalProvider):
+            return engine("embedded")
+        if isinstance(declared, HcloudProvider):
+            return engine("pulumi")
+        raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
+
+    return engine_of
+
+
+def _accounts(
+    fleet: Fleet, simulated: Mapping[str, SimCloud], secrets: HostSecrets
+) -> dict[str, "Account"]:
+    """Return what the real engine needs of each provider; tokens go to it by environment."""
+    from fleet.engines.pulumi import Account
+
+    accounts = {
+        name: Account(cloud, config={"sim:path": str(cloud.path)})
+        for name, cloud in simulated.items()
+    }
+    for name, declared in fleet.providers.items():
+        if isinstance(declared, HcloudProvider):
+            environment = partial(_hcloud_environment, declared, secrets)
+            accounts[name] = Account(provider_of(declared, secrets), environment=environment)
+    return accounts
+
+
+def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:
+    return {"HCLOUD_TOKEN": secrets.read(provider.token)}
+
+
+def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:
+    return base / provider.path if provider.path else places.folder / f"sim-{name}.json"
+
+
+def _local_path(provider: LocalProvider, name: str, places: Places, base: Path) -> Path:
+    return base / provider.path if provider.path else places.folder / f"local-{name}"
+
+
+class _UnreadableProvider:
+    """A provider that cannot be listed, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = Unknown(unknown=reason)
+
+    def list(self, fleet: str) -> Listing | Unknown:  # noqa: ARG002 - the port's own argument
+        """Return that nothing is known."""
+        return self._reason

@@ -1,0 +1,60 @@
+"""This module ends a loop when a person or a service manager asks for it.
+
+SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the step
+that was begun. A second one in the middle of a step interrupts that too.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Signals:
+    """Waits between runs, and hears when to end."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._changing = False
+        self.was_cut = False
+        """Whether a step was interrupted in its middle."""
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen; afterwards signals do again what they did before."""
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        for each in before:
+            signal.signal(each, self._hear)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let what is done in here come to the end of its step."""
+        self._changing = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.was_cut = True
+            raise
+        finally:
+            self._changing = False
+
+    def is_ending(self) -> bool:
+        """Say whether somebody asked to end."""
+        return self._asked
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long; False, at once, where somebody asked to end before."""
+        if not self._asked:
+            time.sleep(seconds)
+        return not self._asked
+
+    def _hear(self, _: int, __: FrameType | None) -> None:
+        was_asked, self._asked = self._asked, True
+        if was_asked or not self._changing:
+            raise KeyboardInterrupt

@@ -1,0 +1,69 @@
+"""This module lets go of what no run of apply vouches for any more; it only shows it by default.
+
+It works from anywhere: without the store it takes the providers' own listings, and no lock.
+"""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+
+from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.guard import guard
+from fleet.operate.observe import Sources
+from fleet.operate.sweep import sweep_machines
+from fleet.ports import Console, Store
+from fleet.render.outcome_text import outcome_to_text
+from fleet.render.sweep_text import sweep_to_text
+from fleet.render.to_json import outcome_to_json, plan_to_json
+from fleet.sweep import sweep
+
+_COMMAND = "fleet sweep --expired --apply"
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Show what would go, or let it go; what a registry does not know to be idle stays."""
+    config = load_config(args, console)
+    sources = wire(config.fleet, args.file)
+    if args.apply:
+        return _apply(args, console, config, sources)
+    plan = guard(config.fleet, sweep(config.fleet, look(config, sources, console)))
+    console.out(plan_to_json(plan) if args.json else sweep_to_text(plan, colour=console.colour))
+    return 4 if plan.is_refused else 1 if plan.unknown else 0
+
+
+def _apply(args: argparse.Namespace, console: Console, config: Config, sources: Sources) -> int:
+    clock = SystemClock()
+    started = clock.now()
+    with _locked(sources.store, started, console) as has_store:
+        world = look(config, sources, console)
+        plan = guard(config.fleet, sweep(config.fleet, world))
+        if not args.json:
+            console.out(sweep_to_text(plan, applies=True, colour=console.colour))
+        outcome = sweep_machines(config.fleet, world, plan, sources, console.note)
+        if has_store and plan.actions:
+            # Without a plan: nobody looked after the fleet, so this is no heartbeat.
+            sources.store.record_run(
+                started=started, ended=clock.now(), plan="", outcome=outcome.model_dump_json()
+            )
+    console.out(
+        outcome_to_json(outcome)
+        if args.json
+        else outcome_to_text(outcome, plan, colour=console.colour, command=_COMMAND)
+    )
+    return outcome.exit_code or (1 if plan.unknown else 0)
+
+
+@contextmanager
+def _locked(store: Store, now: datetime, console: Console) -> Iterator[bool]:
+    """Hold the fleet's lock; False where there is no store any more that has one."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(store.lock(lock_owner(), now))
+        except (StoreMissing, StoreFailed) as error:
+            console.note(f"sweeping without a lock: {error}")
+            has_store = False
+        else:
+            has_store = True
+        yield has_store

@@ -1,0 +1,120 @@
+"""This module gives each new machine the token that its worker needs, and lets none lie about.
+
+A worker is enrolled right before its machine is made; what surely was not made has its token
+revoked again. What a killed run has enrolled is in its queue's registry, where the next one sees
+it. Tokens are nowhere but in the user data.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from fleet.errors import FleetError, WorkerBusy
+from fleet.facts import Listing, Stack, Unknown, World
+from fleet.operate.observe import Sources
+from fleet.plan import Action, Create
+from fleet.ports import Enrolment
+from fleet.schema.model import DebusineQueue, Fleet, Pool
+from fleet.tagrules.static import static_tags
+from fleet.user_data import write_user_data
+
+APART = 2
+"""Seconds between the starts of two workers: connecting at once, Debusine loses what they say."""
+MARGIN = timedelta(minutes=10)
+"""How much longer a token lives than its machine has to come up: making it takes time too."""
+
+
+def stagger(actions: Sequence[Action]) -> dict[str, int]:
+    """Return how many seconds late each new worker starts, one after the other at each queue."""
+    waiting: dict[str, int] = {}
+    delays = {}
+    for action in actions:
+        if isinstance(action, Create) and action.registry is not None:
+            delays[action.worker] = waiting.get(action.registry, 0)
+            waiting[action.registry] = delays[action.worker] + APART
+    return delays
+
+
+@dataclass
+class Enrolled:
+    """What was enrolled of a pool's creations."""
+
+    creates: list[Create] = field(default_factory=list)
+    """The machines that may be made."""
+    user_data: dict[str, str] = field(default_factory=dict, repr=False)
+    """Worker to what its machine is given; it holds tokens."""
+    refused: list[str] = field(default_factory=list)
+    """Why some are not made in this run."""
+
+
+@dataclass(frozen=True)
+class Enrolling:
+    """Enrols the new workers of one run."""
+
+    fleet: Fleet
+    world: World
+    sources: Sources
+    delays: Mapping[str, int]
+
+    def enrol(self, creates: Sequence[Create]) -> Enrolled:
+        """Enrol each that needs a token; where one fails, none of them keeps its token."""
+        enrolled = Enrolled()
+        listed = self._listed()
+        for action in creates:
+            # A killed run has made this machine already, and given it a token.
+            if action.registry is None or action.worker in listed:
+                enrolled.creates.append(action)
+                continue
+            try:
+                enrolled.user_data[action.worker] = self._user_data(action, action.registry)
+            except WorkerBusy as busy:
+                enrolled.refused.append(f"{action.worker} is not made: {busy}")
+            except FleetError:
+                self.revoke(creates, enrolled, after=None)
+                raise
+            else:
+                enrolled.creates.append(action)
+        return enrolled
+
+    def revoke(
+        self, creates: Sequence[Create], enrolled: Enrolled, after: Stack | Unknown | None
+    ) -> list[str]:
+        """Revoke the tokens of what its stack does not know, and return what stood against it.
+
+        What it knows may exist, or is made by the next run.
+        """
+        if isinstance(after, Unknown):
+            return []
+        known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
+        troubles = []
+        for action in creates:
+            if action.worker in enrolled.user_data and action.worker not in known:
+                try:
+                    self.sources.registries[action.registry or ""].revoke(action.worker)
+                except FleetError as trouble:
+                    troubles.append(f"the token of {action.worker} was not revoked: {trouble}")
+        return troubles
+
+    def _user_data(self, action: Create, registry: str) -> str:
+        delay = self.delays.get(action.worker, 0)
+        token = self.sources.enrollers[registry].enrol(self._enrolment(action, delay))
+        queue = self.fleet.queues[registry]
+        url = queue.url if isinstance(queue, DebusineQueue) else ""
+        return write_user_data(url, token, delay=delay)
+
+    def _enrolment(self, action: Create, delay: int) -> Enrolment:
+        pool = self.fleet.pools[action.pool]
+        tags = static_tags(self.fleet, action.pool)
+        deadline = pool.boot.deadline if isinstance(pool, Pool) else 0
+        return Enrolment(
+            worker=action.worker,
+            fleet=self.fleet.fleet,
+            pool=action.pool,
+            provides=tags["provided_tags"],
+            requires=tags["required_tags"],
+            expires=self.world.time + timedelta(seconds=deadline + delay) + MARGIN,
+        )
+
+    def _listed(self) -> set[str]:
+        listings = [each for each in self.world.providers.values() if isinstance(each, Listing)]
+        return {machine.name for listing in listings for machine in listing.machines}

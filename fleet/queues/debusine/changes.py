@@ -1,0 +1,202 @@
+"""This module changes rows of workers in Debusine's database, each function in one transaction.
+
+It is given a way to execute SQL, and may be sent to the server as text to run there: it imports
+nothing but our marks and what every Python has. Each change locks the worker's row first, as
+Debusine's scheduler does before it gives a worker something, and looks at its requests only then:
+what was given to the worker before is seen, and nothing is given to it until the end.
+
+Facts of Debusine 0.16: a worker that registers with an activation token gets a token of its own
+in place of what it had, and a token may belong to nobody only until the transaction ends. So old
+tokens go when a row is used again; the row itself, which its history hangs on, never does.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from fleet.queues.debusine import marks
+
+Execute = Callable[[str, Mapping[str, Any]], Sequence[tuple[Any, ...]]]
+"""Runs one statement and returns its rows."""
+
+COLUMNS = """\
+SELECT t.name, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+  FROM unnest(%(tables)s::text[]) AS t(name)
+       JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
+ WHERE a.attnum > 0 AND NOT a.attisdropped"""
+_LOOK = """\
+SELECT w.id, w.worker_type, w.worker_pool_id IS NOT NULL, w.static_metadata::text,
+       w.connected_at IS NOT NULL, w.token_id, coalesce(t.enabled, false), w.activation_token_id,
+       coalesce(a.enabled AND coalesce(a.expire_at > now(), true), false)
+  FROM db_worker w LEFT JOIN db_token t ON t.id = w.token_id
+                   LEFT JOIN db_token a ON a.id = w.activation_token_id
+ WHERE w.name = %(name)s FOR UPDATE OF w"""
+_HELD = """\
+SELECT id FROM db_workrequest
+ WHERE worker_id = %(id)s AND status IN ('pending', 'running') ORDER BY id"""
+_AWAIT = """\
+INSERT INTO db_token (token_type, hash, comment, created_at, expire_at, enabled,
+                      external_username, explicit_grants_only)
+VALUES ('worker-activation', %(hash)s, %(comment)s, now(), %(expires)s::timestamptz, true, '',
+        false)
+RETURNING id"""
+_NEW = """\
+INSERT INTO db_worker (name, registered_at, activation_token_id, static_metadata,
+                       dynamic_metadata, worker_type, concurrency)
+VALUES (%(name)s, now(), %(token)s, %(static)s::jsonb, '{}', 'external', 1)"""
+_AGAIN = """\
+UPDATE db_worker
+   SET registered_at = now(), activation_token_id = %(token)s, token_id = NULL,
+       static_metadata = %(static)s::jsonb, dynamic_metadata = '{}',
+       dynamic_metadata_updated_at = NULL, connected_at = NULL
+ WHERE id = %(id)s"""
+_OFF = "UPDATE db_token SET enabled = false WHERE id IN (%(token)s, %(activation)s) AND enabled"
+_ON = "UPDATE db_token SET enabled = true WHERE id = %(token)s"
+_TELL = "UPDATE db_worker SET static_metadata = %(static)s::jsonb WHERE id = %(id)s"
+_GIVE_BACK = """\
+UPDATE db_workrequest SET status = 'pending', worker_id = NULL, started_at = NULL
+ WHERE worker_id = %(id)s AND status IN ('pending', 'running')"""
+
+
+class Refusal(Exception):
+    """What was asked for would lose work or take a row that is not ours; nothing was changed."""
+
+    def __init__(self, kind: str, because: str) -> None:
+        super().__init__(because)
+        self.kind = kind
+
+
+def digest_of(columns: Sequence[tuple[object, ...]]) -> str:
+    """Return a short name for a set of columns: their tables, names, types and NOT NULL."""
+    lines = sorted(" ".join(map(str, column)) for column in columns)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def check_version(execute: Execute, tables: Sequence[str], known: Collection[str]) -> None:
+    """Refuse a database whose tables are none of these that are known."""
+    found = digest_of(execute(COLUMNS, {"tables": list(tables)}))
+    if found not in known:
+        raise Refusal(
+            "strange",
+            f"the database is of a Debusine that fleet does not know: its tables are {found}; "
+            "nothing is written to it until that version is supported",
+        )
+
+
+def look(execute: Execute, name: str) -> dict[str, Any] | None:
+    """Return a worker's row as it is once whoever was changing it is done; None: there is none."""
+    rows = execute(_LOOK, {"name": name})
+    if not rows:
+        return None
+    keys = ("id", "type", "in_pool", "static", "connected", "token", "enabled", "activation")
+    seen = dict(zip((*keys, "awaited"), rows[0], strict=True))
+    held = execute(_HELD, seen)
+    return {**seen, "static": json.loads(seen["static"]), "held": [number for (number,) in held]}
+
+
+def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
+    execute: Execute, name: str, fleet: str, static: Mapping[str, Any], digest: str, expires: str
+) -> None:
+    """Make a row that waits for a token with this digest, or have one wait again that was used."""
+    seen = look(execute, name)
+    if seen is not None:
+        _check_free(seen, name, fleet)
+    (token,) = execute(
+        _AWAIT, {"hash": digest, "comment": f"fleet {fleet}: {name}"[:100], "expires": expires}
+    )[0]
+    if seen is None:
+        execute(_NEW, {"name": name, "token": token, "static": json.dumps(static)})
+        return
+    kept = {key: value for key, value in undrained(seen["static"]).items() if key not in _TAGS}
+    again = json.dumps(kept | dict(static))
+    execute(_AGAIN, {"id": seen["id"], "token": token, "static": again})
+    for old in (seen["token"], seen["activation"]):
+        if old is not None:
+            execute("DELETE FROM db_token WHERE id = %(token)s", {"token": old})
+
+
+def drain(execute: Execute, name: str) -> None:
+    """Have a worker be given nothing new."""
+    seen = _existing(execute, name)
+    execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
+
+
+def undrain(execute: Execute, name: str) -> None:
+    """Have a worker be given work again, as it was before it was drained."""
+    seen = _existing(execute, name)
+    execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
+
+
+def enable(execute: Execute, name: str) -> None:
+    """Switch a worker's token on."""
+    seen = _existing(execute, name)
+    if seen["token"] is None:
+        raise Refusal("strange", f"worker {name} never registered: it has no token to enable")
+    execute(_ON, seen)
+
+
+def disable(execute: Execute, name: str) -> None:
+    """Switch off every token of a worker that has nothing to do."""
+    seen = _existing(execute, name)
+    if seen["held"]:
+        raise Refusal("busy", f"worker {name} has request {seen['held'][0]}; it was not disabled")
+    execute(_OFF, seen)
+
+
+def revoke(execute: Execute, name: str) -> None:
+    """Switch off the token of a worker that never registered; without a row there is none."""
+    seen = look(execute, name)
+    if seen is None:
+        return
+    if seen["enabled"]:
+        raise Refusal("busy", f"worker {name} has registered after all; it was not revoked")
+    execute(_OFF, seen)
+
+
+def release(execute: Execute, name: str) -> None:
+    """Switch off every token of a worker and give back to the queue what it was given."""
+    seen = _existing(execute, name)
+    execute(_OFF, seen)
+    execute(_GIVE_BACK, seen)
+
+
+_TAGS = (marks.PROVIDED_TAGS, marks.REQUIRED_TAGS)
+
+
+def drained(static: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a worker's static metadata with a drain that no request can fulfil."""
+    if marks.BEFORE_DRAIN in static:
+        return {**static, marks.TASKS_ALLOWLIST: []}
+    before = {key: static[key] for key in (marks.TASKS_ALLOWLIST,) if key in static}
+    return {**static, marks.TASKS_ALLOWLIST: [], marks.BEFORE_DRAIN: before}
+
+
+def undrained(static: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a worker's static metadata as it was before `drained`."""
+    if marks.BEFORE_DRAIN not in static:
+        return dict(static)
+    ours = (marks.TASKS_ALLOWLIST, marks.BEFORE_DRAIN)
+    kept = {key: value for key, value in static.items() if key not in ours}
+    return {**kept, **static[marks.BEFORE_DRAIN]}
+
+
+def _existing(execute: Execute, name: str) -> dict[str, Any]:
+    seen = look(execute, name)
+    if seen is None:
+        raise Refusal("strange", f"no worker is called {name}")
+    return seen
+
+
+def _check_free(seen: Mapping[str, Any], name: str, fleet: str) -> None:
+    """Refuse a row that somebody else made, or whose worker may be at work."""
+    is_ours = seen["static"].get(marks.FLEET) == fleet
+    # One that never registered and carries no mark may be what a killed run left.
+    if seen["in_pool"] or seen["type"] != "external" or not (is_ours or seen["token"] is None):
+        raise Refusal(
+            "strange", f"worker {name} is not of fleet {fleet}; give the pool another name"
+        )
+    if seen["held"]:
+        raise Refusal("busy", f"worker {name} has request {seen['held'][0]}")
+    if seen["connected"] and seen["enabled"]:
+        raise Refusal("busy", f"worker {name} is connected: a machine of that name is at work")

@@ -1,0 +1,168 @@
+"""This module has the functions of `changes` run beside a server's database: from here, or there.
+
+From here over SQL; there by the server's admin command, whose shell is given the functions to run
+on the server's own connection. So both change the same rows in the same way, and what a token is
+made of never leaves this computer but for the machine: only its digest does.
+"""
+
+import inspect
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fleet.errors import FleetError, PlanRefused, SourceUnreachable, WorkerBusy
+from fleet.queues.debusine import changes, marks
+from fleet.store.secrets import end_group
+
+if TYPE_CHECKING:
+    import psycopg
+
+_ANSWER = "fleet-answer:"
+
+
+Call = tuple[Callable[..., Any], Mapping[str, Any]]
+"""A function of `changes` and its arguments."""
+
+
+class Channel(Protocol):
+    """Has functions of `changes` run, each in one transaction."""
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Return what each returns; raises WorkerBusy, PlanRefused or SourceUnreachable."""
+
+
+class SqlChannel:
+    """A connection to the server's database, with a role that may write there."""
+
+    def __init__(self, dsn: Callable[[], str]) -> None:
+        self._dsn = dsn
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Run each in a transaction of its own, over one connection."""
+        from fleet.queues.debusine.connection import explained, first_line, password_of
+
+        dsn = self._dsn()
+        password = password_of(dsn)
+        import psycopg
+
+        try:
+            with psycopg.connect(
+                dsn, connect_timeout=10, options="-c statement_timeout=30s", autocommit=True
+            ) as connection:
+                return [_run(connection, *call) for call in calls]
+        except changes.Refusal as refusal:
+            raise _told(refusal.kind, str(refusal)) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise SourceUnreachable(
+                f"the database refuses: {first_line(error)}; `fleet debusine grants --admin` "
+                "prints what the role of `admin` needs"
+            ) from None
+        except psycopg.Error as error:
+            raise explained(error, password) from None
+
+
+def _run(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+) -> Any:  # noqa: ANN401 - JSON
+    with connection.transaction():
+        return function(_executing(connection), **arguments)
+
+
+def _executing(connection: "psycopg.Connection[tuple[Any, ...]]") -> changes.Execute:
+    def execute(statement: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        # The text is a constant of `changes`; nothing but placeholders comes from elsewhere.
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else ()
+
+    return execute
+
+
+def _told(kind: str, because: str) -> FleetError:
+    return WorkerBusy(because) if kind == "busy" else PlanRefused(because)
+
+
+_THERE = """\
+import json, types
+from django.db import connection, transaction
+marks, changes = types.ModuleType("marks"), types.ModuleType("changes")
+exec({marks!r}, marks.__dict__)
+changes.marks = marks
+exec({changes!r}, changes.__dict__)
+
+def execute(statement, values):
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else ()
+
+done, refused = [], None
+try:
+    for function, arguments in json.loads({calls!r}):
+        with transaction.atomic():
+            done.append(getattr(changes, function)(execute, **arguments))
+except changes.Refusal as refusal:
+    refused = [refusal.kind, str(refusal)]
+print({mark!r} + json.dumps([done, refused]))
+"""
+_IMPORT = "from fleet.queues.debusine import marks\n"
+
+
+Shell = Callable[[Sequence[str], bytes], str]
+"""Runs a command that reads this, and returns what it prints."""
+
+
+def ask_shell(command: Sequence[str], text: bytes, *, seconds: float = 60) -> str:
+    """Return what the command prints; what it says of errors goes to the person."""
+    said = shlex.join(command)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own command
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a command"
+        raise SourceUnreachable(
+            f"{said} cannot be started ({reason}); is {command[0]} installed and on PATH?"
+        ) from error
+    with process:
+        try:
+            printed, _ = process.communicate(text, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise SourceUnreachable(
+                f"{said} did not end within {seconds:g} s; does it wait for an answer? What it "
+                "was told may have been done"
+            ) from None
+        finally:
+            end_group(process)
+    if process.returncode != 0:
+        raise SourceUnreachable(f"{said} ended with status {process.returncode}")
+    return printed.decode(errors="replace")
+
+
+class CommandChannel:
+    """The server's admin command, as a list of arguments: here, over ssh, in a container."""
+
+    def __init__(self, admin: Sequence[str], shell: Shell = ask_shell) -> None:
+        self._command = (*admin, "shell")
+        self._shell = shell
+
+    def run(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Give them to the command's shell: one line, which a shell that prompts takes too."""
+        text = _THERE.format(
+            marks=inspect.getsource(marks),
+            changes=inspect.getsource(changes).replace(_IMPORT, ""),
+            calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
+            mark=_ANSWER,
+        )
+        printed = self._shell(self._command, f"exec({text!r})\n".encode())
+        _, found, rest = printed.rpartition(_ANSWER)
+        if not found:
+            said = shlex.join(self._command)
+            raise SourceUnreachable(f"{said} did not say what it did; is it debusine-admin?")
+        done: list[Any]
+        done, refused = json.loads(rest.splitlines()[0])
+        if refused:
+            raise _told(*refused)
+        return done

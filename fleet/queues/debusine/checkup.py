@@ -1,0 +1,157 @@
+"""This module asks a Debusine server about itself: its time, its user, its own counts."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from fleet.checkup import Finding, Machinery, Summary, judge_clock
+from fleet.schema.model import DebusineQueue
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.asking import Asking
+    from fleet.web.reader import Reply
+
+_WHO = "/api/1.0/whoami/"
+_NO_ARCHITECTURE = "None"
+ANY = "any"
+
+
+class _Workers(BaseModel):
+    model_config = ConfigDict(strict=True)
+    registered: int
+    connected: int
+    busy: int
+
+
+class _Tasks(BaseModel):
+    model_config = ConfigDict(strict=True)
+    pending: int
+    running: int
+
+
+class _Status(BaseModel):
+    external_workers_arch: dict[str, _Workers]
+    worker_tasks_arch: dict[str, _Tasks]
+
+
+class _Who(BaseModel):
+    model_config = ConfigDict(strict=True)
+    user: str
+    auth: bool
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class DebusineServer:
+    """One Debusine server, asked with a viewer's token."""
+
+    def __init__(
+        self,
+        queue: DebusineQueue,
+        token: str | None,
+        *,
+        now: Callable[[], datetime] = _now,
+        silence: float = 30,
+    ) -> None:
+        self._queue = queue
+        self._token = token
+        self._now = now
+        self._silence = silence
+
+    def summary(self) -> Summary:
+        """Return what it tells anyone of its time, its workers and their work."""
+        from fleet.queues.debusine.witness import STATUS
+
+        with self._asking() as asking:
+            reply = asking.anyone(STATUS)
+            asked_at = self._now()
+        status = reply.parse(_Status)
+        names = status.external_workers_arch.keys() | status.worker_tasks_arch.keys()
+        return Summary(
+            server_time=_time(reply),
+            asked_at=asked_at,
+            architectures={
+                ANY if name == _NO_ARCHITECTURE else name: _machinery(status, name)
+                for name in sorted(names)
+            },
+        )
+
+    def user(self) -> str:
+        """Return whose token it is asked with; empty: it takes it for nobody's."""
+        with self._asking() as asking:
+            who = asking.with_token(_WHO, self._queue.scopes[0]).parse(_Who)
+        return who.user if who.auth else ""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how much work for workers is pending, by scope, without a token."""
+        from fleet.queues.debusine.witness import counts_by_scope
+
+        with self._asking() as asking:
+            counted = counts_by_scope(asking.anyone)
+        return {scope: counted[scope] for scope in self._queue.scopes if scope in counted}
+
+    @contextmanager
+    def _asking(self) -> "Iterator[Asking]":
+        # httpx is slow to load, and most commands ask nobody.
+        from fleet.queues.debusine.asking import Asking
+        from fleet.web.reader import Limits, Reader
+
+        limits = Limits(silence=self._silence)
+        with Reader(self._queue.url, limits=limits) as reader:
+            yield Asking(reader, self._token)
+
+
+def _machinery(status: _Status, name: str) -> Machinery:
+    workers, tasks = status.external_workers_arch.get(name), status.worker_tasks_arch.get(name)
+    return Machinery(
+        **(workers.model_dump() if workers else {}), **(tasks.model_dump() if tasks else {})
+    )
+
+
+def _time(reply: "Reply") -> datetime | None:
+    try:
+        told = parsedate_to_datetime(reply.date)
+    except ValueError:
+        return None
+    return told if told.tzinfo else None
+
+
+def check_database(
+    about: str, dsn: str, *, admin: bool = False, now: Callable[[], datetime] = _now
+) -> tuple[Finding, ...]:
+    """Return of which version a database is, what time it has, and whether its role's rights fit.
+
+    Raises SourceUnreachable where it cannot be asked.
+    """
+    from fleet.queues.debusine.connection import reading
+    from fleet.queues.debusine.grants import compare
+    from fleet.queues.debusine.versions import identify
+
+    with reading(dsn) as connection:
+        version = identify(connection)
+        standing = compare(connection, admin=admin)
+        ours, (theirs,) = now(), connection.execute("SELECT clock_timestamp()").fetchall()[0]
+    fix = f"fleet debusine grants{' --admin' if admin else ''} --check"
+    version_said = f"its tables are those of Debusine {version}"
+    findings = [
+        Finding(about=f"{about}, version", result="ok", said=version_said),
+        judge_clock(f"{about}, clock", theirs=theirs, ours=ours),
+    ]
+    for result, told, rights in (
+        ("wrong", "lacks", standing.missing),
+        ("notice", "has more than it needs", standing.excess),
+    ):
+        if rights:
+            said = f"role {standing.role} {told}: {'; '.join(rights)}"
+            rest = {"about": f"{about}, rights", "result": result, "said": said, "fix": fix}
+            findings.append(Finding.model_validate(rest))
+    if not (standing.missing or standing.excess):
+        said = f"role {standing.role} has what it needs, and no more"
+        findings.append(Finding(about=f"{about}, rights", result="ok", said=said))
+    return tuple(findings)

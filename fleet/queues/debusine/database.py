@@ -1,0 +1,121 @@
+"""This module reads a whole Debusine server over SQL: what waits, and who works.
+
+Everything is read in one transaction of a role that may only read, and is of one moment. What
+cannot be read is Unknown, with what to do about it; neither half takes the other down with it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Demand, QueueReading, Unknown, Worker
+from fleet.schema.model import DebusineQueue, Fleet
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.connection import Connection
+    from fleet.queues.debusine.earlier import Seconds
+    from fleet.queues.debusine.workers import Row
+
+_Read = TypeVar("_Read")
+
+
+class DebusineDatabase:
+    """The queue and the workers of one Debusine server, read with a read-only role."""
+
+    def __init__(self, fleet: Fleet, queue: DebusineQueue, dsn: str) -> None:
+        self._fleet = fleet
+        self._scopes = tuple(dict.fromkeys(queue.scopes))
+        self._dsn = dsn
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits, by groups that this fleet.yaml treats alike, and every worker."""
+        # psycopg is slow to load, and most commands read nothing.
+        from fleet.queues.debusine.connection import reading
+        from fleet.queues.debusine.versions import identify
+
+        try:
+            with reading(self._dsn) as connection:
+                identify(connection)
+                return self._reading(connection, now)
+        except SourceUnreachable as error:
+            unknown = Unknown(unknown=str(error))
+            return QueueReading(demand=unknown, workers=unknown)
+
+    def _reading(self, connection: "Connection", now: datetime) -> QueueReading:
+        from fleet.queues.debusine.earlier import Seconds
+        from fleet.queues.debusine.pools import launching_pools
+        from fleet.queues.debusine.workers import read_rows
+
+        rows = _attempt(connection, read_rows)
+        known = () if isinstance(rows, Unknown) else rows
+        found = _attempt(connection, lambda c: self._demand(c, now, known))
+        seconds = Seconds() if isinstance(found, Unknown) else found[1]
+        registry = (
+            rows
+            if isinstance(rows, Unknown)
+            else _attempt(
+                connection, lambda c: (self._workers(c, rows, seconds), launching_pools(c))
+            )
+        )
+        demand = found if isinstance(found, Unknown) else found[0]
+        if isinstance(registry, Unknown):
+            return QueueReading(demand=demand, workers=registry)
+        return QueueReading(demand=demand, workers=registry[0], rivals=registry[1])
+
+    def _demand(
+        self, connection: "Connection", now: datetime, workers: "tuple[Row, ...]"
+    ) -> "tuple[Demand, Seconds]":
+        from fleet.queues.debusine.earlier import read_seconds
+        from fleet.queues.debusine.looks import looks_of
+        from fleet.queues.debusine.packages import read_packages
+        from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
+
+        check_scopes(connection, self._scopes)
+        looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
+        packages = read_packages(connection, self._scopes, looks, of=(self._fleet, now.date()))
+        groups = read_groups(connection, self._scopes, looks, packages)
+        seconds = read_seconds(connection, packages.alone)
+        environments = read_environments(connection, self._scopes) if looks.environments else {}
+        named = {request.package for request in groups}
+        demand = Demand(
+            read_at=now,
+            requests=tuple(map(seconds.expecting, groups)),
+            stored=True,
+            history=tuple(each for each in packages.history if each.package in named),
+            environments=environments,
+        )
+        return demand, seconds
+
+    def _workers(
+        self, connection: "Connection", rows: "tuple[Row, ...]", seconds: "Seconds"
+    ) -> tuple[Worker, ...]:
+        from fleet.queues.debusine.workers import read_workers
+
+        return read_workers(connection, rows, self._fleet.fleet, seconds)
+
+
+def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") -> _Read | Unknown:
+    """Return what was read, or why it could not be, leaving the connection fit for more."""
+    try:
+        with _kept(connection):
+            return read(connection)
+    except SourceUnreachable as error:
+        return Unknown(unknown=str(error))
+
+
+@contextmanager
+def _kept(connection: "Connection") -> Iterator[None]:
+    """Go back to where it was when something fails; a broken connection fails for good."""
+    import psycopg
+
+    from fleet.queues.debusine.connection import explained
+
+    try:
+        with connection.transaction():
+            yield
+    except psycopg.Error as error:
+        if connection.broken:
+            raise
+        raise explained(error) from None

@@ -1,0 +1,179 @@
+"""This module holds what a role may do in Debusine's database: to read, or to change workers too.
+
+Rights are of columns: a role that reads demand cannot read the digests of tokens.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.connection import Connection
+
+EVERY = "*"
+"""In place of a column: all of them."""
+
+READ: Mapping[str, tuple[str, ...]] = {
+    "db_scope": ("id", "name"),
+    "db_scopeworkerpool": ("scope_id", "worker_pool_id"),
+    "db_token": ("id", "enabled", "expire_at", "last_seen_at"),
+    "db_worker": (
+        *("id", "name", "worker_type", "registered_at", "connected_at", "worker_pool_id"),
+        *("static_metadata", "dynamic_metadata", "dynamic_metadata_updated_at"),
+        *("token_id", "activation_token_id"),
+    ),
+    "db_workerpool": (
+        *("id", "name", "enabled", "instance_wide", "limits", "specifications"),
+        *("provider_account_id", "architectures", "static_metadata"),
+    ),
+    "db_workrequest": (
+        *("id", "workspace_id", "status", "result", "worker_id", "task_type", "task_name"),
+        *("created_at", "started_at", "completed_at", "created_by_id"),
+        *("priority_base", "priority_adjustment"),
+        *("scheduler_tags_required", "scheduler_tags_provided"),
+        *("task_data", "dynamic_task_data", "output_data"),
+    ),
+    "db_workspace": ("id", "name", "scope_id"),
+}
+"""Table to the columns that are read."""
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """One thing that a role may do with a column."""
+
+    table: str
+    privilege: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a role's rights compare with what it needs."""
+
+    role: str
+    missing: tuple[str, ...]
+    excess: tuple[str, ...]
+
+
+# A writer changes rows of workers and tokens, and gives requests back. Debusine's own triggers
+# run with its rights: they read whole tokens, and keep who owns them.
+_CHANGE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "db_token",
+        "INSERT",
+        (
+            *("token_type", "hash", "comment", "created_at", "expire_at", "enabled"),
+            *("external_username", "explicit_grants_only"),
+        ),
+    ),
+    ("db_token", "UPDATE", ("enabled", "worker_id", "activating_worker_id")),
+    ("db_token", "DELETE", (EVERY,)),
+    (
+        "db_worker",
+        "INSERT",
+        (
+            *("name", "registered_at", "activation_token_id", "static_metadata"),
+            *("dynamic_metadata", "worker_type", "concurrency"),
+        ),
+    ),
+    (
+        "db_worker",
+        "UPDATE",
+        (
+            *("registered_at", "activation_token_id", "token_id", "static_metadata"),
+            *("dynamic_metadata", "dynamic_metadata_updated_at", "connected_at"),
+        ),
+    ),
+    ("db_workrequest", "UPDATE", ("status", "worker_id", "started_at")),
+)
+_READ_WHOLE = ("db_token",)
+_HELD = """\
+SELECT c.relname, p.privilege, a.attname
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+       CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p(privilege)
+ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'
+   AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+   AND has_column_privilege(c.oid, a.attnum, p.privilege)
+UNION ALL
+SELECT c.relname, p.privilege, '*'
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+       CROSS JOIN unnest(ARRAY['DELETE', 'TRUNCATE', 'TRIGGER']) AS p(privilege)
+ WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_(toast|temp)'
+   AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND has_table_privilege(c.oid, p.privilege)"""
+_COLUMNS = """\
+SELECT c.relname, array_agg(a.attname::text)
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+ WHERE a.attnum > 0 AND NOT a.attisdropped AND c.oid = ANY(
+       SELECT to_regclass(t) FROM unnest(%s::text[]) t)
+ GROUP BY 1"""
+_ROLE = """\
+SELECT current_user, rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls,
+       has_schema_privilege(coalesce(current_schema(), 'public'), 'USAGE'),
+       has_schema_privilege(coalesce(current_schema(), 'public'), 'CREATE')
+  FROM pg_roles WHERE rolname = current_user"""
+_POWERS = ("SUPERUSER", "CREATEROLE", "CREATEDB", "REPLICATION", "BYPASSRLS")
+
+
+def rights(*, admin: bool = False) -> tuple[Right, ...]:
+    """Return what a role needs that reads, or changes workers too, sorted."""
+    needed = {Right(table, "SELECT", name) for table, names in READ.items() for name in names}
+    if admin:
+        needed = {right for right in needed if right.table not in _READ_WHOLE}
+        needed |= {Right(table, "SELECT", EVERY) for table in _READ_WHOLE}
+        needed |= {Right(table, what, name) for table, what, names in _CHANGE for name in names}
+    return tuple(sorted(needed))
+
+
+def write_grants(role: str, *, admin: bool = False) -> str:
+    """Return the SQL that makes a role and gives it what it needs, and nothing else."""
+    name = '"' + role.replace('"', '""') + '"'
+    lines = [
+        f"CREATE ROLE {name} LOGIN;",
+        f"GRANT USAGE ON SCHEMA public TO {name};",
+    ]
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for right in rights(admin=admin):
+        grouped.setdefault((right.table, right.privilege), []).append(right.column)
+    for (table, privilege), columns in grouped.items():
+        named = "" if columns == [EVERY] else f" ({', '.join(columns)})"
+        lines.append(f"GRANT {privilege}{named} ON {table} TO {name};")
+    return "\n".join(lines) + "\n"
+
+
+def compare(connection: "Connection", *, admin: bool = False) -> Standing:
+    """Return what the connection's role lacks and what it has too much; changes nothing."""
+    role, *powers, uses, creates = connection.execute(_ROLE).fetchall()[0]
+    columns: dict[str, list[str]] = dict(connection.execute(_COLUMNS, (list(READ),)).fetchall())
+    held = {Right(*row) for row in connection.execute(_HELD).fetchall()}
+    needed = set(_by_column(rights(admin=admin), columns))
+    missing = [] if uses else ["USAGE on the schema"]
+    excess = [power for power, has in zip(_POWERS, powers, strict=True) if has]
+    excess += ["CREATE on the schema"] if creates else []
+    return Standing(
+        role=role,
+        missing=(*missing, *_summed_up(needed - held)),
+        # What a superuser may do beside has no end.
+        excess=tuple(excess) if powers[0] else (*excess, *_summed_up(held - needed)),
+    )
+
+
+def _by_column(needed: Iterable[Right], columns: Mapping[str, list[str]]) -> Iterable[Right]:
+    """Return rights with every column named, but for those of whole tables."""
+    for right in needed:
+        if right.column == EVERY and right.privilege == "SELECT":
+            yield from (Right(right.table, "SELECT", name) for name in columns[right.table])
+        else:
+            yield right
+
+
+def _summed_up(held: Iterable[Right]) -> tuple[str, ...]:
+    """Return what is too much, one line for each table and kind of right."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for right in sorted(held):
+        grouped.setdefault((right.table, right.privilege), []).append(right.column)
+    return tuple(
+        f"{privilege} on {table}" + ("" if names == [EVERY] else f" ({', '.join(names)})")
+        for (table, privilege), names in grouped.items()
+    )

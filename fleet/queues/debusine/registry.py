@@ -1,0 +1,163 @@
+"""This module makes workers known to a Debusine server, and tells it to let go of them.
+
+What was written is read back at once, and again one scheduler interval later: the server saves
+whole rows, as they were when it read them, and a pass of its scheduler that had begun still gives
+work by what it had read. What was undone is done again; a request that was given to a worker
+which had just been switched off goes back to the queue.
+"""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from fleet.errors import SourceUnreachable
+from fleet.ports import Enrolment
+from fleet.queues.debusine import changes, marks
+from fleet.queues.debusine.channels import Call, Channel
+from fleet.queues.debusine.versions import KNOWN, TABLES
+
+INTERVAL = 15
+"""Seconds between two passes of Debusine's scheduler."""
+LONGEST_NAME = 50
+"""What Debusine's table of workers holds of a name."""
+_TRIES = 3
+
+_NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
+_Written = Literal["drained", "given work", "off"]
+_AGAIN: Mapping[_Written, Callable[..., Any]] = {
+    "drained": changes.drain,
+    "given work": changes.undrain,
+    # Nothing given to it since could be fetched: it goes back to the queue.
+    "off": changes.release,
+}
+
+
+class DebusineRegistry:
+    """The workers of one server: a Registry and an Enroller."""
+
+    def __init__(
+        self,
+        queue: str,
+        channel: Channel,
+        *,
+        wait: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queue = queue
+        self._channel = channel
+        self._wait = wait
+        self._clock = clock
+        self._written: dict[str, _Written] = {}
+        self._last = 0.0
+        # Once is enough: a server that is migrated is stopped meanwhile.
+        known = {"tables": list(TABLES), "known": list(KNOWN)}
+        self._check: tuple[Call, ...] = ((changes.check_version, known),)
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        """Return the token of a worker that the server waits for from now on."""
+        name = enrolment.worker
+        if len(name) > LONGEST_NAME:
+            raise SourceUnreachable(
+                f"queue {self._queue}: a worker's name may have {LONGEST_NAME} characters, and "
+                f"{name} has {len(name)} (rule name-too-long)"
+            )
+        token = secrets.token_hex(32)
+        static = _metadata(enrolment)
+        seen = self._run(
+            changes.enrol,
+            name,
+            fleet=enrolment.fleet,
+            static=static,
+            digest=hashlib.sha256(token.encode()).hexdigest(),
+            expires=enrolment.expires.isoformat(),
+        )
+        self._written.pop(name, None)
+        if not seen["awaited"] or not static.items() <= seen["static"].items():
+            raise self._undone(name, "enrolled")
+        return token
+
+    def drain(self, worker: str) -> None:
+        """Have the server give a worker nothing new: no task is on the list of what it takes."""
+        self._write(worker, "drained", changes.drain)
+
+    def undrain(self, worker: str) -> None:
+        """Have the server give a worker work again, what the drain overwrote restored."""
+        self._write(worker, "given work", changes.undrain)
+
+    def enable(self, worker: str) -> None:
+        """Switch on the token of a worker that registered."""
+        seen = self._run(changes.enable, worker)
+        self._written.pop(worker, None)
+        if not seen["enabled"]:
+            raise self._undone(worker, "enabled")
+
+    def disable(self, worker: str) -> None:
+        """Switch off a worker that has nothing to do."""
+        self._write(worker, "off", changes.disable)
+
+    def revoke(self, worker: str) -> None:
+        """Take back the token of a worker that never registered."""
+        self._write(worker, "off", changes.revoke)
+
+    def release(self, worker: str) -> None:
+        """Switch off a worker whose machine is gone, and give its request back to the queue."""
+        self._write(worker, "off", changes.release)
+
+    def confirm(self) -> None:
+        """Look again one scheduler interval later, and do again what was undone meanwhile."""
+        if not self._written:
+            return
+        self._wait(max(0.0, self._last + INTERVAL - self._clock()))
+        written, self._written = self._written, {}
+        for worker, what in written.items():
+            if not _stands(self._run(changes.look, worker), what):
+                self._write(worker, what, _AGAIN[what])
+        self._written = {}
+
+    def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
+        """Write until it can be read back, but not for ever."""
+        for _ in range(_TRIES):
+            seen = self._run(change, worker)
+            self._written[worker] = what
+            self._last = self._clock()
+            if _stands(seen, what):
+                return
+            # A pass of the scheduler may give it something that it can no longer fetch.
+            change = changes.release if change is changes.disable else change
+        raise self._undone(worker, what)
+
+    def _undone(self, worker: str, what: str) -> SourceUnreachable:
+        return SourceUnreachable(
+            f"queue {self._queue}: worker {worker} was {what}, but reading it back says "
+            "otherwise; does something else change its row?"
+        )
+
+    def _run(self, change: Callable[..., Any], worker: str, **others: object) -> Mapping[str, Any]:
+        """Make a change and return the worker's row as it is read back."""
+        call, look = {"name": worker, **others}, {"name": worker}
+        *_, seen = self._channel.run([*self._check, (change, call), (changes.look, look)])
+        self._check = ()
+        return seen or _NO_ROW
+
+
+def _metadata(enrolment: Enrolment) -> dict[str, Any]:
+    """Return what a worker's row says of it; tags that a pool does not state are left out."""
+    tags = {marks.PROVIDED_TAGS: enrolment.provides, marks.REQUIRED_TAGS: enrolment.requires}
+    return {
+        marks.FLEET: enrolment.fleet,
+        marks.POOL: enrolment.pool,
+        marks.MACHINE: enrolment.worker,
+    } | {key: list(said) for key, said in tags.items() if said}
+
+
+def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
+    """Say whether what was written can be read back."""
+    match what:
+        case "drained":
+            return bool(seen["static"].get(marks.TASKS_ALLOWLIST) == [])
+        case "given work":
+            return marks.BEFORE_DRAIN not in seen["static"]
+        case "off":
+            return not (seen["enabled"] or seen["awaited"] or seen["held"])

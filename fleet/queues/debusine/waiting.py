@@ -1,0 +1,198 @@
+"""This module reads what waits from Debusine's database, grouped there by what is looked at.
+
+The queue's own order is by priority, then by creation: a group counts as old as its oldest
+request, whose id it bears.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Request
+from fleet.queues.debusine.looks import NAMED_PATHS, Looks
+from fleet.queues.debusine.packages import Packages
+from fleet.queues.debusine.rows import PACKAGE_TAG, environment_of, keep, package_of
+from fleet.tagrules.derive import at_path
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.connection import Connection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
+# What is not looked at is a constant, and so divides no group. The smallest pair of age and id is
+# that of the oldest. What stands in task data itself comes before what the server made of it.
+_GROUPS = """\
+WITH classes AS MATERIALIZED (
+    SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
+                  c(workspace_id, tag, class))
+SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adjustment,
+       {provided},
+       c.class,
+       CASE WHEN %(scope)s THEN s.name END,
+       CASE WHEN %(submitter)s THEN r.created_by_id END,
+       {data},
+       count(*),
+       min(ARRAY[(extract(epoch FROM r.created_at) * 1000000)::bigint, r.id])
+  FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
+                        JOIN db_scope s ON s.id = v.scope_id
+  LEFT JOIN classes c ON c.workspace_id = r.workspace_id AND c.tag = CASE WHEN %(classed)s THEN (
+            SELECT t FROM unnest(r.scheduler_tags_provided) t
+             WHERE starts_with(t, %(prefix)s) LIMIT 1)
+       END
+ WHERE r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = 'Worker'
+   AND s.name = ANY(%(scopes)s::text[])
+ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
+_BROUGHT = "CASE WHEN {tag} = ANY(r.scheduler_tags_provided) THEN {tag} END"
+_VALUE = (
+    "CASE WHEN {when}r.task_data ? {key} THEN r.task_data #> {path}"
+    " ELSE r.dynamic_task_data #> {path} END"
+)
+_OLDEST = """\
+SELECT r.id, s.name, v.name, r.scheduler_tags_provided
+  FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
+                        JOIN db_scope s ON s.id = v.scope_id WHERE r.id = ANY(%(ids)s::bigint[])"""
+_ENVIRONMENTS = """\
+SELECT DISTINCT jsonb_build_object('environment_id', r.dynamic_task_data -> 'environment_id',
+       'task_input_fields', jsonb_build_object('environment',
+            r.dynamic_task_data #> '{task_input_fields,environment}'))
+  FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
+                        JOIN db_scope s ON s.id = v.scope_id
+ WHERE r.status = 'pending' AND r.task_type = 'Worker' AND s.name = ANY(%(scopes)s::text[])
+   AND r.dynamic_task_data ? 'environment_id'"""
+
+
+def check_scopes(connection: "Connection", scopes: Iterable[str]) -> None:
+    """Raise SourceUnreachable where a scope is none of the server's: it would seem empty."""
+    there = [name for (name,) in connection.execute(_SCOPES).fetchall()]
+    missing = sorted(set(scopes) - set(there))
+    if missing:
+        raise SourceUnreachable(
+            f"the database has no scope {missing[0]}; it has {', '.join(there) or 'none'}: "
+            "compare the spelling of `scopes` in fleet.yaml"
+        )
+
+
+def read_groups(
+    connection: "Connection", scopes: Sequence[str], looks: Looks, packages: Packages
+) -> tuple[Request, ...]:
+    """Return what waits without a worker, in the order in which Debusine serves it."""
+    paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.classes else ())}))
+    statement, values = _statement(looks, paths)
+    values |= _classes(packages)
+    rows = connection.execute(
+        statement.encode(), values | {"scopes": list(scopes), "prefix": PACKAGE_TAG}
+    ).fetchall()
+    oldest = _read_oldest(connection, [row[-1][1] for row in rows if row[4] is not None])
+    found: dict[Hashable, Request] = {}
+    for row in rows:
+        request = _request(row, paths, oldest)
+        decided = None if row[4] is None else packages.decider.of_request(request)
+        plain = _without_name(request, looks)
+        kept = plain if decided is None else request
+        # What is not kept of task data, and how tags are ordered, may have divided them.
+        alike = (decided, _alike(plain))
+        known = found.get(alike)
+        found[alike] = kept if known is None else _joined(known, kept)
+    return tuple(sorted(found.values(), key=_place))
+
+
+def read_environments(
+    connection: "Connection", scopes: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return the environments that the server has looked up; one it tells two ways is left out."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for (data,) in connection.execute(_ENVIRONMENTS, {"scopes": list(scopes)}):
+        told = environment_of(data)
+        if told is not None and told[1] not in found.setdefault(told[0], []):
+            found[told[0]].append(told[1])
+    return {number: records[0] for number, records in found.items() if len(records) == 1}
+
+
+def _statement(looks: Looks, paths: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """Return the statement for the groups, and its values."""
+    values: dict[str, object] = {"scope": looks.scope, "submitter": looks.submitter}
+    brought = []
+    for number, tag in enumerate(sorted(looks.provided)):
+        values[f"tag_{number}"] = tag
+        brought.append(_BROUGHT.format(tag=f"%(tag_{number})s::varchar"))
+    places = []
+    for number, path in enumerate(paths):
+        when = "" if path in looks.paths else "c.class IS NULL THEN NULL WHEN "
+        named = {"key": f"%(key_{number})s", "path": f"%(path_{number})s::text[]"}
+        places.append(_VALUE.format(when=when, **named))
+        steps = path.split(".")
+        values |= {f"key_{number}": steps[0], f"path_{number}": steps}
+    data = f"jsonb_build_array({', '.join(places)})" if places else "NULL::jsonb"
+    provided = f"ARRAY[{', '.join(brought)}]" if brought else "NULL::varchar[]"
+    return _GROUPS.format(data=data, provided=provided), values
+
+
+def _classes(packages: Packages) -> dict[str, object]:
+    places = list(packages.classes)
+    return {
+        "classed": bool(places),
+        "workspaces": [place.workspace_id for place in places],
+        "tags": [PACKAGE_TAG + place.package for place in places],
+        "numbers": list(packages.classes.values()),
+    }
+
+
+def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, tuple[str, str, Any]]:
+    """Return scope, workspace and provided tags of the oldest of each group that has a name."""
+    if not ids:
+        return {}
+    return {
+        number: (scope, workspace, tags)
+        for number, scope, workspace, tags in connection.execute(_OLDEST, {"ids": ids})
+    }
+
+
+def _request(
+    row: tuple[Any, ...], paths: Sequence[str], oldest: Mapping[int, tuple[str, str, Any]]
+) -> Request:
+    """Return a group as its oldest request, which counts for all."""
+    task, required, priority, provided, _, scope, submitter, found, count, (since, number) = row
+    named = oldest.get(number, (scope, None, ()))
+    return Request(
+        id=str(number),
+        count=count,
+        task=task,
+        required=required,
+        provided=tuple(filter(None, provided or ())),
+        priority=priority,
+        pending_since=_EPOCH + timedelta(microseconds=since),
+        requester=None if submitter is None else str(submitter),
+        scope=named[0],
+        workspace=named[1],
+        package=package_of(named[2]),
+        task_data=keep(dict(zip(paths, found or (), strict=True))),
+    )
+
+
+def _without_name(request: Request, looks: Looks) -> Request:
+    """Return a group whose name decides nothing."""
+    return request.model_copy(
+        update={
+            "scope": request.scope if looks.scope else None,
+            "workspace": None,
+            "package": None,
+            "task_data": keep({path: at_path(request.task_data, path) for path in looks.paths}),
+        }
+    )
+
+
+def _alike(request: Request) -> Hashable:
+    tags = (request.required, request.provided)
+    whose = (request.scope, request.requester)
+    return (request.task, request.priority, *tags, *whose, repr(request.task_data))
+
+
+def _joined(one: Request, other: Request) -> Request:
+    older = min(one, other, key=_place)
+    return older.model_copy(update={"count": one.count + other.count})
+
+
+def _place(request: Request) -> tuple[int, datetime, int]:
+    """Return the sorting key of Debusine's scheduler: priority, then age."""
+    return (-request.priority, request.pending_since or _EPOCH, int(request.id))

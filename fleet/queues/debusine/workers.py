@@ -1,0 +1,177 @@
+"""This module reads workers from Debusine's database: what they can do, run, and wait for.
+
+Idle or busy is what the requests say that were given to them, assigned ones too: the server's
+own status page calls a worker idle that has a request but has not begun it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from fleet.facts import Work, Worker, WorkerState
+from fleet.queues.debusine import marks
+from fleet.queues.debusine.earlier import Seconds
+from fleet.queues.debusine.rows import package_of
+from fleet.tagrules.debusine import WorkerRow
+
+if TYPE_CHECKING:
+    from fleet.queues.debusine.connection import Connection
+
+# A server asks its workers each hour what they can do; it believes no older answer than this.
+_WORKERS = """\
+SELECT w.id, w.name, w.worker_type, w.registered_at, w.connected_at,
+       coalesce(w.dynamic_metadata_updated_at >= now() - interval '65 minutes', false),
+       w.static_metadata, w.dynamic_metadata,
+       coalesce(t.enabled AND coalesce(t.expire_at > now(), true), false), t.last_seen_at,
+       coalesce(a.enabled, false), a.expire_at
+  FROM db_worker w LEFT JOIN db_token t ON t.id = w.token_id
+                   LEFT JOIN db_token a ON a.id = w.activation_token_id
+ WHERE w.worker_type = 'external' ORDER BY w.name COLLATE "C", w.id"""
+_WORK = """\
+SELECT DISTINCT ON (r.worker_id) r.worker_id, r.id, r.task_name, r.scheduler_tags_required,
+       r.scheduler_tags_provided, r.started_at, r.created_by_id, s.name
+  FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
+                        JOIN db_scope s ON s.id = v.scope_id
+ WHERE r.worker_id IS NOT NULL AND r.status IN ('pending', 'running')
+ ORDER BY r.worker_id, r.status = 'running' DESC, r.id"""
+# A row may be used for one machine after another: what counts is since it was enrolled.
+_SERVED = """\
+SELECT w.id, count(*), max(r.completed_at)
+  FROM db_worker w JOIN db_workrequest r ON r.worker_id = w.id
+ WHERE w.static_metadata ->> %(mark)s = %(fleet)s AND r.completed_at >= w.registered_at
+ GROUP BY w.id"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the database holds of a worker, beside what it was given."""
+
+    id: int
+    name: str
+    worker_type: str
+    registered_at: datetime
+    connected_at: datetime | None
+    heard: bool
+    """It has told what it can do, and lately."""
+    static: Mapping[str, Any]
+    dynamic: Mapping[str, Any]
+    enabled: bool
+    """Its token works."""
+    last_seen: datetime | None
+    awaited: bool
+    """A token waits for its first use, expired or not."""
+    expires: datetime | None
+
+    @property
+    def tags(self) -> WorkerRow:
+        """Return what decides what it runs."""
+        return WorkerRow(self.worker_type, self.static, self.dynamic)
+
+    @property
+    def has_told(self) -> bool:
+        """Say whether it has ever told what it can do."""
+        return marks.PROVIDED_TAGS in self.dynamic
+
+    def mark(self, key: str) -> str | None:
+        """Return what fleet has written about it; None where nobody has."""
+        found = self.static.get(key)
+        return found if isinstance(found, str) and found else None
+
+
+def read_rows(connection: "Connection") -> tuple[Row, ...]:
+    """Return every worker that runs on a machine of its own, sorted by name."""
+    return tuple(
+        Row(*values[:6], *map(_mapping, values[6:8]), *values[8:])
+        for values in connection.execute(_WORKERS)
+    )
+
+
+def read_workers(
+    connection: "Connection", rows: tuple[Row, ...], fleet: str, seconds: Seconds
+) -> tuple[Worker, ...]:
+    """Return the workers; those that are not this fleet's are static: seen, never touched."""
+    work = {row[0]: row for row in connection.execute(_WORK)}
+    values = {"mark": marks.FLEET, "fleet": fleet}
+    served = {row[0]: (row[1], row[2]) for row in connection.execute(_SERVED, values)}
+    return tuple(
+        _worker(row, fleet, _work(work.get(row.id), seconds), served.get(row.id, (0, None)))
+        for row in rows
+    )
+
+
+def _worker(
+    row: Row,
+    fleet: str,
+    running: tuple[str, Work] | None,
+    served: tuple[int, datetime | None],
+) -> Worker:
+    is_ours = row.mark(marks.FLEET) == fleet
+    uses, last_end = served
+    state = _state(row, busy=running is not None)
+    return Worker(
+        name=row.name,
+        machine=row.mark(marks.MACHINE) if is_ours else None,
+        pool=row.mark(marks.POOL) if is_ours else None,
+        static=not is_ours,
+        state=state,
+        draining=row.static.get(marks.TASKS_ALLOWLIST) == [],
+        running=running[0] if running else None,
+        work=running[1] if running else None,
+        uses=uses if is_ours else None,
+        # One that has told nothing so far will offer what its pool does, as far as anybody knows.
+        provides=tuple(row.tags.provides) if row.has_told else (),
+        requires=tuple(row.tags.requires) if row.has_told else (),
+        since=_since(row, state, running[1] if running else None, last_end),
+        last_seen=row.last_seen,
+        token_expires=row.expires if state is WorkerState.ENROLLED else None,
+    )
+
+
+def _state(row: Row, *, busy: bool) -> WorkerState:
+    if busy:
+        return WorkerState.BUSY
+    if not row.enabled:
+        return WorkerState.ENROLLED if row.awaited else WorkerState.DISABLED
+    if row.connected_at is None:
+        return WorkerState.DISCONNECTED
+    return WorkerState.IDLE if row.heard else WorkerState.DEAF
+
+
+def _since(
+    row: Row, state: WorkerState, work: Work | None, last_end: datetime | None
+) -> datetime | None:
+    """Return since when a worker is in its state, as far as the database tells."""
+    match state:
+        case WorkerState.BUSY:
+            return work.started_at if work else None
+        case WorkerState.IDLE:
+            # One that connects again after a moment has not been idle any less.
+            return last_end or row.connected_at
+        case WorkerState.DEAF:
+            return row.connected_at
+        case WorkerState.DISCONNECTED:
+            return row.last_seen
+        case WorkerState.ENROLLED:
+            return row.registered_at
+        case _:
+            return None
+
+
+def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | None:
+    if row is None:
+        return None
+    _, number, task, required, provided, started, submitter, scope = row
+    tags = tuple(sorted(set(required)))
+    return str(number), Work(
+        task=task,
+        required=tags,
+        started_at=started,
+        expected_seconds=seconds.expected(task, tags, package_of(provided)),
+        requester=str(submitter),
+        scope=scope,
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

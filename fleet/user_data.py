@@ -1,0 +1,77 @@
+"""This module writes and reads what a new machine is given at boot: cloud-init's user data.
+
+The worker's service does not run before its token and configuration are there: without them it
+would register as somebody that nobody enabled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import yaml
+
+WORKER = "/etc/debusine/worker"
+SERVICE = "debusine-worker.service"
+OWNER = "debusine-worker:debusine-worker"
+_HEADER = "#cloud-config\n"
+# Masked until the next boot at most, and on a machine's first boot only.
+_HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
+_RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a machine is given; `content` may be a secret and is not shown."""
+
+    path: str
+    permissions: str
+    owner: str
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class UserData:
+    """What a machine does at its first boot: write files, wait, start its worker."""
+
+    files: tuple[File, ...]
+    delay: int
+
+
+def write_user_data(url: str, token: str, *, delay: int = 0) -> str:
+    """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
+
+    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late.
+    """
+    config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
+    files = (
+        File(f"{WORKER}/config.ini", "0644", OWNER, config),
+        File(f"{WORKER}/activation-token", "0600", OWNER, token),
+    )
+    return _HEADER + yaml.safe_dump(_document(files, delay), sort_keys=False)
+
+
+def read_user_data(text: str) -> UserData:
+    """Return what `write_user_data` has put into a text; ValueError for any other text."""
+    data = _as_written(text) if text.startswith(_HEADER) else None
+    if data is None:
+        # Neither the text nor what is wrong with it is told: it holds a token.
+        raise ValueError("the user data is not of fleet's making")
+    return data
+
+
+def _as_written(text: str) -> UserData | None:
+    try:
+        document = yaml.safe_load(text)
+        files = tuple(File(**each) for each in document["write_files"])
+        delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
+        return UserData(files, delay) if _document(files, delay) == document else None
+    except (yaml.YAMLError, TypeError, KeyError, ValueError):
+        return None
+
+
+def _document(files: Sequence[File], delay: int) -> dict[str, object]:
+    wait = [["sleep", str(delay)]] if delay else []
+    return {
+        "bootcmd": _HOLD,
+        "write_files": [asdict(each) for each in files],
+        "runcmd": [*wait, *_RELEASE],
+    }

@@ -1,0 +1,322 @@
+"""`fleet apply --every`: plain applies one after the other, and what ends them.
+
+Where a test is about what happens between runs, the loop runs inside the test and waits no time.
+"""
+
+import io
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+
+import pytest
+
+from fleet.arguments import build_parser
+from fleet.cli import TerminalConsole
+from fleet.commands import apply
+from fleet.commands.signals import Signals
+from tests.loopback import Loopback, html
+from tests.process import clean_environment, fleet_command
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+MIN_1 = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 1, min: 1}}"
+
+
+class Between(Signals):
+    """Does something between each two runs, then asks to end."""
+
+    def __init__(self, *happenings: Callable[[], object]) -> None:
+        super().__init__()
+        self._happenings = iter(happenings)
+
+    def wait(self, seconds: float) -> bool:  # noqa: ARG002 - the port's own argument
+        """Have the next thing happen; False where nothing is left to happen."""
+        return next(self._happenings, lambda: False)() is not False
+
+
+def kept(
+    trial: Trial, *options: str, between: tuple[Callable[[], object], ...]
+) -> tuple[int, str]:
+    """Return the exit code of a loop during which this happens, and all that it said."""
+    args = build_parser().parse_args(["apply", "--every", "60s", *options])
+    said = io.StringIO()
+    with chdir(trial.folder), redirect_stdout(said), redirect_stderr(said):
+        code = apply.run(args, TerminalConsole(), Between(*between))
+    return code, said.getvalue()
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    code, said = kept(
+        trial,
+        "--until-quiet",
+        between=(
+            lambda: trial.age(minutes=1),
+            lambda: trial.cloud.assign("trial-builders-1", "1"),
+            trial.wait_for,
+            lambda: trial.cloud.assign("trial-builders-1", None),
+            lambda: trial.age(hours=1),
+            *[nothing] * 5,
+        ),
+    )
+
+    assert code == 0
+    assert "+ created 1: trial-builders-1" in said
+    assert "~ drained 1: trial-builders-1" in said
+    assert "- deleted 1: trial-builders-1" in said
+    assert said.endswith("quiet: nothing to do and nothing on the way, after 8 runs\n")
+    assert trial.machines() == []
+
+
+def test_a_run_in_which_nothing_changes_is_a_line(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    _, said = kept(trial, between=(nothing,))
+
+    assert len(said.splitlines()[-2]) < 90
+    assert "Z nothing changed; on the way: 1 waiting request, 1 starting worker\n" in said
+
+
+def test_with_json_each_run_is_a_line(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    _, said = kept(trial, "--json", between=(nothing,))
+
+    create, first, *rest = said.splitlines()
+    lines = [json.loads(line) for line in (first, rest[0])]
+    assert [[stack["created"] for stack in line["stacks"]] for line in lines] == [
+        [[], ["trial-builders-1"]],
+        [[], []],
+    ]
+    assert [create, *rest[1:]] == [
+        "builders: create trial-builders-1",
+        "ended as asked, after 2 runs",
+    ]
+
+
+def test_each_run_leaves_a_heartbeat(trial: Trial) -> None:
+    kept(trial, between=(nothing, nothing))
+
+    runs = json.loads(trial.do("state", "show", "--json")[1])["runs"]
+
+    assert [bool(run["ended"]) for run in runs] == [True, True, True]
+
+
+@pytest.mark.parametrize("options", [("--for", "14m"), ("--until-quiet",)])
+def test_an_end_without_a_loop_is_wrong_usage(trial: Trial, options: tuple[str, ...]) -> None:
+    code, said = trial.do("apply", *options)
+
+    assert code == 2
+    assert said == ("fleet: error: --for and --until-quiet say when a loop ends: add --every\n")
+
+
+@pytest.mark.parametrize("options", [("--every", "often"), ("--every", "60s", "--for", "0m")])
+def test_what_is_no_duration_is_wrong_usage(trial: Trial, options: tuple[str, ...]) -> None:
+    code, said = trial.do("apply", *options)
+
+    assert code == 2
+    assert "expected a duration like 60s or 14m (units s, m, h, d)" in said
+
+
+# what somebody writes while it runs
+
+
+def test_an_edit_of_an_included_file_is_taken_up_by_the_next_run(trial: Trial) -> None:
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="include: [fleet.d/*.yaml]\n"))
+    included = trial.folder / "fleet.d/more.yaml"
+    included.parent.mkdir()
+    included.write_text("cadence: 5m\n")
+
+    code, said = kept(
+        trial, between=(lambda: included.write_text(f"pools: {{more: {MIN_1}}}\n"), nothing)
+    )
+
+    assert code == 0
+    assert said.count("fleet.yaml has changed; from now on that is applied\n") == 1
+    assert "+ created 1: trial-more-1" in said
+
+
+def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial: Trial) -> None:
+    good = fleet_yaml(pools={"builders": BUILDERS})
+    trial.write(good)
+
+    _, said = kept(
+        trial,
+        between=(
+            lambda: trial.write(good + "powerfull: []\n"),
+            lambda: trial.wait_for("1"),
+            lambda: trial.write(good),
+        ),
+    )
+
+    assert said.count("error[unknown-key]") == 1
+    assert said.count("\ngoing on with what fleet.yaml said before\n") == 1
+    assert said.count("fleet.yaml has changed; from now on that is applied\n") == 1
+    assert said.endswith("ended as asked, after 4 runs, 2 of them not in order\n")
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_loop_whose_file_stays_invalid_does_not_become_quiet(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    _, said = kept(
+        trial, "--until-quiet", between=(lambda: trial.write("fleet: 7\n"), trial.wait_for)
+    )
+
+    assert said.endswith("ended as asked, after 3 runs, 2 of them not in order\n")
+
+
+def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
+    _, said = kept(
+        trial,
+        between=(
+            lambda: trial.write(fleet_yaml().replace("fleet: trial", "fleet: other")),
+            lambda: trial.wait_for("1"),
+        ),
+    )
+
+    assert said.count("fleet.yaml says another `fleet` or `state` now") == 1
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_an_invalid_file_at_the_start_ends_it(trial: Trial) -> None:
+    trial.write("fleet: 7\n")
+
+    code, said = trial.do("apply", "--every", "60s")
+
+    assert code == 1
+    assert said.endswith("fleet: error: fleet.yaml: invalid (1 error)\n")
+
+
+def test_state_that_a_ci_job_would_lose_is_refused_at_the_start(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI_PROJECT_DIR", str(trial.folder))
+
+    code, said = trial.do("apply", "--every", "60s")
+
+    assert code == 4
+    assert "would be lost with it" in said
+
+
+# signals, locks, kills
+
+
+@contextmanager
+def looping(trial: Trial) -> Iterator[subprocess.Popen[str]]:
+    """Start a loop as a process; all that it says goes to its standard output."""
+    with subprocess.Popen(
+        [*fleet_command(), "apply", "--every", "1h"],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def hear(process: subprocess.Popen[str], what: str) -> None:
+    """Read what it says until it says this."""
+    assert process.stdout is not None
+    assert any(what in line for line in process.stdout), f"it ended without saying {what}"
+
+
+def left(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return the exit code and what it said to the end."""
+    said, _ = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_asks_to_end_between_runs_ends_it_at_once(
+    trial: Trial, number: signal.Signals
+) -> None:
+    with looping(trial) as process:
+        hear(process, "unchanged: big, builders")
+        process.send_signal(number)
+        code, said = left(process)
+
+    assert (code, said) == (0, "ended as asked; nothing was being changed\n")
+
+
+def test_who_asks_to_end_while_it_reads_ends_it_at_once(trial: Trial) -> None:
+    with Loopback(lambda _: html()) as server:
+        server.faults.hold = True
+        queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
+        trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue))
+        with looping(trial) as process:
+            assert server.asked.wait(timeout=60)
+            process.send_signal(signal.SIGTERM)
+            code, said = left(process)
+
+    assert (code, said) == (0, "ended as asked; nothing was being changed\n")
+
+
+def test_who_asks_to_end_in_a_step_has_it_finished_and_no_other_begun(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+    signals = Signals()
+
+    code, said = struck(trial, signals, times=1)
+
+    assert code == 0
+    assert "asked to end: pool builders and those after it wait for the next run" in said
+    assert said.endswith("ended as asked, after 1 run\n")
+    assert trial.machines() == ["trial-big-1"]
+    assert trial.recorded() == ["trial-big-1"]
+
+
+def test_who_asks_twice_interrupts_the_step(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    with pytest.raises(KeyboardInterrupt):
+        struck(trial, Signals(), times=2)
+
+    assert trial.outcome()["builders"]["created"] == ["trial-builders-1"]
+    assert trial.machines() == ["trial-big-1", "trial-builders-1"]
+
+
+def struck(trial: Trial, signals: Signals, *, times: int) -> tuple[int, str]:
+    """Return what becomes of a loop that hears a signal when it begins to change something."""
+
+    class Struck(TerminalConsole):
+        def note(self, text: str) -> None:
+            super().note(text)
+            if text.startswith("big: create"):
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGTERM)
+
+    args = build_parser().parse_args(["apply", "--every", "60s"])
+    said = io.StringIO()
+    with chdir(trial.folder), redirect_stdout(said), redirect_stderr(said):
+        code = apply.run(args, Struck(), signals)
+    return code, said.getvalue()
+
+
+def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
+    with trial.locked():
+        code, said = kept(trial, "--for", "60s", between=())
+
+    assert code == 1
+    assert "fleet trial: somebody else, since " in said
+    assert "; this run is left out\n" in said
+    assert kept(trial, "--for", "60s", between=())[0] == 0
+
+
+def test_after_a_kill_the_next_loop_goes_on(trial: Trial) -> None:
+    trial.wait_for("1")
+    with looping(trial) as process:
+        hear(process, "+ created 1: trial-builders-1")
+        process.kill()
+
+    _, said = kept(trial, between=())
+
+    assert "Applied: nothing changed (fleet trial)\n" in said
+    assert trial.machines() == ["trial-builders-1"]

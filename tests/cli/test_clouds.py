@@ -1,0 +1,83 @@
+"""Of fleet.yaml it is read which clouds are on this computer, and who registers their workers."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.commands.clouds import Clouds, engines_of, find_clouds
+from fleet.facts import Listing
+from fleet.providers.local_workers import LocalWorkers
+from fleet.schema.model import Fleet
+from fleet.store.places import find_places
+from fleet.store.secrets import HostSecrets
+from tests.builders import NOW, a_fleet
+from tests.fakes_engine import FixedClock
+from tests.local_machines import a_worker, end_machines, until
+
+WORLD = {"trial": {"kind": "world", "path": "world.json"}}
+
+
+def a_local_fleet(**overrides: object) -> Fleet:
+    here = {"kind": "local", "run": ["sleep", "infinity"]}
+    return a_fleet(**{"providers": {"here": here}, "pools": {}} | overrides)
+
+
+def clouds_of(fleet: Fleet, folder: Path) -> Clouds:
+    places = find_places(fleet, str(folder / "fleet.yaml"))
+    return find_clouds(fleet, places, folder, FixedClock(NOW))
+
+
+def workers_listed(clouds: Clouds) -> object:
+    listing = clouds.here["here"].list("debian-ci")
+    assert isinstance(listing, Listing)
+    return listing.workers
+
+
+def test_with_a_queue_that_registers_workers_none_register_here(tmp_path: Path) -> None:
+    clouds = clouds_of(a_local_fleet(), tmp_path)
+
+    assert workers_listed(clouds) is None
+    assert clouds.registries == {}
+
+
+def test_without_one_they_register_here(tmp_path: Path) -> None:
+    clouds = clouds_of(a_local_fleet(queues=WORLD), tmp_path)
+
+    assert workers_listed(clouds) == ()
+    assert isinstance(clouds.registries["here"], LocalWorkers)
+
+
+def test_machines_are_beside_fleet_yaml_where_it_does_not_say_otherwise(tmp_path: Path) -> None:
+    there = {"kind": "local", "run": ["true"], "path": "there"}
+    named = clouds_of(a_local_fleet(providers={"there": there}), tmp_path)
+
+    assert clouds_of(a_local_fleet(), tmp_path).processes["here"].path == (
+        tmp_path / ".fleet/local-here"
+    )
+    assert named.processes["there"].path == tmp_path / "there"
+
+
+def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path) -> None:
+    fleet = a_local_fleet(state={"backend": "s3://bucket"})
+    places = find_places(fleet, str(tmp_path / "fleet.yaml"))
+
+    engine_of = engines_of(fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path))
+
+    assert engine_of("here").name == "embedded"
+    assert places.uses_folder
+
+
+def test_no_secret_of_our_environment_reaches_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_PASSPHRASE", "of the test")
+    here = clouds_of(a_local_fleet(), tmp_path).processes["here"]
+    inputs = a_worker("sh", "-c", "env; echo ready")
+
+    here.create(inputs)
+
+    log = here.path / inputs.name / "log"
+    until(lambda: log.read_text().endswith("ready\n"))
+    end_machines(tmp_path)
+    assert "LANG=C.UTF-8" in log.read_text()
+    assert "FLEET_PASSPHRASE" not in log.read_text()

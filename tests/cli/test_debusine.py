@@ -1,0 +1,70 @@
+"""`fleet debusine grants`: the SQL for a role, and what a role's rights lack."""
+
+import json
+from pathlib import Path
+
+from tests.process import RunFleet
+
+CONFIG = """\
+fleet: demo
+queues:
+  debian:
+    {{kind: debusine, url: "https://debusine.example.org", scopes: [debian]{read}}}
+"""
+
+
+def write(project: Path, read: str = "") -> None:
+    (project / "fleet.yaml").write_text(CONFIG.format(read=read), encoding="utf-8")
+
+
+def test_the_sql_needs_no_fleet_yaml_and_names_every_column(run_fleet: RunFleet) -> None:
+    done = run_fleet("debusine", "grants", "--role", "reader")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        'CREATE ROLE "reader" LOGIN;',
+        'GRANT USAGE ON SCHEMA public TO "reader";',
+    ]
+    assert all(line.startswith("GRANT SELECT (") for line in lines[2:])
+
+
+def test_the_same_as_json(run_fleet: RunFleet) -> None:
+    told = json.loads(run_fleet("debusine", "grants", "--admin", "--json").stdout)
+
+    assert told["role"] == "fleet_rw"
+    assert {"table": "db_token", "privilege": "DELETE", "column": "*"} in told["rights"]
+    assert 'GRANT DELETE ON db_token TO "fleet_rw";' in told["sql"]
+
+
+def test_without_a_role_in_fleet_yaml_there_is_nothing_to_check(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project)
+
+    done = run_fleet("debusine", "grants", "--check")
+
+    assert done.returncode == 1
+    assert "no queue of kind debusine has `read`, so there is no role to look at" in done.stderr
+
+
+def test_a_database_that_does_not_answer_is_an_error_without_its_password(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "dsn").write_text("postgresql://me:s3cret@127.0.0.1:1/debusine", encoding="utf-8")
+    write(project, ", read: {file: dsn}")
+
+    done = run_fleet("debusine", "grants", "--check")
+
+    assert done.returncode == 1
+    assert "the database does not answer" in done.stderr
+    assert "s3cret" not in done.stderr
+
+
+def test_a_queue_that_is_not_there_is_wrong_usage(run_fleet: RunFleet, project: Path) -> None:
+    write(project)
+
+    done = run_fleet("debusine", "grants", "--check", "--queue", "kali")
+
+    assert done.returncode == 2
+    assert "the queues of kind debusine are: debian" in done.stderr

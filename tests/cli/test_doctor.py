@@ -1,0 +1,147 @@
+"""`fleet doctor`: does everything that fleet.yaml names work? It changes nothing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.debusine import LIST, NO_ROWS
+from tests.loopback import Answer
+from tests.process import RunFleet
+from tests.replay import PENDING, TOKEN, Replay
+from tests.trial import Trial, fleet_yaml
+
+RECORDED = (*PENDING, "service-status", "open-metrics-work-requests", "whoami-fleet")
+LOOKING = """\
+fleet: look
+queues:
+  debian: {{kind: debusine, url: '{url}', scopes: [debian], token: {{env: TOKEN}}}}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Replay]:
+    with Replay(*RECORDED) as replay:
+        yield replay
+
+
+@pytest.fixture
+def looking(project: Path, server: Replay) -> Path:
+    """Return a folder whose fleet.yaml has a queue, a viewer's token, and nothing else."""
+    (project / "fleet.yaml").write_text(LOOKING.format(url=server.url))
+    return project
+
+
+@pytest.mark.usefixtures("looking")
+def test_a_viewers_token_is_enough_to_learn_what_waits_in_vain_and_how_long(
+    run_fleet: RunFleet,
+) -> None:
+    said = run_fleet("doctor", env={"TOKEN": TOKEN})
+
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "+ queue debian, token: it is a token of user fleet\n" in said.stdout
+    assert (
+        "! queue debian, riscv64: request debian/5 waits for a worker that provides "
+        "worker:build-arch:riscv64" in said.stdout
+    )
+    assert "? queue debian, version: REST does not tell it" in said.stdout
+    assert [line.split()[:3] for line in said.stdout.splitlines()[-6:]] == [
+        ["debian", "amd64", "0"],
+        ["debian", "any", "24"],
+        ["debian", "arm64", "2"],
+        ["debian", "armhf", "0"],
+        ["debian", "i386", "0"],
+        ["debian", "riscv64", "1"],
+    ]
+
+
+@pytest.mark.usefixtures("looking")
+def test_what_is_wrong_ends_with_1_and_the_command_that_mends_it(
+    run_fleet: RunFleet, server: Replay
+) -> None:
+    server.faults.instead[LIST] = Answer(200, NO_ROWS)
+
+    said = run_fleet("doctor", env={"TOKEN": TOKEN})
+
+    assert said.returncode == 1
+    assert "x queue debian, demand: scope debian was listed as empty" in said.stdout
+    assert (
+        "      fix: debusine-admin workspace grant_role debian/WORKSPACE viewer GROUP\n"
+        in said.stdout
+    )
+
+
+@pytest.mark.usefixtures("looking")
+def test_as_json_it_says_the_same(run_fleet: RunFleet) -> None:
+    said = run_fleet("doctor", "--json", env={"TOKEN": TOKEN})
+
+    diagnosis = json.loads(said.stdout)
+    results = {finding["about"]: finding["result"] for finding in diagnosis["findings"]}
+    assert diagnosis["format"] == "fleet-doctor-1"
+    assert results["queue debian, second witness"] == "ok"
+    assert results["queue debian, riscv64"] == "notice"
+    assert [wait["waiting"] for wait in diagnosis["waits"]] == [0, 24, 2, 0, 0, 1]
+
+
+def test_nothing_is_written_and_no_token_is_shown(
+    looking: Path, run_fleet: RunFleet, server: Replay
+) -> None:
+    before = {path: path.read_bytes() for path in looking.rglob("*") if path.is_file()}
+
+    said = [run_fleet("doctor", *more, env={"TOKEN": TOKEN}) for more in ((), ("--json",))]
+
+    assert {path: path.read_bytes() for path in looking.rglob("*") if path.is_file()} == before
+    assert not any(TOKEN in each.stdout + each.stderr for each in said)
+    assert {received.path for received in server.received} == {
+        LIST,
+        "/api/1.0/service-status/",
+        "/api/1.0/open-metrics/",
+        "/api/1.0/whoami/",
+    }
+
+
+@pytest.mark.usefixtures("looking")
+def test_a_token_that_is_not_set_is_told_with_its_command(run_fleet: RunFleet) -> None:
+    said = run_fleet("doctor")
+
+    assert said.returncode == 1
+    assert "x secret queues.debian.token: secret {env: TOKEN}" in said.stdout
+    assert "      fix: export TOKEN=…\n" in said.stdout
+
+
+def test_a_fleet_of_simulated_machines_is_well(trial: Trial, run_fleet: RunFleet) -> None:
+    trial.wait_for("1")
+    trial.apply()
+
+    said = run_fleet("doctor")
+
+    assert said.returncode == 0
+    assert "+ provider desk, machines: 1 of this fleet exist\n" in said.stdout
+    assert "+ provider desk, engine: embedded\n" in said.stdout
+    assert "+ state, lock: nobody holds it\n" in said.stdout
+
+
+def test_what_hetzner_does_not_tell_is_not_checked(trial: Trial, run_fleet: RunFleet) -> None:
+    pool = "{provider: cloud, machine: ccx33, image: trixie, workers: {max: 1}}"
+    cloud = "providers:\n  cloud: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}\n"
+    written = fleet_yaml(pools={"builders": pool}).replace("providers:\n", cloud)
+    trial.write(written)
+
+    said = run_fleet("doctor")
+
+    assert said.returncode == 1
+    assert "x secret providers.cloud.token: " in said.stdout
+    assert "? provider cloud, quotas: its API does not tell a project's limits" in said.stdout
+    assert "? provider cloud, rights: " in said.stdout
+
+
+def test_a_fleet_yaml_with_errors_is_told_before_anything_is_asked(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.write("fleet: trial\npools: {builders: 7}\n")
+
+    said = run_fleet("doctor")
+
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "error[" in said.stderr

@@ -1,0 +1,138 @@
+"""`fleet sweep --expired`: shows what nobody vouches for any more, and with --apply lets it go."""
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from tests.process import RunFleet
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+FIRST = "trial-builders-1"
+
+
+@pytest.fixture
+def dead(trial: Trial) -> Trial:
+    """Return a fleet with an idle machine that a run vouched for, two days ago."""
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more="expire_after: 1d\n"))
+    trial.wait_for("1")
+    trial.apply()
+    trial.apply()
+    trial.wait_for()
+    trial.age(days=2)
+    expire(trial)
+    return trial
+
+
+def expire(trial: Trial) -> None:
+    """Have the expiry of every machine be over for a day."""
+    listing = trial.cloud.list("trial")
+    for machine in getattr(listing, "machines", ()):
+        assert machine.expires is not None
+        trial.cloud.extend([machine.id], machine.expires - timedelta(days=2, hours=6))
+
+
+def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: RunFleet) -> None:
+    before = dead.files()
+
+    swept = run_fleet("sweep", "--expired")
+
+    assert (swept.returncode, swept.stderr) == (0, "")
+    assert re.sub(r"1d( \ds)? ago", "1d ago", swept.stdout).splitlines()[1:] == [
+        "Sweep: 0 to create, 1 to drain, 0 to delete; shown only, add --apply to do it",
+        "Changes",
+        "  builders",
+        "    ~ drain  trial-builders-1  ccx33",
+        "        it expired 1d ago: no run of fleet apply vouches for it [expired]",
+    ]
+    assert dead.files() == before
+
+
+def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
+    first, said = dead.do("sweep", "--expired", "--apply")
+    machines = dead.machines()
+    second, then = dead.do("sweep", "--expired", "--apply")
+
+    assert [first, second] == [0, 0]
+    assert machines == [FIRST]
+    assert "a later `fleet sweep --expired --apply` deletes them" in said
+    assert "- deleted 1: trial-builders-1" in then
+    assert dead.machines() == dead.recorded() == []
+
+
+def test_a_busy_worker_is_not_swept_until_its_work_ends(dead: Trial) -> None:
+    dead.cloud.assign(FIRST, "1")
+
+    for _ in range(3):
+        dead.do("sweep", "--expired", "--apply")
+
+    assert dead.machines() == [FIRST]
+    dead.cloud.assign(FIRST, None)
+    assert dead.do("sweep", "--expired", "--apply")[0] == 0
+    assert dead.machines() == []
+
+
+def test_with_only_the_providers_listing_what_expired_still_goes(dead: Trial) -> None:
+    (dead.folder / ".fleet/store.db").unlink()
+
+    codes = [dead.do("sweep", "--expired", "--apply")[0] for _ in range(2)]
+
+    assert codes == [1, 1], "what became of the state, a person has to see to"
+    assert dead.machines() == []
+
+
+def test_without_a_store_it_says_that_nothing_is_locked(dead: Trial) -> None:
+    (dead.folder / ".fleet/store.db").unlink()
+
+    _, said = dead.do("sweep", "--expired", "--apply")
+
+    assert "sweeping without a lock: there is no store at " in said
+    assert "(swept by its provider's listing)" in said
+
+
+def test_with_json_it_is_the_plan_or_the_outcome(dead: Trial) -> None:
+    shown = json.loads(dead.do("sweep", "--expired", "--json")[1])
+    _, said = dead.do("sweep", "--expired", "--apply", "--json")
+
+    done = json.loads(said[said.index("{") :])
+
+    assert [(each["action"], each["reason"]) for each in shown["actions"]] == [
+        ("drain", "expired")
+    ]
+    assert [(each["pool"], each["drained"]) for each in done["stacks"]] == [("builders", [FIRST])]
+
+
+def test_an_apply_vouches_again_and_nothing_is_swept(dead: Trial) -> None:
+    dead.wait_for("1")
+    dead.apply()
+
+    code, said = dead.do("sweep", "--expired")
+
+    assert code == 0
+    assert "Sweep: nothing to let go of" in said
+
+
+def test_a_sweep_is_in_the_journal_and_is_no_heartbeat(dead: Trial) -> None:
+    dead.do("sweep", "--expired", "--apply")
+
+    runs = json.loads(dead.do("state", "show", "--json")[1])["runs"]
+
+    assert [bool(run["plan"]) for run in runs] == [False, True, True]
+    assert len(dead.world()["runs"]) == 2
+
+
+def test_a_sweep_and_an_apply_do_not_run_at_once(dead: Trial) -> None:
+    with dead.locked():
+        code, said = dead.do("sweep", "--expired", "--apply")
+
+    assert code == 1
+    assert "another apply holds the lock of fleet trial: somebody else" in said
+
+
+def test_what_to_sweep_has_to_be_said(trial: Trial, run_fleet: RunFleet) -> None:
+    swept = run_fleet("sweep")
+
+    assert swept.returncode == 2
+    assert "--expired" in swept.stderr
+    assert trial.machines() == []

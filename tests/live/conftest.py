@@ -1,0 +1,82 @@
+"""This module gives tests a real Debusine server, one per session; all of them carry `live`.
+
+Each session begins with an empty database. What a test posts and registers stays in it until the
+end of the session, so each keeps to a fleet, names or a workspace of its own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.queues.debusine.grants import write_grants
+from tests.live.chroot import Impossible, built, locked
+from tests.live.debusine import DATABASE, Server
+from tests.live.journal import Journal
+from tests.live.project import Access, Project
+from tests.live.relay import Relay
+from tests.live.workspace import Workspace, make_workspace
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a running server with its scheduler; the tests' folders are seen in its chroot."""
+    try:
+        root = built()
+    except Impossible as reason:
+        pytest.skip(str(reason))
+    with locked(root):
+        running = Server(root, tmp_path_factory.getbasetemp())
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop()
+
+
+@pytest.fixture(scope="session")
+def workspace(server: Server) -> Workspace:
+    """Return the private workspace debian/builds, which every test may post to."""
+    return make_workspace(server)
+
+
+@pytest.fixture(scope="session")
+def access(server: Server) -> Iterator[Access]:
+    """Return relays to the server and its database, and the DSNs that lead through them.
+
+    The roles have exactly the rights that fleet itself says it needs.
+    """
+    http = Relay(server.http_port, held=b"POST /api/1.0/artifact/")
+    sql = Relay(server.sql_port)
+    server.superuser_sql("DROP ROLE IF EXISTS fleet_ro, fleet_rw;")
+    server.superuser_sql(write_grants("fleet_ro") + write_grants("fleet_rw", admin=True))
+    server.superuser_sql("ALTER ROLE fleet_ro PASSWORD 'ro'; ALTER ROLE fleet_rw PASSWORD 'rw';")
+    at = f"127.0.0.1:{sql.port}/{DATABASE}"
+    reader, admin = f"postgresql://fleet_ro:ro@{at}", f"postgresql://fleet_rw:rw@{at}"
+    yield Access(http, sql, reader=reader, admin=admin)
+    for relay in (http, sql):
+        relay.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path, workspace: Workspace, access: Access) -> Iterator[Project]:
+    """Return a folder for a fleet about the real server; its machines end with the test."""
+    made = Project(tmp_path, workspace, access)
+    yield made
+    access.http.release()
+    made.end_machines()
+
+
+@pytest.fixture
+def journal(server: Server) -> Journal:
+    """Return the journal of requests and workers that Debusine's database keeps."""
+    return Journal(server)

@@ -1,0 +1,38 @@
+"""A powerful worker is kept for powerful work by Debusine's own scheduler, not by fleet."""
+
+from pathlib import Path
+
+from tests.live.journal import Journal
+from tests.live.project import Project
+from tests.live.workspace import Workspace
+
+POWERFUL = "worker:class:powerful"
+TAGS = {POWERFUL: {"on_demand": True, "exclusive": True, "limits": {"total": 1}}}
+RULES = [{"match": "debian/heavy/.*/.*", "ask": [POWERFUL], "contact": "@heavy", "reason": "big"}]
+POOLS = {
+    "builders": {"workers": {"max": 1}, "retire": {"idle_after": "5s"}},
+    "powerful": {
+        "provides": [POWERFUL],
+        "requires": ["task:fleet:powerful", "task:scope:debian"],
+        "workers": {"max": 1},
+    },
+}
+
+
+def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
+    project: Project, workspace: Workspace, journal: Journal, tmp_path: Path
+) -> None:
+    heavy = workspace.beside("heavy")
+    project.write(name="exclusive", pools=POOLS, tags=TAGS, powerful=RULES)
+    exported = project.fleet("export", "debusine", "--task", "noop")
+    heavy.configure_tasks(exported, tmp_path / "owner")
+    # The scheduler would rather give away what is more urgent, if it may.
+    plain = [workspace.post(priority=100) for _ in range(12)]
+    powerful = heavy.post()
+
+    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "3m")
+
+    assert journal.retried([*plain, powerful]) == {}
+    assert journal.given_to([powerful]) == {"exclusive-powerful-1"}
+    assert journal.given_to(plain) == {"exclusive-builders-1"}
+    assert journal.order([*plain, powerful])[-1] != powerful

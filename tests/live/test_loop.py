@@ -1,0 +1,114 @@
+"""The closed loop: a real queue, real workers, and a fleet that comes and goes with the work."""
+
+import random
+
+from tests.live.debusine import Server
+from tests.live.journal import Journal
+from tests.live.project import Access, Project
+from tests.live.workspace import Workspace
+
+BUILDERS = {"workers": {"max": 2}, "retire": {"idle_after": "5s"}, "boot": {"deadline": "2m"}}
+UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "3m")
+STRIKES = 20
+SEED = 20261121
+
+
+def a_mix_of_work(workspace: Workspace) -> list[int]:
+    """Post requests of several kinds, tags and priorities; all of them end soon."""
+    nowhere = [
+        {"mirror": f"{workspace.server.url}/nowhere", "suite": "sid", "components": ["main"]}
+    ]
+    images = [
+        workspace.post(
+            "mmdebstrap",
+            bootstrap_options={"architecture": architecture, "variant": "minbase"},
+            bootstrap_repositories=nowhere,
+        )
+        for architecture in ("amd64", "i386")
+    ]
+    plain = [workspace.post(priority=priority) for priority in (0, -10, 50, 0)]
+    return [*images, *plain, workspace.post(result="failure")]
+
+
+def assert_all_is_done(project: Project, journal: Journal, requests: list[int]) -> None:
+    """Each request was given to one worker, run and completed by it, and nothing is left."""
+    logs = project.machine_logs()
+    assert journal.retried(requests) == {}, logs
+    assert journal.deleted_workers() == []
+    assert journal.live_tokens() == []
+    assert project.machine_folders() == []
+    assert project.worker_processes() == []
+
+
+def test_the_fleet_comes_with_the_work_and_goes_with_it(
+    project: Project, workspace: Workspace, journal: Journal
+) -> None:
+    project.write(name="comes", pools={"builders": BUILDERS})
+    requests = a_mix_of_work(workspace)
+
+    project.fleet(*UNTIL_QUIET)
+
+    assert_all_is_done(project, journal, requests)
+    assert len(journal.given_to(requests)) == 2
+
+
+def test_a_fleet_with_the_admin_command_does_the_same(
+    project: Project, workspace: Workspace, server: Server, journal: Journal
+) -> None:
+    project.write(name="command", pools={"builders": BUILDERS}, admin=server.admin_command)
+    requests = a_mix_of_work(workspace)
+
+    project.fleet(*UNTIL_QUIET)
+
+    assert_all_is_done(project, journal, requests)
+
+
+def test_a_fleet_that_is_killed_again_and_again_loses_nothing(
+    project: Project, workspace: Workspace, journal: Journal
+) -> None:
+    moments = random.Random(SEED)  # noqa: S311 - repeatable, no secret
+    project.write(name="killed", pools={"builders": BUILDERS})
+    requests: list[int] = []
+
+    for strike in range(STRIKES):
+        seconds = moments.uniform(0.2, 9)
+        print(f"SIGKILL after {seconds:.3f} s (seed {SEED})")  # noqa: T201 - to repeat it
+        if strike % 4 == 0:  # in between there is time to let workers go
+            requests += a_mix_of_work(workspace)
+        project.start("apply", "--every", "2s").kill_after(seconds)
+    project.fleet(*UNTIL_QUIET)
+
+    assert_all_is_done(project, journal, requests)
+
+
+def test_a_database_that_is_away_for_a_while_costs_nothing_but_time(
+    project: Project, workspace: Workspace, access: Access, journal: Journal
+) -> None:
+    project.write(name="away", pools={"builders": BUILDERS})
+    access.http.hold()
+    requests = a_mix_of_work(workspace)
+    fleet = project.start(*UNTIL_QUIET)
+    journal.wait_until_running(requests)
+
+    with access.sql.cut():
+        fleet.wait_for("unknown", times=2)
+        machines = project.machine_folders()
+    access.http.release()
+    fleet.end()
+
+    assert machines
+    assert_all_is_done(project, journal, requests)
+
+
+def test_two_fleets_at_once_do_each_thing_once(
+    project: Project, workspace: Workspace, journal: Journal
+) -> None:
+    project.write(name="twice", pools={"builders": BUILDERS})
+    requests = a_mix_of_work(workspace)
+
+    both = [project.start(*UNTIL_QUIET) for _ in range(2)]
+    for fleet in both:
+        fleet.end()
+
+    assert_all_is_done(project, journal, requests)
+    assert len(journal.given_to(requests)) <= 2

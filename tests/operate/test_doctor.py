@@ -1,0 +1,383 @@
+"""What a check-up says of what works, what does not, and what nobody here can look at."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.checkup import Diagnosis, Finding, Machinery, Wait
+from fleet.errors import EngineAbsent, SourceUnreachable
+from fleet.explain.reasons import Case
+from fleet.facts import Demand, QueueReading, Sample, Unknown, World
+from fleet.operate.doctor import Asked, examine
+from fleet.operate.observe import Sources
+from fleet.ports import Engine, Server, Store
+from fleet.reconcile import reconcile
+from fleet.render.doctor_text import diagnosis_to_text
+from fleet.schema.model import Fleet
+from fleet.store.secrets import HostSecrets
+from tests.builders import (
+    NOW,
+    a_fleet,
+    a_pool,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_world,
+    ago,
+)
+from tests.fakes_engine import FakeEngine
+from tests.fakes_server import AMD64, NOON, FakeServer
+from tests.fakes_store import FakeStore, Shelf
+
+AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
+FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))
+LOOKING = a_fleet(pools={}, images={}, providers={})
+
+
+def a_store(*, made: bool = True) -> Store:
+    store = FakeStore(Shelf(), "debian-ci")
+    if made:
+        store.init()
+    return store
+
+
+def check(  # noqa: PLR0913 - whatever a test is about
+    fleet: Fleet | None = None,
+    world: World | None = None,
+    *,
+    server: Server | None = None,
+    store: Store | None = None,
+    environment: Mapping[str, str] | None = None,
+    asked: Mapping[str, object] | None = None,
+) -> Diagnosis:
+    """Return what is found of a fleet that only looks at a queue, unless a test says otherwise."""
+    fleet, world = fleet or LOOKING, world or a_world(providers={})
+    tokens = {"DEBUSINE_TOKEN": "t", "HCLOUD_TOKEN": "t"} if environment is None else environment
+    sources = Sources(
+        queues={},
+        providers={},
+        registries={},
+        engine_of=_engine_of,
+        store=store or a_store(),
+    )
+    everyone = Asked(
+        sources=sources,
+        secrets=HostSecrets(tokens, Path()),
+        servers={"debian": server or FakeServer()},
+        **(asked or {}),  # type: ignore[arg-type]  # each test names what it means
+    )
+    return examine(Case(fleet, world, reconcile(fleet, world)), everyone)
+
+
+def _engine_of(name: str) -> Engine:
+    if name == "attic":
+        raise EngineAbsent("providers of kind aws have no engine yet")
+    return FakeEngine()
+
+
+def of(diagnosis: Diagnosis, about: str) -> Finding:
+    return next(finding for finding in diagnosis.findings if finding.about == about)
+
+
+def test_what_works_is_said_to_work_and_nothing_is_wrong() -> None:
+    found = check()
+
+    assert {finding.result for finding in found.findings} == {"ok"}
+    assert found.exit_code == 0
+
+
+def test_a_secret_that_is_not_there_is_wrong_and_says_how_to_set_it() -> None:
+    found = check(environment={})
+
+    finding = of(found, "secret queues.debian.token")
+    assert (finding.result, finding.fix) == ("wrong", "export DEBUSINE_TOKEN=…")
+    assert found.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "fix"),
+    [
+        ({"file": "no/token"}, "install -m 600 /dev/stdin no/token"),
+        ({"command": ["/no/such/pass", "show"]}, "/no/such/pass show"),
+    ],
+)
+def test_each_kind_of_secret_is_mended_in_its_own_way(
+    reference: dict[str, object], fix: str
+) -> None:
+    queue = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
+    fleet = a_fleet(
+        pools={}, images={}, providers={}, queues={"debian": queue | {"token": reference}}
+    )
+
+    assert of(check(fleet), "secret queues.debian.token").fix == fix
+
+
+def test_a_server_that_is_down_is_wrong_and_asked_nothing_else() -> None:
+    found = check(server=FakeServer(broken="could not be reached"))
+
+    assert of(found, "queue debian, server").result == "wrong"
+    assert not any(finding.about == "queue debian, token" for finding in found.findings)
+
+
+def test_a_token_that_is_refused_is_wrong_and_the_command_of_the_sentence_mends_it() -> None:
+    refused = "answered with status 403: `debusine-admin create_token USER` makes one"
+
+    finding = of(check(server=FakeServer(refuses=refused)), "queue debian, token")
+
+    assert (finding.result, finding.fix) == ("wrong", "debusine-admin create_token USER")
+
+
+def test_a_token_that_the_server_takes_for_nobodys_is_wrong() -> None:
+    finding = of(check(server=FakeServer(user="")), "queue debian, token")
+
+    assert (finding.result, finding.fix) == ("wrong", "debusine-admin create_token USER")
+
+
+def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
+    queue = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
+    fleet = a_fleet(pools={}, images={}, providers={}, queues={"debian": queue})
+
+    assert of(check(fleet), "queue debian, token").result == "unchecked"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "result", "said"),
+    [
+        (0, "ok", "within 60 s of ours"),
+        (5, "wrong", "its clock is 5m ahead of this computer's"),
+        (-5, "wrong", "its clock is 5m behind this computer's"),
+    ],
+)
+def test_clocks_that_differ_are_wrong(minutes: int, result: str, said: str) -> None:
+    server = FakeServer(server_time=NOON + timedelta(minutes=minutes))
+
+    finding = of(check(server=server), "queue debian, clock")
+
+    assert (finding.result, finding.said) == (result, said)
+
+
+def test_a_clock_that_nobody_told_of_is_not_fine() -> None:
+    finding = of(check(server=FakeServer(server_time=None)), "queue debian, clock")
+
+    assert finding.result == "unchecked"
+
+
+class _WithoutMetrics(FakeServer):
+    def counts(self) -> Mapping[str, int]:
+        raise SourceUnreachable("open-metrics answered with status 404")
+
+
+def test_without_a_second_witness_something_is_wrong() -> None:
+    finding = of(check(server=_WithoutMetrics()), "queue debian, second witness")
+
+    assert (finding.result, finding.fix) == (
+        "wrong",
+        "let this computer read open-metrics of queues.debian.url",
+    )
+
+
+def test_demand_that_is_unknown_is_wrong_with_the_command_that_grants_the_role() -> None:
+    because = "scope debian was listed as empty (`debusine-admin workspace grant_role A`)"
+    reading = QueueReading(demand=Unknown(unknown=because), workers=None)
+
+    finding = of(check(world=a_world(queues={"debian": reading})), "queue debian, demand")
+
+    assert (finding.result, finding.fix) == ("wrong", "debusine-admin workspace grant_role A")
+
+
+def test_a_sampled_queue_is_to_be_known_and_leads_to_sql() -> None:
+    sample = Sample(listed=10, unlisted={"debian": 90}, longest=10)
+    demand = Demand(read_at=NOW, estimate=True, sample=sample)
+    world = a_world(queues={"debian": QueueReading(demand=demand)})
+
+    finding = of(check(world=world), "queue debian, demand")
+
+    assert (finding.result, finding.fix) == ("notice", "fleet debusine grants")
+    assert "10 of about 100 pending requests" in finding.said
+
+
+# what waits without any hope
+
+
+def test_with_a_viewers_token_alone_one_learns_what_no_worker_of_the_server_can_run() -> None:
+    finding = of(
+        check(world=a_world(queues={"debian": a_reading(FOR_RISCV)})), "queue debian, riscv64"
+    )
+
+    assert finding.result == "notice"
+    assert finding.said == (
+        f"request debian/5 waits for a worker that provides {RISCV}, the longest for 3h: the "
+        "server knows none, and no pool here would make one"
+    )
+
+
+def test_workers_that_are_all_disconnected_are_told_of_too() -> None:
+    server = FakeServer(architectures={"riscv64": Machinery(registered=2, connected=0)})
+    reading = a_reading(FOR_RISCV, FOR_RISCV.model_copy(update={"id": "6", "count": 2}))
+
+    found = check(world=a_world(queues={"debian": reading}), server=server)
+
+    finding = of(found, "queue debian, riscv64")
+    assert finding.said.startswith("3 requests (as debian/5) wait for a worker")
+    assert "none of the 2 that the server knows is connected" in finding.said
+
+
+def test_an_architecture_with_connected_workers_is_no_finding() -> None:
+    reading = a_reading(a_request(required=(AMD,)), a_request(id="9"))
+
+    found = check(world=a_world(queues={"debian": reading}))
+
+    assert not any(finding.result == "notice" for finding in found.findings)
+
+
+def test_an_architecture_that_a_pool_here_makes_is_no_finding() -> None:
+    images = {"trixie": {"suite": "trixie", "architecture": "arm64"}}
+    pools = {"builders": a_pool(provider="desk", machine="cax41")}
+    for_arm = a_request(required=("worker:build-arch:arm64",))
+
+    found = check(
+        a_sim_fleet(images=images, pools=pools),
+        a_sim_world(queues={"debian": a_reading(for_arm)}),
+    )
+
+    assert not any(finding.about == "queue debian, arm64" for finding in found.findings)
+
+
+def test_requests_that_no_worker_of_this_fleet_can_ever_run_are_named_with_why() -> None:
+    found = check(a_sim_fleet(), a_sim_world(requests=(FOR_RISCV,)))
+
+    finding = of(found, "queue debian, requests")
+    assert finding.result == "notice"
+    assert finding.said.startswith("no worker of this fleet can ever run request debian/5: ")
+    assert RISCV in finding.said
+    assert finding.fix == "fleet explain request debian/5"
+
+
+def test_waits_are_told_by_architecture_with_what_runs_there() -> None:
+    waiting = (
+        a_request(id="1", required=(AMD,), pending_since=ago(minutes=10)),
+        a_request(id="2", required=(AMD,), pending_since=ago(minutes=20)),
+        a_request(id="3", required=(AMD,), pending_since=ago(minutes=60)),
+        a_request(id="4", pending_since=None),
+    )
+
+    found = check(world=a_world(queues={"debian": a_reading(*waiting)}))
+
+    assert found.waits == (
+        Wait(
+            queue="debian",
+            architecture="amd64",
+            waiting=3,
+            oldest_seconds=3600,
+            median_seconds=1200,
+            machinery=AMD64,
+        ),
+        Wait(
+            queue="debian",
+            architecture="any",
+            waiting=1,
+            oldest_seconds=None,
+            median_seconds=None,
+            machinery=Machinery(),
+        ),
+    )
+
+
+def test_where_the_server_is_silent_waits_are_told_without_its_workers() -> None:
+    world = a_world(queues={"debian": a_reading(FOR_RISCV)})
+
+    (wait,) = check(world=world, server=FakeServer(broken="down")).waits
+
+    assert (wait.architecture, wait.machinery) == ("riscv64", None)
+
+
+# machines and state
+
+
+def test_workers_that_no_registry_tells_of_are_not_fine() -> None:
+    reading = a_reading(workers=None)
+
+    finding = of(check(world=a_world(queues={"debian": reading})), "queue debian, workers")
+
+    assert (finding.result, finding.fix) == ("unchecked", "fleet debusine grants")
+
+
+def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
+    world = a_world(providers={"hetzner": Unknown(unknown="the token is wrong")})
+
+    finding = of(check(a_fleet(), world), "provider hetzner, machines")
+
+    assert (finding.result, finding.said) == ("wrong", "the token is wrong")
+
+
+def test_a_provider_without_an_engine_is_wrong() -> None:
+    fleet = a_fleet(pools={}, providers={"attic": {"kind": "aws", "region": "eu-central-1"}})
+
+    assert of(check(fleet), "provider attic, engine").result == "wrong"
+
+
+def test_a_store_that_is_missing_is_wrong_where_there_are_pools_and_init_mends_it() -> None:
+    finding = of(check(a_sim_fleet(), a_sim_world(), store=a_store(made=False)), "state, store")
+
+    assert (finding.result, finding.fix) == ("wrong", "fleet state init")
+
+
+def test_who_only_looks_at_a_queue_needs_no_store() -> None:
+    found = check(store=a_store(made=False))
+
+    assert of(found, "state, store").result == "notice"
+    assert found.exit_code == 0
+
+
+def test_a_lock_is_told_with_its_holder_and_who_may_take_it_away() -> None:
+    found = check(asked={"lock": lambda: ("me@here:7", "noon")})
+
+    finding = of(found, "state, lock")
+    assert (finding.result, finding.said) == ("notice", "me@here:7 holds it since noon")
+    assert finding.fix.startswith("fleet state unlock")
+
+
+def test_stacks_that_are_unknown_or_were_interrupted_are_told() -> None:
+    stacks = {"a": Unknown(unknown="it was there before"), "b": a_stack(interrupted=True)}
+
+    found = check(world=a_world(stacks=stacks))
+
+    assert of(found, "pool a, stack").result == "wrong"
+    assert of(found, "pool b, stack").fix == "fleet apply"
+
+
+# what else is asked
+
+
+def test_what_nobody_here_can_look_at_is_not_fine() -> None:
+    found = check(asked={"unchecked": {"provider hetzner, quotas": "its API does not tell"}})
+
+    assert of(found, "provider hetzner, quotas").result == "unchecked"
+
+
+def test_a_look_that_fails_is_wrong_with_the_command_of_its_sentence() -> None:
+    def fail() -> tuple[Finding, ...]:
+        raise SourceUnreachable("it refuses (`fleet debusine grants --check`)")
+
+    finding = of(
+        check(asked={"further": {"queue debian, database": fail}}), "queue debian, database"
+    )
+
+    assert (finding.result, finding.fix) == ("wrong", "fleet debusine grants --check")
+
+
+def test_the_text_tells_what_is_wrong_first_and_what_works_last() -> None:
+    text = diagnosis_to_text(
+        check(environment={}, world=a_world(queues={"debian": a_reading(FOR_RISCV)})),
+        colour=False,
+    )
+
+    assert text.startswith("Fleet debian-ci: 1 wrong, 1 to know, 0 not checked, ")
+    order = [text.index(f"\n{heading}\n") for heading in ("Wrong", "To know", "Works")]
+    assert order == sorted(order)
+    assert "      fix: export DEBUSINE_TOKEN=…\n" in text
+    assert "riscv64" in text.splitlines()[-1]

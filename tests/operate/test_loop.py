@@ -1,0 +1,244 @@
+"""The loop: when it runs, what ends it, and with which exit code; its waiter waits no time."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fleet.errors import FleetError, Locked, StoreMissing
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
+from fleet.plan import Estimate, Release
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_plan, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.deciding import fleet_with
+from tests.fakes_engine import FixedClock
+from tests.fakes_waiter import FakeWaiter
+
+BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
+MINUTELY = Rhythm(60)
+QUIET = Run(0)
+BUSY = Run(0, ("1 busy worker",))
+
+
+class Loop:
+    """One loop over runs that come to what a test says, each after so many seconds."""
+
+    def __init__(
+        self, *results: Run | FleetError, took: float = 0, asked_after: int | None = None
+    ) -> None:
+        self.clock = FixedClock(BEGAN)
+        self.waiter = FakeWaiter(self.clock, asked_after=asked_after)
+        self.said: list[str] = []
+        self.began: list[float] = []
+        self._results = iter(results)
+        self._took = took
+
+    def keep(self, rhythm: Rhythm) -> int:
+        """Return the exit code of the loop."""
+        return keep_applying(rhythm, self._run, self.clock, self.waiter, self.said.append)
+
+    def _run(self) -> Run:
+        self.began.append((self.clock.moment - BEGAN).total_seconds())
+        self.clock.moment += timedelta(seconds=self._took)
+        result = next(self._results)
+        if isinstance(result, FleetError):
+            raise result
+        return result
+
+
+# when it runs
+
+
+def test_runs_begin_as_far_apart_as_was_said_however_long_they_take() -> None:
+    loop = Loop(BUSY, BUSY, BUSY, took=25, asked_after=2)
+
+    loop.keep(MINUTELY)
+
+    assert loop.began == [0, 60, 120]
+
+
+def test_after_a_run_that_took_longer_the_next_begins_at_once() -> None:
+    loop = Loop(BUSY, BUSY, BUSY, took=90, asked_after=2)
+
+    loop.keep(MINUTELY)
+
+    assert loop.began == [0, 90, 180]
+
+
+def test_a_clock_that_is_set_back_delays_no_run() -> None:
+    loop = Loop(BUSY, BUSY, took=-86_400, asked_after=1)
+
+    loop.keep(MINUTELY)
+
+    assert loop.waiter.waits == [60]
+
+
+# what ends it
+
+
+def test_without_an_end_it_goes_on_after_it_became_quiet() -> None:
+    loop = Loop(QUIET, QUIET, QUIET, QUIET, asked_after=3)
+
+    assert loop.keep(MINUTELY) == 0
+    assert loop.said == ["ended as asked, after 4 runs"]
+
+
+def test_until_quiet_ends_with_the_first_run_that_leaves_nothing_on_the_way() -> None:
+    loop = Loop(BUSY, BUSY, QUIET, BUSY)
+
+    assert loop.keep(Rhythm(60, until_quiet=True)) == 0
+    assert len(loop.began) == 3
+    assert loop.said == ["quiet: nothing to do and nothing on the way, after 3 runs"]
+
+
+def test_a_run_that_is_not_in_order_is_not_quiet() -> None:
+    loop = Loop(Run(1), QUIET)
+
+    assert loop.keep(Rhythm(60, until_quiet=True)) == 0
+    assert loop.said == [
+        "quiet: nothing to do and nothing on the way, after 2 runs, 1 of them not in order"
+    ]
+
+
+def test_no_run_begins_when_the_time_is_over() -> None:
+    loop = Loop(BUSY, BUSY, BUSY, BUSY)
+
+    assert loop.keep(Rhythm(60, 180)) == 0
+    assert loop.began == [0, 60, 120]
+    assert loop.clock.moment == BEGAN + timedelta(seconds=120), "nothing is left to wait for"
+    assert loop.said == ["3m are over after 3 runs"]
+
+
+def test_what_did_not_become_quiet_in_time_says_why_and_ends_with_1() -> None:
+    loop = Loop(BUSY, BUSY)
+
+    assert loop.keep(Rhythm(60, 120, until_quiet=True)) == 1
+    assert loop.said == ["2m are over after 2 runs; it did not become quiet: 1 busy worker"]
+
+
+# what does not end it
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Locked("another apply holds the lock"), "another apply holds the lock; this run is left"),
+        (FleetError("it is full"), "this run failed, the next tries again: it is full"),
+    ],
+)
+def test_a_run_that_fails_or_finds_the_lock_taken_is_a_note(
+    failure: FleetError, said: str
+) -> None:
+    loop = Loop(QUIET, failure, QUIET, asked_after=2)
+
+    loop.keep(MINUTELY)
+
+    assert len(loop.began) == 3
+    assert loop.said[0].startswith(said)
+
+
+# with which exit code
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ((Run(5), Run(0)), 0),
+        ((Run(0), Run(5)), 5),
+        ((Run(1), Run(4)), 4),
+        ((Run(0), StoreMissing("gone")), 4),
+        ((Run(0), Locked("taken")), 0),
+        ((Run(5), Locked("taken")), 5),
+        ((Locked("taken"), Locked("taken")), 1),
+    ],
+)
+def test_the_last_run_that_had_the_lock_gives_the_exit_code(
+    results: tuple[Run | FleetError, ...], code: int
+) -> None:
+    assert Loop(*results).keep(Rhythm(60, 120)) == code
+
+
+def test_who_asks_to_end_gets_0_whatever_the_last_run_came_to() -> None:
+    assert Loop(Run(5), asked_after=0).keep(MINUTELY) == 0
+
+
+# what is on the way
+
+
+def on_the_way(fleet: Fleet, world: World) -> list[str]:
+    return list(find_on_the_way(guard(fleet, reconcile(fleet, world))))
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        (a_sim_world(), []),
+        (a_sim_world(requests=(a_request(),)), ["1 action", "1 waiting request"]),
+        (a_sim_world(a_worker(), requests=(a_request(),)), ["1 waiting request", "1 idle worker"]),
+        (a_sim_world(a_worker(busy=True)), ["1 busy worker"]),
+        (a_sim_world(a_worker(busy=True, draining=True)), ["1 busy worker"]),
+        (a_sim_world(a_worker(draining=True)), ["1 action"]),
+        (a_sim_world(a_worker()), ["1 idle worker"]),
+        (a_sim_world(a_worker(since=ago(hours=3))), ["1 action"]),
+        (
+            a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-1",)),
+            ["1 waiting request", "1 starting worker"],
+        ),
+        (a_sim_world(requests=(a_request(required=("riscv",)),)), []),
+    ],
+)
+def test_what_later_runs_have_to_see_to_is_on_the_way(world: World, expected: list[str]) -> None:
+    assert on_the_way(a_sim_fleet(), world) == expected
+
+
+def test_a_request_that_waits_for_a_machine_to_become_possible_is_on_the_way() -> None:
+    full = fleet_with(max=1)
+    world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
+
+    assert on_the_way(full, world) == ["1 waiting request", "1 busy worker"]
+
+
+@pytest.mark.parametrize("kept", [{"min": 1}, {"spare": 1}, {"mode": "pause"}])
+def test_what_min_spare_or_a_pause_hold_is_not_on_the_way(kept: dict[str, object]) -> None:
+    assert on_the_way(fleet_with(**kept), a_sim_world(a_worker(since=ago(hours=3)))) == []
+
+
+def test_what_mode_observe_only_shows_is_not_on_the_way() -> None:
+    fleet = fleet_with(mode="observe")
+
+    assert on_the_way(fleet, a_sim_world(requests=(a_request(),))) == []
+    assert on_the_way(fleet, a_sim_world(a_worker())) == []
+
+
+def test_what_a_throttle_keeps_for_the_next_runs_is_on_the_way() -> None:
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk")},
+        guards={"throttle": {"create": {"share": "100%", "free_below": 1, "count": 1}}},
+    )
+    requests = tuple(a_request(id=str(number)) for number in range(3))
+
+    assert on_the_way(fleet, a_sim_world(requests=requests)) == ["3 actions", "3 waiting requests"]
+
+
+def test_a_static_machine_is_not_ours_to_wait_for() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["builder-01"]}})
+    world = a_sim_world()
+    reading = world.queues["debian"].model_copy(
+        update={"workers": (a_worker(name="builder-01", machine=None, pool=None, busy=True),)}
+    )
+
+    assert on_the_way(fleet, world.model_copy(update={"queues": {"debian": reading}})) == []
+
+
+def test_a_worker_that_is_still_to_be_switched_off_is_on_the_way() -> None:
+    release = Release(pool="builders", worker="w", registry="debian", because="it is gone")
+
+    assert list(find_on_the_way(a_plan(releases=(release,)))) == ["1 action"]
+
+
+def test_a_queue_that_was_only_sampled_is_on_the_way() -> None:
+    estimate = Estimate(queue="debian", listed=9, because="it is long")
+
+    assert list(find_on_the_way(a_plan(estimates=(estimate,)))) == ["requests that are not listed"]

@@ -1,0 +1,125 @@
+"""Sweeping what no stack holds: told, disabled, deleted at its provider; or it stays."""
+
+import pytest
+
+from fleet.facts import Listing, Unknown, Worker, World
+from fleet.guard import guard
+from fleet.operate.observe import Sources
+from fleet.operate.sweep import sweep_machines
+from fleet.plan import Outcome
+from fleet.sweep import sweep
+from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
+from tests.deciding import FIRST, SECOND, with_machines
+from tests.fakes_engine import FakeEngine
+from tests.fakes_keeper import FakeKeeper
+from tests.fakes_registry import FakeRegistry
+from tests.fakes_store import FakeStore, Shelf
+
+FLEET = a_sim_fleet()
+LOST = Unknown(unknown="there is no store")
+
+
+class Bench:
+    """A fleet whose stacks are lost, its fakes, and what a sweep said."""
+
+    def __init__(self, *busy: str, listens: bool = True, keeps: bool = True) -> None:
+        self.keeper = FakeKeeper(f"sim-{FIRST}", f"sim-{SECOND}")
+        self.registry = FakeRegistry(*busy)
+        self.said: list[str] = []
+        self.sources = Sources(
+            queues={},
+            providers={},
+            registries={"desk": self.registry} if listens else {},
+            engine_of=lambda _: FakeEngine(),
+            store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+            keepers={"desk": self.keeper} if keeps else {},
+        )
+
+    def sweep(self, *workers: Worker, **overrides: object) -> Outcome:
+        """Sweep a world in which these workers' machines expired."""
+        world = expired(*workers).model_copy(update={"stacks": LOST} | overrides)
+        plan = guard(FLEET, sweep(FLEET, world))
+        return sweep_machines(FLEET, world, plan, self.sources, self.said.append)
+
+
+def expired(*workers: Worker) -> World:
+    world = with_machines(a_sim_world(*workers), expires=ago(hours=2))
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    noted = listing.model_copy(update={"notes_expiry": True, "read_at": NOW})
+    return world.model_copy(update={"providers": {"desk": noted}})
+
+
+def test_a_worker_that_is_drained_and_idle_is_disabled_before_its_machine_is_deleted() -> None:
+    bench = Bench()
+
+    outcome = bench.sweep(a_worker(draining=True))
+
+    assert bench.registry.disabled == [FIRST]
+    assert list(bench.keeper.expiries) == [f"sim-{SECOND}"]
+    assert bench.said == [f"builders: delete {FIRST}"]
+    assert [(each.pool, each.deleted) for each in outcome.stacks] == [("builders", (FIRST,))]
+    assert outcome.exit_code == 0
+
+
+def test_a_worker_that_gets_work_is_drained_and_its_machine_stays() -> None:
+    bench = Bench()
+
+    outcome = bench.sweep(a_worker())
+
+    assert bench.registry.drained == [FIRST]
+    assert len(bench.keeper.expiries) == 2
+    assert outcome.stacks[0].drained == (FIRST,)
+
+
+def test_a_worker_that_took_work_meanwhile_stays() -> None:
+    bench = Bench(FIRST)
+
+    outcome = bench.sweep(a_worker(draining=True))
+
+    assert len(bench.keeper.expiries) == 2
+    assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("applied", ())
+    assert outcome.stacks[0].error == f"{FIRST} stays: {FIRST} runs request 90"
+
+
+def test_where_its_registry_cannot_be_told_a_machine_stays() -> None:
+    bench = Bench(listens=False)
+
+    outcome = bench.sweep(a_worker(draining=True), a_worker(name=SECOND))
+
+    assert len(bench.keeper.expiries) == 2
+    assert outcome.exit_code == 4
+    assert "queue desk can be read, but not be told to drain or disable" in outcome.stacks[0].error
+
+
+def test_a_provider_that_cannot_delete_without_a_stack_is_refused() -> None:
+    bench = Bench(keeps=False)
+
+    outcome = bench.sweep(a_worker(draining=True))
+
+    assert bench.registry.disabled == []
+    assert outcome.exit_code == 4
+    assert "delete it in the provider's own console" in outcome.stacks[0].error
+
+
+def test_one_machine_that_cannot_be_deleted_stops_no_other() -> None:
+    bench = Bench()
+    bench.keeper.silent = True
+
+    outcome = bench.sweep(a_worker(draining=True), a_worker(name=SECOND))
+
+    assert bench.registry.drained == [SECOND]
+    assert outcome.exit_code == 5
+    assert outcome.stacks[0].error == f"{FIRST} stays: the provider does not answer"
+
+
+@pytest.mark.parametrize("stacks", [{"builders": a_stack(provider="desk")}, {}])
+def test_what_no_stack_holds_goes_at_its_provider_while_the_others_are_there(
+    stacks: object,
+) -> None:
+    bench = Bench()
+
+    outcome = bench.sweep(a_worker(draining=True), stacks=stacks)
+
+    assert [(each.pool, each.deleted) for each in outcome.stacks] == [("builders", (FIRST,))]
+    assert list(bench.keeper.expiries) == [f"sim-{SECOND}"]

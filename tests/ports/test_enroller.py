@@ -1,0 +1,70 @@
+"""Every enroller keeps one contract: a token is for one machine, once."""
+
+import pytest
+
+from fleet.errors import WorkerBusy
+from tests.ports.registries import WORKER, Place, an_enrolment, place, tables
+from tests.ports.stores import postgres_url
+
+__all__ = ["place", "postgres_url", "tables"]
+
+
+def test_an_enrolled_worker_registers_with_its_token_once(place: Place) -> None:
+    token = place.registry.enrol(an_enrolment())
+
+    assert place.register(WORKER, token)
+    assert place.takes_work(WORKER)
+    assert not place.register(WORKER, token)
+
+
+def test_another_token_registers_nobody(place: Place) -> None:
+    place.registry.enrol(an_enrolment())
+
+    assert not place.register(WORKER, "another")
+    assert not place.may_talk(WORKER)
+
+
+def test_each_enrolment_has_a_token_of_its_own(place: Place) -> None:
+    other = "debian-builders-2"
+
+    one, two = (place.registry.enrol(an_enrolment(name)) for name in (WORKER, other))
+
+    assert one != two
+    assert not place.register(WORKER, two)
+
+
+def test_a_second_enrolment_makes_the_first_token_useless(place: Place) -> None:
+    first = place.registry.enrol(an_enrolment())
+
+    second = place.registry.enrol(an_enrolment())
+
+    assert not place.register(WORKER, first)
+    assert place.register(WORKER, second)
+
+
+def test_a_name_is_used_again_without_its_old_drain(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.registry.drain(WORKER)
+    place.registry.disable(WORKER)
+
+    token = place.registry.enrol(an_enrolment())
+
+    assert place.register(WORKER, token)
+    assert place.takes_work(WORKER)
+
+
+def test_a_worker_that_is_at_work_is_not_enrolled_again(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+
+    with pytest.raises(WorkerBusy):
+        place.registry.enrol(an_enrolment())
+
+    assert place.may_talk(WORKER)
+
+
+def test_a_worker_that_is_connected_is_not_enrolled_again(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+
+    with pytest.raises(WorkerBusy, match="connected"):
+        place.registry.enrol(an_enrolment())

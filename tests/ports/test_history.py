@@ -1,0 +1,176 @@
+"""This module holds that a history outlives whoever is killed while adding to it."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from fleet.errors import FileUnreadable
+from fleet.store.history import Appended, Observed, RecordedFiles, append, read_moment
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MARK_BYTES = 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "history.jsonl.zst")
+
+
+def add(path: str, number: int) -> Appended:
+    """Add a moment, so many minutes after noon, that holds its own number."""
+    return append(path, json.dumps({"number": number}) + "\n", NOON + timedelta(minutes=number))
+
+
+def number_of(found: Observed) -> int:
+    number = json.loads(found.content)["number"]
+    assert isinstance(number, int)
+    return number
+
+
+def lines(path: str) -> list[str]:
+    """Return what `zstdcat` prints, by the library it is made of."""
+    with (
+        Path(path).open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
+    ):
+        return stream.read().decode().splitlines()
+
+
+def test_the_latest_moment_is_what_a_history_gives(path: str) -> None:
+    add(path, 1)
+    add(path, 2)
+
+    assert number_of(read_moment(path)) == 2
+
+
+def test_the_moment_of_a_time_is_the_last_one_before_it(path: str) -> None:
+    for number in (10, 20, 30):
+        add(path, number)
+
+    found = read_moment(path, NOON + timedelta(minutes=29))
+
+    assert number_of(found) == 20
+    assert found.at == NOON + timedelta(minutes=20)
+
+
+def test_a_time_before_the_first_moment_is_an_error(path: str) -> None:
+    add(path, 10)
+
+    with pytest.raises(FileUnreadable, match="nothing was observed at or before 2026-11-21 12:00"):
+        read_moment(path, NOON)
+
+
+def test_any_zstd_tool_reads_all_of_it(path: str) -> None:
+    add(path, 1)
+    add(path, 2)
+
+    assert lines(path) == ['{"number": 1}', '{"number": 2}']
+
+
+@pytest.mark.parametrize("cut", [1, MARK_BYTES, MARK_BYTES + 1, MARK_BYTES + 20])
+def test_a_moment_that_was_torn_while_it_was_written_is_skipped(path: str, cut: int) -> None:
+    add(path, 1)
+    whole = add(path, 2)
+    with Path(path).open("r+b") as file:
+        file.truncate(whole.size - cut)
+
+    found = read_moment(path)
+
+    assert number_of(found) == 1
+    assert found.torn == whole.added - cut
+
+
+def test_the_next_append_cuts_a_torn_moment_off(path: str) -> None:
+    add(path, 1)
+    whole = add(path, 2)
+    with Path(path).open("r+b") as file:
+        file.truncate(whole.size - 5)
+
+    done = add(path, 3)
+
+    assert done.torn == whole.added - 5
+    assert lines(path) == ['{"number": 1}', '{"number": 3}']
+
+
+def test_every_place_at_which_an_append_may_be_killed_leaves_a_history(path: str) -> None:
+    first = add(path, 1)
+    second = add(path, 2)
+    content = Path(path).read_bytes()
+
+    for size in range(first.size, second.size):
+        Path(path).write_bytes(content[:size])
+        add(path, 3)
+
+        assert lines(path) == ['{"number": 1}', '{"number": 3}']
+
+
+def test_a_first_append_that_was_killed_is_begun_again(path: str) -> None:
+    whole = add(path, 1)
+    content = Path(path).read_bytes()
+
+    for size in range(whole.size):
+        Path(path).write_bytes(content[:size])
+        add(path, 3)
+
+        assert lines(path) == ['{"number": 3}']
+
+
+def test_a_torn_end_longer_than_a_megabyte_is_skipped(path: str) -> None:
+    add(path, 1)
+    with Path(path).open("ab") as file:
+        file.write(b"fleet-1\n" + b"torn" * 600_000 + b"fleet-1\n" + b"torn" * 10)
+
+    assert number_of(read_moment(path)) == 1
+
+
+def test_a_file_of_another_tool_is_neither_read_nor_changed(path: str) -> None:
+    Path(path).write_bytes(zstandard.compress(b"something else, of some length and weight"))
+    before = Path(path).read_bytes()
+
+    for use in (lambda: add(path, 1), lambda: read_moment(path)):
+        with pytest.raises(FileUnreadable, match="is no history"):
+            use()
+    assert Path(path).read_bytes() == before
+
+
+def test_a_damaged_moment_is_an_error_and_no_traceback(path: str) -> None:
+    whole = add(path, 1)
+    with Path(path).open("r+b") as file:
+        file.seek(whole.size - MARK_BYTES - 6)
+        file.write(b"\xff\xff")
+
+    with pytest.raises(FileUnreadable, match="a moment in it is damaged"):
+        read_moment(path)
+
+
+def test_two_that_add_at_once_wait_for_each_other(path: str) -> None:
+    code = (
+        "import sys; from datetime import UTC, datetime; from fleet.store.history import append; "
+        "[append(sys.argv[1], '{}\\n' * 1000, datetime.now(UTC)) for _ in range(20)]"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code, path]) for _ in range(2)]
+
+    assert [each.wait() for each in both] == [0, 0]
+    assert lines(path) == ["{}"] * 40_000
+
+
+def test_a_time_is_written_behind_the_name_of_the_history(path: str) -> None:
+    add(path, 10)
+    add(path, 20)
+    files = RecordedFiles(pytest.fail)
+
+    assert json.loads(files.read(f"{path}@2026-11-21T12:15", 100)) == {"number": 10}
+    assert json.loads(files.read(f"{path}@2026-11-21T13:25:00+01:00", 100)) == {"number": 20}
+    with pytest.raises(FileUnreadable, match="yesterday is no time; write it like"):
+        files.read(f"{path}@yesterday", 100)
+
+
+def test_other_files_are_read_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "world.json").write_text("{}")
+
+    assert RecordedFiles(pytest.fail).read(str(tmp_path / "world.json"), 100) == b"{}"

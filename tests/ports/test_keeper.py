@@ -1,0 +1,99 @@
+"""The contract of the port Keeper, over the fake, the simulated cloud and this computer."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Listing
+from fleet.ports import Keeper
+from fleet.providers.local import LocalMachines
+from fleet.providers.sim import SimCloud
+from fleet.providers.sim_file import Menu
+from tests.builders import NOW, some_inputs
+from tests.fakes_engine import FixedClock
+from tests.fakes_keeper import FakeKeeper
+from tests.local_machines import a_local_cloud, end_machines
+
+Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
+LATER = NOW + timedelta(days=1)
+
+
+def fake_kept(_: Path) -> Kept:
+    keeper = FakeKeeper("one", "two")
+    return keeper, "one", "two", lambda: keeper.expiries
+
+
+def sim_kept(folder: Path) -> Kept:
+    cloud = SimCloud(folder / "cloud.json", FixedClock(NOW))
+    cloud.configure(Menu(types={"ccx33": None}))
+    return cloud_kept(cloud)
+
+
+def local_kept(folder: Path) -> Kept:
+    return cloud_kept(a_local_cloud(folder / "machines"))
+
+
+def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
+    labels = {"fleet": "debian-ci", "pool": "builders"}
+    made = {"labels": labels, "settings": {"run": "sleep infinity"}}
+    one, two = (cloud.create(some_inputs(name=f"b-{n}", **made)) for n in (1, 2))
+
+    def expiries() -> dict[str, datetime | None]:
+        listing = cloud.list("debian-ci")
+        assert isinstance(listing, Listing)
+        assert listing.notes_expiry
+        return {machine.id: machine.expires for machine in listing.machines}
+
+    return cloud, one, two, expiries
+
+
+@pytest.fixture(params=[fake_kept, sim_kept, local_kept])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+    """Return a keeper of two machines, their ids, and what tells their expiries."""
+    yield request.param(tmp_path)
+    end_machines(tmp_path)
+
+
+def test_a_machine_carries_no_expiry_until_one_is_noted(kept: Kept) -> None:
+    _, one, two, expiries = kept
+
+    assert expiries() == {one: None, two: None}
+
+
+def test_an_expiry_is_noted_at_those_machines_only(kept: Kept) -> None:
+    keeper, one, two, expiries = kept
+
+    keeper.extend([two], LATER)
+
+    assert expiries() == {one: None, two: LATER}
+
+
+def test_the_last_expiry_that_is_noted_counts(kept: Kept) -> None:
+    keeper, one, two, expiries = kept
+    keeper.extend([one, two], LATER)
+
+    keeper.extend([one], LATER + timedelta(hours=1))
+
+    assert expiries() == {one: LATER + timedelta(hours=1), two: LATER}
+
+
+def test_a_machine_that_is_gone_stops_nothing(kept: Kept) -> None:
+    keeper, one, two, expiries = kept
+    keeper.delete(one)
+
+    keeper.delete(one)
+    keeper.extend([one, two], LATER)
+
+    assert expiries() == {two: LATER}
+
+
+def test_what_a_machine_is_made_from_does_not_change_by_its_expiry(tmp_path: Path) -> None:
+    cloud, one, _, _ = sim_kept(tmp_path)
+    assert isinstance(cloud, SimCloud)
+    before = cloud.read(one)
+
+    cloud.extend([one], LATER)
+
+    assert cloud.read(one) == before

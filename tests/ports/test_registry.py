@@ -1,0 +1,81 @@
+"""Every registry keeps one contract: who is told to go loses no work."""
+
+import pytest
+
+from fleet.errors import WorkerBusy
+from tests.ports.registries import WORKER, Place, an_enrolment, place, tables
+from tests.ports.stores import postgres_url
+
+__all__ = ["place", "postgres_url", "tables"]
+
+
+def test_a_drained_worker_is_given_nothing_new_and_keeps_what_it_runs(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+
+    place.registry.drain(WORKER)
+
+    assert not place.takes_work(WORKER)
+    assert place.may_talk(WORKER)
+    assert place.holder_of(90) == WORKER
+
+
+def test_a_worker_that_runs_something_is_not_disabled(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+
+    with pytest.raises(WorkerBusy, match="90"):
+        place.registry.disable(WORKER)
+
+    assert place.may_talk(WORKER)
+    assert place.holder_of(90) == WORKER
+
+
+def test_a_disabled_worker_is_not_listened_to(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+
+    place.registry.disable(WORKER)
+
+    assert not place.may_talk(WORKER)
+
+
+def test_a_revoked_token_registers_nobody(place: Place) -> None:
+    token = place.registry.enrol(an_enrolment())
+
+    place.registry.revoke(WORKER)
+
+    assert not place.register(WORKER, token)
+
+
+def test_the_token_of_a_worker_that_registered_is_not_revoked(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+
+    with pytest.raises(WorkerBusy, match="registered after all"):
+        place.registry.revoke(WORKER)
+
+    assert place.may_talk(WORKER)
+
+
+def test_a_worker_that_nobody_enrolled_can_be_revoked(place: Place) -> None:
+    place.registry.revoke(WORKER)
+
+    assert not place.may_talk(WORKER)
+
+
+def test_what_a_worker_ran_goes_back_to_the_queue_when_its_machine_is_gone(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+
+    place.registry.release(WORKER)
+
+    assert place.holder_of(90) is None
+    assert not place.may_talk(WORKER)
+
+
+def test_what_was_told_stands_when_nothing_undoes_it(place: Place) -> None:
+    place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.registry.drain(WORKER)
+
+    place.registry.confirm()
+
+    assert not place.takes_work(WORKER)

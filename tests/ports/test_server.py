@@ -1,0 +1,132 @@
+"""This module holds what every Server promises, run over the fake and a recorded Debusine."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from fleet.checkup import Machinery
+from fleet.errors import SourceUnreachable
+from fleet.ports import Server
+from fleet.queues.debusine.checkup import DebusineServer
+from fleet.schema.model import DebusineQueue
+from tests.debusine import STATUS
+from tests.fakes_server import AMD64, NOON, FakeServer
+from tests.loopback import Answer, Loopback, html
+from tests.replay import TOKEN, Replay, read_exchange
+
+RECORDED = ("service-status", "open-metrics-work-requests", "whoami-fleet")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One kind of server: up, asked with a wrong token, and down."""
+
+    up: Server
+    refusing: Server
+    down: Server
+
+
+def _queue(url: str) -> DebusineQueue:
+    return DebusineQueue(kind="debusine", url=url, scopes=["debian"])
+
+
+def _fake(_: ExitStack) -> Example:
+    return Example(FakeServer(), FakeServer(refuses="status 403"), FakeServer(broken="down"))
+
+
+def _debusine(stack: ExitStack) -> Example:
+    server = stack.enter_context(Replay(*RECORDED))
+    refusing = stack.enter_context(Loopback(lambda _: Answer(403, b"")))
+    with Loopback(lambda _: html()) as gone:
+        down = gone.url
+    return Example(
+        DebusineServer(_queue(server.url), TOKEN, now=lambda: NOON),
+        DebusineServer(_queue(refusing.url), "made-up-wrong-token"),
+        DebusineServer(_queue(down), TOKEN),
+    )
+
+
+@pytest.fixture(params=[_fake, _debusine], ids=["fake", "debusine"])
+def example(request: pytest.FixtureRequest) -> Iterator[Example]:
+    make: Callable[[ExitStack], Example] = request.param
+    with ExitStack() as stack:
+        yield make(stack)
+
+
+def test_a_server_tells_of_its_workers_and_their_work(example: Example) -> None:
+    assert example.up.summary().architectures["amd64"] == AMD64
+    assert example.up.summary().asked_at == NOON
+
+
+def test_a_server_tells_whose_token_it_is_asked_with(example: Example) -> None:
+    assert example.up.user() == "fleet"
+
+
+def test_a_server_counts_what_is_pending_by_scope(example: Example) -> None:
+    assert example.up.counts() == {"debian": 29}
+
+
+def test_a_token_that_is_refused_is_an_error(example: Example) -> None:
+    with pytest.raises(SourceUnreachable, match="403"):
+        example.refusing.user()
+
+
+def test_a_server_that_is_down_is_an_error_whatever_it_is_asked(example: Example) -> None:
+    for ask in (example.down.summary, example.down.user, example.down.counts):
+        with pytest.raises(SourceUnreachable):
+            ask()
+
+
+# Debusine alone
+
+
+def test_work_that_names_no_architecture_is_counted_as_any() -> None:
+    with Replay(*RECORDED) as server:
+        architectures = DebusineServer(_queue(server.url), TOKEN).summary().architectures
+
+    assert architectures["any"] == Machinery(running=0, pending=24)
+    assert "None" not in architectures
+
+
+def test_a_server_that_tells_its_time_is_understood() -> None:
+    told = {"Date": "Sat, 21 Nov 2026 12:34:56 GMT"}
+    status = read_exchange("service-status").answer
+    with Loopback(lambda _: Answer(200, status.body, {**status.headers, **told})) as server:
+        summary = DebusineServer(_queue(server.url), TOKEN).summary()
+
+    assert summary.server_time == datetime(2026, 11, 21, 12, 34, 56, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("told", ["", "yesterday", "Sat, 21 Nov 2026 12:34:56 -0000"])
+def test_a_time_that_nobody_understands_is_none(told: str) -> None:
+    status = read_exchange("service-status").answer
+    with Loopback(lambda _: Answer(200, status.body, {**status.headers, "Date": told})) as server:
+        assert DebusineServer(_queue(server.url), TOKEN).summary().server_time is None
+
+
+def test_a_token_that_the_server_does_not_know_is_nobodys() -> None:
+    anonymous = read_exchange("whoami-anonymous").answer
+    with Loopback(lambda _: anonymous) as server:
+        assert DebusineServer(_queue(server.url), TOKEN).user() == ""
+
+
+def test_only_the_question_for_its_user_gets_the_token() -> None:
+    with Replay(*RECORDED) as replay:
+        server = DebusineServer(_queue(replay.url), TOKEN)
+        server.summary()
+        server.counts()
+        server.user()
+        sent = [received.headers.get("token") for received in replay.received]
+
+    assert sent == [None, None, TOKEN]
+
+
+def test_a_summary_of_another_shape_is_an_error() -> None:
+    with Replay(*RECORDED) as server:
+        server.faults.instead[STATUS] = Answer(200, b"{}")
+
+        with pytest.raises(SourceUnreachable, match="at external_workers_arch: Field required"):
+            DebusineServer(_queue(server.url), TOKEN).summary()

@@ -1,0 +1,275 @@
+"""A machine on this computer is a process: it outlives its maker, ends, and leaves nothing."""
+
+import fcntl
+import os
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.facts import MachineState, Unknown
+from fleet.providers.local import LocalMachines
+from fleet.providers.local_process import end, is_alive
+from fleet.schema.model import Faults
+from fleet.user_data import write_user_data
+from tests.builders import NOW
+from tests.fakes_engine import FixedClock
+from tests.local_machines import (
+    NAME,
+    a_local_cloud,
+    a_worker,
+    cloud,
+    folder,
+    listed,
+    process_of,
+    said,
+    states,
+    until,
+)
+
+__all__ = ["cloud", "folder"]
+
+TOKEN = "5ec4e7" * 10 + "abcd"
+URL = "https://debusine.example.org"
+
+
+def test_a_machine_runs_its_command_in_its_own_home(folder: Path, cloud: LocalMachines) -> None:
+    script = 'echo "$0 $1 $HOME"; pwd; echo ready'
+    cloud.create(a_worker("sh", "-c", script, "{name}", "{home}/here"))
+
+    home = folder / NAME / "home"
+    assert said(folder) == f"{NAME} {home}/here {home}\n{home}\n"
+
+
+def test_a_process_gets_nothing_of_our_environment(
+    folder: Path, cloud: LocalMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HCLOUD_TOKEN", TOKEN)
+
+    cloud.create(a_worker("sh", "-c", "env; echo ready"))
+
+    names = {line.partition("=")[0] for line in said(folder).splitlines()}
+    assert names - {"PWD", "SHLVL", "_"} == {"HOME", "PATH"}  # a shell sets some itself
+
+
+def test_a_machine_finds_its_user_data_where_its_worker_looks(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker(), write_user_data(URL, TOKEN))
+
+    home = folder / NAME / "home"
+    given = home / ".config/debusine/worker"
+    assert (given / "activation-token").read_text() == TOKEN
+    assert (given / "config.ini").read_text() == f"[General]\napi-url = {URL}/api\n"
+    modes = [path.stat().st_mode & 0o777 for path in (home, given / "activation-token")]
+    assert modes == [0o700, 0o600]
+
+
+def test_the_token_is_in_one_file_and_nowhere_else(folder: Path, cloud: LocalMachines) -> None:
+    cloud.create(a_worker("sh", "-c", "echo ready; exec sleep 99"), write_user_data(URL, TOKEN))
+
+    assert said(folder) == ""
+    own = Path(f"/proc/{process_of(folder).pid}")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    told = {
+        path.name
+        for path in (*files, own / "cmdline", own / "environ")
+        if TOKEN.encode() in path.read_bytes()
+    }
+    assert told == {"activation-token"}
+
+
+def test_what_is_private_of_a_machine_nobody_else_reads(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker(), write_user_data(URL, TOKEN))
+
+    open_to_others = [p.name for p in (folder / NAME).iterdir() if p.stat().st_mode & 0o077]
+    assert open_to_others == []
+
+
+def test_user_data_can_have_its_command_wait(folder: Path, cloud: LocalMachines) -> None:
+    cloud.create(a_worker("touch", "{home}/begun"), write_user_data(URL, TOKEN, delay=3600))
+
+    assert states(cloud) == [MachineState.RUNNING]
+    assert not (folder / NAME / "home/begun").exists()
+
+
+def test_user_data_of_another_make_is_refused_and_not_shown(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    with pytest.raises(CreationRefused) as refusal:
+        cloud.create(a_worker(), f"#!/bin/sh\necho {TOKEN}\n")
+
+    assert TOKEN not in str(refusal.value)
+    assert not folder.exists()
+
+
+def test_deleting_a_machine_that_is_gone_is_fine(cloud: LocalMachines) -> None:
+    machine_id = cloud.create(a_worker())
+
+    cloud.delete(machine_id)
+    cloud.delete(machine_id)
+
+    assert listed(cloud) == ()
+
+
+def test_two_deletions_of_a_machine_at_once_are_fine(folder: Path, cloud: LocalMachines) -> None:
+    machine_id = cloud.create(a_worker())
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(cloud.delete, [machine_id] * 4))
+
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_name_can_be_used_again_and_is_another_machine_then(cloud: LocalMachines) -> None:
+    first = cloud.create(a_worker())
+    cloud.delete(first)
+
+    second = cloud.create(a_worker())
+
+    assert first != second
+
+
+def test_a_name_in_use_is_refused_and_its_machine_runs_on(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker())
+
+    with pytest.raises(CreationRefused, match="uniqueness_error: the name is already used"):
+        cloud.create(a_worker())
+
+    assert is_alive(process_of(folder))
+
+
+@pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "", "-x", "x" * 64, "a\nb"])
+def test_a_name_that_is_no_folders_is_refused(cloud: LocalMachines, name: str) -> None:
+    with pytest.raises(CreationRefused, match="invalid_input: a name is"):
+        cloud.create(a_worker(name=name))
+
+
+def test_of_two_at_once_that_want_a_name_one_gets_it(cloud: LocalMachines) -> None:
+    def made(_: int) -> bool:
+        try:
+            return bool(cloud.create(a_worker()))
+        except CreationRefused:
+            return False
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(made, range(4))) == 1
+
+    assert states(cloud) == [MachineState.RUNNING]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("error", "server_error"),
+        ("quota", "resource_limit_exceeded"),
+        ("out-of-stock", "resource_unavailable"),
+    ],
+)
+def test_creations_fail_on_demand(folder: Path, fault: str, says: str) -> None:
+    with pytest.raises(CreationRefused, match=f"^{NAME}: {says}"):
+        a_local_cloud(folder, create=fault).create(a_worker())
+
+    assert not folder.exists()
+
+
+def test_a_machine_that_never_boots_does_not_run_its_command(folder: Path) -> None:
+    cloud = a_local_cloud(folder, never_boots=["small"])
+
+    machine_id = cloud.create(a_worker("touch", "{home}/begun"))
+    starting = states(cloud)
+    until(lambda: b"infinity" in Path(f"/proc/{process_of(folder).pid}/cmdline").read_bytes())
+    cloud.delete(machine_id)
+
+    assert starting == [MachineState.STARTING]
+    assert listed(cloud) == ()
+
+
+def test_a_program_that_is_not_there_is_refused(cloud: LocalMachines) -> None:
+    with pytest.raises(CreationRefused, match="there is no program 'debusine-wrocker' to run"):
+        cloud.create(a_worker("debusine-wrocker"))
+
+
+def test_a_creation_that_was_killed_made_nothing_and_the_next_removes_its_rest(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    one = cloud.create(a_worker())
+    end(process_of(folder), 1)
+    (folder / NAME / "process").unlink()
+    (folder / ".partial-local-0badcafe").mkdir()
+
+    none = listed(cloud)
+    another = cloud.create(a_worker())
+
+    assert none == ()
+    assert [machine.id for machine in listed(cloud)] == [another] != [one]
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", NAME]
+
+
+def test_a_process_that_could_not_be_started_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/setsid").write_text("#!/bin/sh\necho no more processes >&2\n")
+    (tmp_path / "bin/setsid").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    cloud = LocalMachines(folder, FixedClock(NOW), Faults(), {"PATH": path})
+
+    with pytest.raises(CreationRefused, match="its process did not start: no more processes"):
+        cloud.create(a_worker())
+
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_who_looks_while_a_machine_is_made_sees_it_made(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker())
+    with (folder / ".lock").open("a") as lock, ThreadPoolExecutor() as threads:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        looked = threads.submit(states, cloud)
+        waited = wait([looked], timeout=0.05).done == set()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert looked.result() == [MachineState.RUNNING]
+    assert waited
+
+
+def test_what_else_is_in_the_folder_is_left_alone(folder: Path, cloud: LocalMachines) -> None:
+    (folder / "letters").mkdir(parents=True)
+    (folder / "letters/dear.txt").write_text("Dear")
+
+    cloud.create(a_worker())
+
+    assert (folder / "letters/dear.txt").read_text() == "Dear"
+    assert [machine.name for machine in listed(cloud)] == [NAME]
+
+
+def test_listing_makes_no_folder(folder: Path, cloud: LocalMachines) -> None:
+    assert listed(cloud) == ()
+    assert not folder.exists()
+
+
+def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    machine_id = cloud.create(a_worker())
+    (folder / NAME / "machine.json").write_text("{}")
+
+    unknown = cloud.list("debian")
+    with pytest.raises(SourceUnreachable, match=f"{machine_id} is out of reach: "):
+        cloud.delete(machine_id)
+
+    assert isinstance(unknown, Unknown)
+    assert f"{NAME}/machine.json: not a machine's record" in unknown.unknown
+    assert is_alive(process_of(folder))
+
+
+def test_a_folder_that_cannot_be_made_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(CreationRefused, match="Not a directory"):
+        a_local_cloud(tmp_path / "file/machines").create(a_worker())

@@ -1,0 +1,142 @@
+"""A process of a machine is nobody's child, is told from others, and ends with all it started."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import MachineState
+from fleet.providers.local import LocalMachines
+from fleet.providers.local_process import end, is_alive
+from tests.local_machines import (
+    FOREVER,
+    NAME,
+    a_worker,
+    cloud,
+    folder,
+    listed,
+    process_of,
+    said,
+    states,
+    until,
+)
+
+__all__ = ["cloud", "folder"]
+
+
+def test_a_process_is_nobodys_child_and_in_a_session_of_its_own(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker())
+
+    pid = process_of(folder).pid
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def test_a_machine_whose_process_has_ended_is_stopped(folder: Path, cloud: LocalMachines) -> None:
+    cloud.create(a_worker())
+
+    os.kill(process_of(folder).pid, signal.SIGKILL)
+
+    until(lambda: states(cloud) == [MachineState.STOPPED])
+
+
+def test_a_command_that_fails_is_a_machine_that_has_stopped(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    cloud.create(a_worker("sh", "-c", "echo ready; exit 1"))
+
+    assert said(folder) == ""
+    until(lambda: states(cloud) == [MachineState.STOPPED])
+
+
+@pytest.fixture
+def bystander() -> Iterator[int]:
+    """Return the number of a process of somebody else, which must live on."""
+    with subprocess.Popen(FOREVER, start_new_session=True) as process:
+        yield process.pid
+        assert process.poll() is None
+        process.kill()
+
+
+def claim(folder: Path, pid: int, *, earlier: int = 0, boot: str = "") -> None:
+    """Say in a machine's folder that a process of this number was started there."""
+    head, bracket, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    fields = tail.split()
+    fields[19] = str(int(fields[19]) - earlier)
+    boot = boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (folder / "process").write_text(f"{boot}\n{head}{bracket} {' '.join(fields)}\n")
+
+
+@pytest.mark.parametrize("otherwise", [{"earlier": 1}, {"boot": "an earlier one"}])
+def test_a_number_that_another_process_has_by_now_is_not_the_machines(
+    folder: Path, cloud: LocalMachines, bystander: int, otherwise: dict[str, object]
+) -> None:
+    machine_id = cloud.create(a_worker())
+    end(process_of(folder), 1)
+    claim(folder / NAME, bystander, **otherwise)  # type: ignore[arg-type] # of the parameters
+
+    stopped = states(cloud)
+    cloud.delete(machine_id)
+
+    assert stopped == [MachineState.STOPPED]
+    assert listed(cloud) == ()
+
+
+def test_deleting_a_machine_ends_all_that_its_process_started(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    script = "setsid sleep infinity & sleep infinity & echo $$ $(jobs -p); echo ready; wait"
+    machine_id = cloud.create(a_worker("bash", "-c", script))
+    started = [int(pid) for pid in said(folder).split()]
+
+    cloud.delete(machine_id)
+
+    assert len(started) == 3
+    assert [pid for pid in started if is_running(pid)] == []
+    assert not (folder / NAME).exists()
+
+
+def test_what_the_process_left_behind_when_it_ended_is_ended_too(
+    folder: Path, cloud: LocalMachines
+) -> None:
+    machine_id = cloud.create(a_worker("bash", "-c", "sleep infinity & echo $!; echo ready"))
+    orphan = int(said(folder))
+    until(lambda: states(cloud) == [MachineState.STOPPED])
+
+    cloud.delete(machine_id)
+
+    assert not is_running(orphan)
+
+
+def test_a_process_that_will_not_end_is_killed(folder: Path, cloud: LocalMachines) -> None:
+    script = "trap '' TERM; echo ready; while true; do sleep 99; done"
+    cloud.create(a_worker("sh", "-c", script))
+    assert said(folder) == ""
+
+    end(process_of(folder), 0.1)
+
+    assert not is_alive(process_of(folder))
+
+
+def test_a_process_is_asked_before_it_is_killed(folder: Path, cloud: LocalMachines) -> None:
+    script = "trap 'echo goodbye; exit' TERM; echo ready; while true; do sleep 0.01; done"
+    cloud.create(a_worker("sh", "-c", script))
+    assert said(folder) == ""
+
+    end(process_of(folder), 10)
+
+    assert (folder / NAME / "log").read_text().splitlines()[-1] == "goodbye"
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that has ended may wait for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

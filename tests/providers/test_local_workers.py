@@ -1,0 +1,104 @@
+"""Where no queue registers workers, a process on this computer is one, and is told here to go."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import SourceUnreachable, WorkerBusy
+from fleet.facts import Listing, Worker, WorkerState
+from fleet.providers.local_process import end
+from fleet.providers.local_workers import LocalWorkers
+from fleet.schema.model import Faults
+from tests.builders import NOW
+from tests.fakes_engine import FixedClock
+from tests.local_machines import ENVIRONMENT, NAME, a_worker, folder, process_of
+
+__all__ = ["folder"]
+
+
+@pytest.fixture
+def cloud(folder: Path) -> LocalWorkers:
+    return LocalWorkers(folder, FixedClock(NOW), Faults(), ENVIRONMENT)
+
+
+def workers(cloud: LocalWorkers) -> tuple[Worker, ...]:
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    assert listing.workers is not None
+    return listing.workers
+
+
+def test_a_process_that_runs_is_an_idle_worker(cloud: LocalWorkers) -> None:
+    cloud.create(a_worker())
+
+    idle = Worker(name=NAME, machine=NAME, pool="builders", state=WorkerState.IDLE, since=NOW)
+    assert workers(cloud) == (idle,)
+
+
+def test_a_process_says_itself_that_it_is_busy(cloud: LocalWorkers, folder: Path) -> None:
+    cloud.create(a_worker())
+    (folder / NAME / "home/busy").touch()
+
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
+
+
+def test_a_process_that_ended_is_a_worker_that_serves_nothing(
+    cloud: LocalWorkers, folder: Path
+) -> None:
+    cloud.create(a_worker())
+    (folder / NAME / "home/busy").touch()
+    end(process_of(folder), 1)
+
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
+
+
+def test_a_machine_that_never_boots_has_no_worker_and_its_token_can_be_revoked(
+    folder: Path,
+) -> None:
+    faults = Faults(never_boots=["small"])
+    cloud = LocalWorkers(folder, FixedClock(NOW), faults, ENVIRONMENT)
+    cloud.create(a_worker())
+
+    cloud.revoke(NAME)
+
+    assert workers(cloud) == ()
+
+
+def test_a_worker_that_came_up_is_not_revoked(cloud: LocalWorkers) -> None:
+    cloud.create(a_worker())
+
+    with pytest.raises(WorkerBusy, match="has registered after all"):
+        cloud.revoke(NAME)
+
+
+def test_a_drained_worker_is_told_by_a_file_in_its_home(cloud: LocalWorkers, folder: Path) -> None:
+    cloud.create(a_worker())
+
+    cloud.drain(NAME)
+    cloud.drain(NAME)
+
+    assert [worker.draining for worker in workers(cloud)] == [True]
+    assert (folder / NAME / "home/draining").exists()
+
+
+def test_a_disabled_worker_serves_nothing_any_more(cloud: LocalWorkers) -> None:
+    cloud.create(a_worker())
+
+    cloud.disable(NAME)
+
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.DISABLED]
+
+
+def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> None:
+    cloud.create(a_worker())
+    (folder / NAME / "home/busy").touch()
+
+    with pytest.raises(WorkerBusy, match=f"worker {NAME} is busy; it was not disabled"):
+        cloud.disable(NAME)
+
+    assert [worker.state for worker in workers(cloud)] == [WorkerState.BUSY]
+
+
+def test_a_worker_that_nobody_knows_is_named(cloud: LocalWorkers) -> None:
+    with pytest.raises(SourceUnreachable, match="worker debian-builders-9 is out of reach"):
+        cloud.drain("debian-builders-9")

@@ -1,0 +1,62 @@
+"""Both ways to read a Debusine tell the same demand: over REST by request, over SQL by group."""
+
+import pytest
+
+from fleet.facts import Demand
+from fleet.queues.debusine.rest import DebusineRest
+from fleet.schema.model import DebusineQueue, Fleet
+from tests.alike import grouped
+from tests.builders import a_fleet, a_pool
+from tests.debusine import NOW
+from tests.queues.conftest import Debusine
+from tests.recorded import recorded_requests
+from tests.replay import PENDING, TOKEN, Replay
+
+FLEETS = {
+    "nothing but what is always looked at": {},
+    "limits per submitter": {"tags": {"big": {"limits": {"per": {"submitter": 2}}}}},
+    "limits per scope": {"tags": {"big": {"limits": {"per": {"scope": 2}}}}},
+    "a budget of a scope": {"budgets": {"all": {"scope": "debian", "per_day": "20 EUR"}}},
+    "an allow-list": {"powerful": [{"match": "debian/.*/arm64/linux", "ask": ["big"]}]},
+    "an allow-list that takes everything": {
+        "powerful": [
+            {"match": "debian/.*", "ask": ["big"]},
+            {"match": "debian/builds/.*/(gcc-15|linux)", "ask": ["huge"]},
+        ]
+    },
+    "a pool that requires tags": {
+        "pools": {"builders": a_pool(requires=["task:scope:debian", "task:source-package:linux"])}
+    },
+    "a place in task data": {
+        "derive": [{"from": "build_architecture", "ask": "worker:build-arch:{value}"}]
+    },
+    "places within places": {
+        "derive": [
+            {"from": "input.source_artifact", "ask": "source-{value}"},
+            {"from": "build_components.0", "ask": "first-{value}"},
+            {"from": "environment", "lookup": "environments", "ask": "in-{value.architecture}"},
+        ]
+    },
+    "source builds": {"derive": [{"source_build": True, "ask": "source"}]},
+}
+
+
+def over_rest(fleet: Fleet) -> Demand:
+    paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
+    with Replay(*PENDING, "open-metrics-work-requests") as server:
+        queue = DebusineQueue(kind="debusine", url=server.url, scopes=["debian"])
+        demand = DebusineRest(queue, TOKEN, paths=paths).read(NOW).demand
+    assert isinstance(demand, Demand), demand
+    return demand
+
+
+@pytest.mark.parametrize("changes", FLEETS.values(), ids=FLEETS)
+def test_the_recorded_queue_is_the_same_demand_over_rest_and_over_sql(
+    debusine: Debusine, changes: dict[str, object]
+) -> None:
+    fleet = a_fleet(**changes)
+    debusine.tables.add_requests(recorded_requests())
+
+    over_sql = debusine.demand(fleet)
+
+    assert over_sql == grouped(over_rest(fleet), fleet)

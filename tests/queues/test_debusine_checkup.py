@@ -1,0 +1,57 @@
+"""This module holds what a check-up says of a Debusine server's database and its role."""
+
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.queues.debusine.checkup import check_database
+from tests.debusine import NOW
+from tests.queues.conftest import Debusine
+
+
+def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:
+    version, clock, rights = check_database("db", debusine.reader)
+
+    assert (version.result, version.said) == ("ok", "its tables are those of Debusine 0.16.2")
+    assert clock.result == "ok"
+    assert (rights.result, rights.said) == (
+        "ok",
+        "role fleet_ro has what it needs, and no more",
+    )
+
+
+def test_a_right_that_is_missing_is_wrong_and_named(debusine: Debusine) -> None:
+    debusine.tables.connection.execute("REVOKE SELECT ON db_scope FROM fleet_ro")
+
+    _, _, rights = check_database("db", debusine.reader)
+
+    assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --check")
+    assert rights.said == "role fleet_ro lacks: SELECT on db_scope (id, name)"
+
+
+def test_a_right_too_much_is_to_be_known(debusine: Debusine) -> None:
+    debusine.tables.connection.execute("GRANT SELECT (hash) ON db_token TO fleet_ro")
+
+    _, _, rights = check_database("db", debusine.reader)
+
+    assert rights.result == "notice"
+    assert rights.said == "role fleet_ro has more than it needs: SELECT on db_token (hash)"
+
+
+def test_a_role_that_only_reads_lacks_what_changes_workers(debusine: Debusine) -> None:
+    _, _, rights, *_ = check_database("db", debusine.reader, admin=True)
+
+    assert (rights.result, rights.fix) == ("wrong", "fleet debusine grants --admin --check")
+    assert "DELETE on db_token" in rights.said
+
+
+def test_a_database_whose_clock_differs_is_wrong(debusine: Debusine) -> None:
+    _, clock, _ = check_database("db", debusine.reader, now=lambda: NOW)
+
+    assert (clock.about, clock.result) == ("db, clock", "wrong")
+
+
+def test_tables_of_another_version_are_an_error(debusine: Debusine) -> None:
+    debusine.tables.connection.execute("ALTER TABLE db_scope ADD COLUMN fresh integer")
+
+    with pytest.raises(SourceUnreachable, match="a Debusine that fleet does not know"):
+        check_database("db", debusine.reader)

@@ -1,0 +1,278 @@
+"""Demand over SQL: groups of what is treated alike, and Unknown with what to do."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from fleet.facts import TaskHistory, Unknown
+from tests.builders import a_fleet, a_pool
+from tests.debusine import NOW
+from tests.debusine_tables import RequestRow
+from tests.queues.conftest import READER, Debusine
+
+AMD64 = ("worker:build-arch:amd64",)
+TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+ELEVEN = datetime(2026, 11, 21, 11, tzinfo=UTC)
+
+
+def of(*packages: str) -> tuple[str, ...]:
+    return tuple(f"task:source-package:{package}" for package in packages)
+
+
+def finished(number: int, minutes: int, **overrides: object) -> RequestRow:
+    values: dict[str, object] = {
+        "id": number,
+        "required": AMD64,
+        "status": "completed",
+        "result": "success",
+        "worker": 1,
+        "started_at": "2026-11-21 08:00+00",
+        "completed_at": f"2026-11-21 08:{minutes:02}+00",
+    }
+    return RequestRow(**(values | overrides))  # type: ignore[arg-type] # overrides of its own fields
+
+
+def test_alike_requests_are_one_that_counts_for_all_and_is_as_old_as_the_oldest(
+    debusine: Debusine,
+) -> None:
+    debusine.tables.add_requests(
+        [
+            RequestRow(7, AMD64, created_at=str(ELEVEN)),
+            RequestRow(9, AMD64, created_at=str(TEN)),
+            RequestRow(8, AMD64, created_at=str(ELEVEN)),
+        ]
+    )
+
+    (request,) = debusine.demand().requests
+
+    assert (request.id, request.count, request.pending_since) == ("9", 3, TEN)
+
+
+def test_groups_stand_in_the_order_of_debusine_s_scheduler(debusine: Debusine) -> None:
+    debusine.tables.add_requests(
+        [
+            RequestRow(1, AMD64, created_at=str(ELEVEN)),
+            RequestRow(2, (), created_at=str(TEN)),
+            RequestRow(3, AMD64, priority=5, created_at=str(ELEVEN)),
+        ]
+    )
+
+    assert [request.id for request in debusine.demand().requests] == ["3", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"worker": 5},
+        {"status": "running", "worker": 5},
+        {"status": "blocked"},
+        {"status": "completed"},
+        {"task_type": "Server"},
+        {"scope": "kali"},
+    ],
+)
+def test_what_does_not_wait_for_a_worker_of_its_scopes_is_not_counted(
+    debusine: Debusine, other: dict[str, object]
+) -> None:
+    debusine.tables.add_requests([RequestRow(1), RequestRow(2, **other)])  # type: ignore[arg-type] # as above
+
+    assert [(r.id, r.count) for r in debusine.demand().requests] == [("1", 1)]
+
+
+def test_packages_that_no_rule_takes_are_not_told_apart(debusine: Debusine) -> None:
+    fleet = a_fleet(powerful=[{"match": "debian/builds/amd64/chromium", "ask": ["big"]}])
+    debusine.tables.add_requests(
+        [
+            RequestRow(1, AMD64, of("hello")),
+            RequestRow(2, AMD64, of("chromium")),
+            RequestRow(3, AMD64, of("hello-again")),
+            RequestRow(4, ("worker:build-arch:arm64",), of("chromium")),
+        ]
+    )
+
+    found = [(r.id, r.count, r.package) for r in debusine.demand(fleet).requests]
+
+    assert found == [("1", 2, None), ("2", 1, "chromium"), ("4", 1, None)]
+
+
+def test_requests_that_the_same_rules_take_are_alike_whatever_their_package(
+    debusine: Debusine,
+) -> None:
+    fleet = a_fleet(powerful=[{"match": "debian/.*", "ask": ["big"]}])
+    debusine.tables.add_requests(
+        [RequestRow(n, AMD64, of(f"package-{n}"), workspace=f"w{n % 2}") for n in range(1, 6)]
+    )
+
+    (request,) = debusine.demand(fleet).requests
+
+    assert (request.count, request.package, request.workspace) == (5, "package-1", "w1")
+
+
+def test_a_tag_that_a_worker_requires_tells_requests_apart(debusine: Debusine) -> None:
+    debusine.tables.add_requests(
+        [RequestRow(1, AMD64, ("task:x", "task:y")), RequestRow(2, AMD64, ("task:y",))]
+    )
+    debusine.add_worker("w-1", static={"required_tags": ["task:x"]})
+
+    found = {r.id: r.provided for r in debusine.demand().requests}
+
+    assert found == {"1": ("task:x",), "2": ()}
+
+
+def test_how_long_alike_work_took_is_what_it_is_expected_to_take(debusine: Debusine) -> None:
+    debusine.tables.add_requests(
+        [
+            finished(1, 10),
+            finished(2, 20),
+            finished(3, 59, result="failure"),
+            RequestRow(4, AMD64),
+            RequestRow(5, ("worker:build-arch:arm64",)),
+        ]
+    )
+
+    expected = {r.id: r.expected_seconds for r in debusine.demand().requests}
+
+    assert expected == {"4": 15 * 60, "5": None}
+
+
+def test_a_package_of_its_own_is_expected_to_take_as_long_as_it_took(debusine: Debusine) -> None:
+    fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
+    debusine.tables.add_requests(
+        [
+            finished(1, 50, provided=of("chromium")),
+            finished(2, 10, provided=of("hello")),
+            RequestRow(3, AMD64, of("chromium")),
+            RequestRow(4, AMD64, of("hello")),
+        ]
+    )
+
+    expected = {r.id: r.expected_seconds for r in debusine.demand(fleet).requests}
+
+    assert expected == {"3": 50 * 60, "4": 30 * 60}
+
+
+def test_what_earlier_runs_used_is_told_where_a_rule_asks(debusine: Debusine) -> None:
+    rule = {"history": {"of": "memory", "min_runs": 2}, "ask": "memory_gib>={value}"}
+    fleet = a_fleet(tags={"memory_gib": {"kind": "number"}}, derive=[rule])
+    used = {"runtime_statistics": {"memory": 3 * 2**30 + 1, "disk_space": None}}
+    debusine.tables.add_requests(
+        [
+            *(finished(n, 5, provided=of("linux"), output=used) for n in (1, 2)),
+            finished(3, 5, provided=of("hello"), output=used),
+            finished(4, 5, provided=of("linux"), output={"runtime_statistics": None}),
+            RequestRow(5, AMD64, of("linux")),
+            RequestRow(6, AMD64, of("hello")),
+        ]
+    )
+
+    demand = debusine.demand(fleet)
+
+    assert demand.history == (TaskHistory(task="noop", package="linux", memory_mib=(3073, 3073)),)
+    assert [(r.id, r.package) for r in demand.requests] == [("5", "linux"), ("6", None)]
+
+
+def test_environments_are_told_where_a_rule_looks_them_up(debusine: Debusine) -> None:
+    rule = {"from": "environment_id", "lookup": "environments", "ask": "a:{value.architecture}"}
+    looked_up = {
+        "environment_id": 12,
+        "task_input_fields": {
+            "environment": {"artifact_id": 12, "data": {"architecture": "amd64"}}
+        },
+    }
+    debusine.tables.add_requests([RequestRow(1, dynamic=looked_up), RequestRow(2)])
+
+    demand = debusine.demand(a_fleet(derive=[rule]))
+
+    assert demand.environments == {"12": {"architecture": "amd64"}}
+    assert {r.id: r.task_data for r in demand.requests} == {"1": {"environment_id": 12}, "2": {}}
+
+
+def test_a_scope_that_is_none_of_the_server_s_is_unknown_not_empty(debusine: Debusine) -> None:
+    debusine.tables.add_requests([RequestRow(1), RequestRow(2, scope="kali")])
+
+    assert debusine.why_unknown(None, "debain") == (
+        "the database has no scope debain; it has debian, kali: compare the spelling of `scopes` "
+        "in fleet.yaml"
+    )
+
+
+def test_a_right_that_the_role_lacks_is_named(debusine: Debusine) -> None:
+    debusine.tables.add_requests([RequestRow(1)])
+    debusine.tables.connection.execute(f"REVOKE ALL ON db_scope FROM {READER}".encode())
+
+    assert debusine.why_unknown() == (
+        "the database refuses: permission denied for table db_scope; `fleet debusine grants` "
+        "prints what it needs, `--check` what it lacks"
+    )
+
+
+def test_workers_that_cannot_be_read_leave_the_demand_known(debusine: Debusine) -> None:
+    debusine.tables.add_requests([RequestRow(1)])
+    debusine.tables.connection.execute(f"REVOKE ALL ON db_token FROM {READER}".encode())
+
+    reading = debusine.database().read(NOW)
+
+    assert isinstance(reading.workers, Unknown)
+    assert "permission denied for table db_token" in reading.workers.unknown
+    assert not isinstance(reading.demand, Unknown)
+
+
+def test_pools_of_the_server_itself_that_cannot_be_read_are_not_taken_for_none(
+    debusine: Debusine,
+) -> None:
+    debusine.tables.connection.execute(f"REVOKE ALL ON db_workerpool FROM {READER}".encode())
+
+    workers = debusine.database().read(NOW).workers
+
+    assert isinstance(workers, Unknown)
+    assert "permission denied for table db_workerpool" in workers.unknown
+
+
+def test_pools_that_the_server_itself_would_launch_are_rivals(debusine: Debusine) -> None:
+    debusine.tables.add_pool(1, "theirs", {"instance_wide": True})
+
+    assert debusine.database().read(NOW).rivals == ("theirs",)
+
+
+def test_a_database_of_another_version_is_refused_by_its_name(debusine: Debusine) -> None:
+    debusine.tables.connection.execute("ALTER TABLE db_worker ADD drained boolean")
+    debusine.add_worker(
+        "celery", worker_type="celery", dynamic={"system:worker_version": "0.17.0"}
+    )
+
+    said = debusine.why_unknown()
+
+    assert said.startswith(
+        "the database is of a Debusine that fleet does not know: its tables are"
+    )
+    assert "its server says 0.17.0; known is 0.16.2 (539c41736018)" in said
+
+
+def test_a_database_that_is_none_of_debusine_s_is_said_to_be_none(debusine: Debusine) -> None:
+    debusine.tables.connection.execute("DROP TABLE db_workrequest")
+
+    assert debusine.why_unknown().startswith("the database has no table db_workrequest that")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresqlx//me:s3cret@host/debusine",
+        "postgresql://me:s3cret@127.0.0.1:1/debusine",
+        "postgresql://me:x@s3cret@host/debusine",
+    ],
+)
+def test_a_dsn_that_leads_nowhere_is_unknown_and_keeps_its_password(
+    debusine: Debusine, dsn: str
+) -> None:
+    said = debusine.why_unknown(dsn=dsn)
+
+    assert "s3cret" not in said
+    assert len(said.split()) > 5
+
+
+def test_a_pool_that_requires_a_tag_makes_that_tag_looked_at(debusine: Debusine) -> None:
+    fleet = a_fleet(pools={"builders": a_pool(requires=["task:x"])})
+    debusine.tables.add_requests([RequestRow(1, AMD64, ("task:x", "task:y"))])
+
+    assert debusine.demand(fleet).requests[0].provided == ("task:x",)

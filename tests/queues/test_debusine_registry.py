@@ -1,0 +1,393 @@
+"""What only Debusine does with workers: rows that last, metadata, saves of whole rows, tokens."""
+
+import hashlib
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
+from fleet.queues.debusine import marks
+from fleet.queues.debusine.changes import drained, undrained
+from fleet.queues.debusine.channels import CommandChannel, SqlChannel, ask_shell
+from fleet.queues.debusine.registry import DebusineRegistry
+from fleet.tagrules.debusine import WorkerRow
+from tests.debusine_tables import Tables
+from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
+from tests.ports.stores import postgres_url
+from tests.process import ROOT
+
+__all__ = ["postgres_url", "tables"]
+
+
+@pytest.fixture
+def place(tables: Tables, postgres_url: str) -> DebusinePlace:
+    return DebusinePlace(tables, a_channel("sql", postgres_url))
+
+
+@pytest.fixture
+def at_work(place: DebusinePlace) -> DebusinePlace:
+    """Return a place whose worker is registered and connected."""
+    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+    return place
+
+
+def write(place: DebusinePlace, **static: object) -> None:
+    """Add to what administrators wrote of the worker."""
+    place.ask(
+        "UPDATE db_worker SET static_metadata = static_metadata || %s::jsonb WHERE name = %s",
+        json.dumps(static),
+        WORKER,
+    )
+
+
+def test_a_row_tells_whose_worker_it_is_and_its_pool_s_tags(place: DebusinePlace) -> None:
+    place.registry.enrol(an_enrolment(requires=("task:scope:debian",)))
+
+    assert place.static(WORKER) == {
+        "fleet:fleet": "debian",
+        "fleet:pool": "builders",
+        "fleet:machine": WORKER,
+        "provided_tags": ["worker:class:big"],
+        "required_tags": ["task:scope:debian"],
+    }
+
+
+def test_only_the_digest_of_a_token_is_stored(place: DebusinePlace) -> None:
+    token = place.registry.enrol(an_enrolment())
+
+    rows = place.ask("SELECT hash, t::text, w::text FROM db_token t, db_worker w")
+    assert [row[0] for row in rows] == [hashlib.sha256(token.encode()).hexdigest()]
+    assert token not in str(rows)
+
+
+def test_a_token_lives_as_long_as_it_was_told(place: DebusinePlace) -> None:
+    expires = datetime.now(UTC) + timedelta(hours=3)
+    place.registry.enrol(an_enrolment(expires=expires))
+
+    assert place.ask("SELECT expire_at, enabled FROM db_token") == [(expires, True)]
+
+
+def test_a_token_that_expired_can_be_replaced(place: DebusinePlace) -> None:
+    first = place.registry.enrol(an_enrolment())
+    place.ask("UPDATE db_token SET expire_at = now() - interval '1 second'")
+
+    second = place.registry.enrol(an_enrolment())
+
+    assert not place.register(WORKER, first)
+    assert place.register(WORKER, second)
+
+
+def test_a_row_is_used_again_and_keeps_its_history(at_work: DebusinePlace) -> None:
+    at_work.assign(WORKER, 1)
+    at_work.ask("UPDATE db_workrequest SET status = 'completed'")
+    before = at_work.ask("SELECT id FROM db_worker")
+    at_work.registry.disable(WORKER)
+
+    at_work.registry.enrol(an_enrolment())
+
+    assert at_work.ask("SELECT id FROM db_worker") == before
+    assert at_work.holder_of(1) == WORKER
+
+
+def test_a_row_that_is_used_again_says_nothing_of_the_machine_before(
+    at_work: DebusinePlace,
+) -> None:
+    at_work.ask(
+        "UPDATE db_worker SET dynamic_metadata = %s::jsonb, dynamic_metadata_updated_at = now()",
+        json.dumps({"provided_tags": ["worker:cap:sbuild"]}),
+    )
+    at_work.registry.disable(WORKER)
+
+    at_work.registry.enrol(an_enrolment(provides=()))
+
+    said = at_work.ask(
+        "SELECT dynamic_metadata, dynamic_metadata_updated_at, connected_at, token_id"
+        " FROM db_worker"
+    )
+    assert said == [({}, None, None, None)]
+    assert "provided_tags" not in at_work.static(WORKER)
+
+
+def test_a_row_left_by_a_killed_run_is_taken_over(place: DebusinePlace) -> None:
+    place.registry.enrol(an_enrolment())
+    place.ask("UPDATE db_worker SET static_metadata = '{}'")
+
+    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'UPDATE db_worker SET static_metadata = \'{"fleet:fleet": "other"}\'',
+        "UPDATE db_worker SET static_metadata = '{}'",
+        "UPDATE db_worker SET worker_pool_id = 1",
+        "UPDATE db_worker SET worker_type = 'signing'",
+    ],
+)
+def test_a_row_that_is_somebody_else_s_is_refused(at_work: DebusinePlace, statement: str) -> None:
+    at_work.registry.disable(WORKER)
+    at_work.ask(statement)
+
+    with pytest.raises(PlanRefused, match="is not of fleet debian; give the pool another name"):
+        at_work.registry.enrol(an_enrolment())
+
+
+def test_what_an_administrator_wrote_beside_ours_is_kept(at_work: DebusinePlace) -> None:
+    write(at_work, tasks_denylist=["autopkgtest"])
+    at_work.registry.disable(WORKER)
+
+    at_work.registry.enrol(an_enrolment())
+
+    assert at_work.static(WORKER)["tasks_denylist"] == ["autopkgtest"]
+
+
+def test_nothing_is_written_to_a_debusine_that_is_not_known(place: DebusinePlace) -> None:
+    place.ask("ALTER TABLE db_worker ADD COLUMN mood text")
+
+    with pytest.raises(PlanRefused, match="of a Debusine that fleet does not know"):
+        place.registry.enrol(an_enrolment())
+
+    assert place.ask("SELECT id FROM db_worker") == []
+
+
+def test_a_name_that_does_not_fit_is_told_before_anything_is_written(
+    place: DebusinePlace,
+) -> None:
+    with pytest.raises(SourceUnreachable, match=r"may have 50 characters, and x+ has 51"):
+        place.registry.enrol(an_enrolment("x" * 51))
+
+    assert place.ask("SELECT id FROM db_token") == []
+
+
+def test_a_drained_worker_takes_no_task_whatever_a_workspace_provides(
+    at_work: DebusinePlace,
+) -> None:
+    at_work.registry.drain(WORKER)
+
+    row = WorkerRow("external", at_work.static(WORKER), {"tasks_allowlist": ["sbuild"]})
+    assert not row.tasks.take("sbuild")
+    assert row.requires == frozenset()
+
+
+def test_a_drain_loses_no_exclusivity(at_work: DebusinePlace) -> None:
+    write(at_work, required_tags=["task:scope:kernel"], tasks_allowlist=["sbuild"])
+
+    at_work.registry.drain(WORKER)
+
+    assert at_work.static(WORKER)["required_tags"] == ["task:scope:kernel"]
+    assert at_work.static(WORKER)[marks.BEFORE_DRAIN] == {"tasks_allowlist": ["sbuild"]}
+
+
+def test_what_was_there_before_a_drain_is_restored(at_work: DebusinePlace) -> None:
+    write(at_work, tasks_allowlist=["sbuild"])
+    before = at_work.static(WORKER)
+
+    at_work.registry.drain(WORKER)
+    at_work.registry.drain(WORKER)
+    at_work.registry.undrain(WORKER)
+
+    assert at_work.static(WORKER) == before
+
+
+@pytest.mark.parametrize("allowed", [["sbuild"], [], None])
+def test_draining_and_undraining_is_nothing(allowed: object) -> None:
+    static = {"tasks_allowlist": allowed, "required_tags": ["task:scope:kernel"]}
+
+    assert undrained(drained(drained(static))) == static
+    assert undrained(static) == static
+
+
+def test_a_drain_that_the_server_undoes_is_done_again(at_work: DebusinePlace) -> None:
+    before = at_work.static(WORKER)
+    at_work.registry.drain(WORKER)
+    at_work.ask("UPDATE db_worker SET static_metadata = %s::jsonb", json.dumps(before))
+
+    at_work.registry.confirm()
+
+    assert at_work.waits == [15.0]
+    assert not at_work.takes_work(WORKER)
+
+
+def test_what_stands_is_confirmed_once(at_work: DebusinePlace) -> None:
+    at_work.registry.drain(WORKER)
+
+    at_work.registry.confirm()
+    at_work.registry.confirm()
+
+    assert at_work.waits == [15.0]
+
+
+def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace) -> None:
+    at_work.ask(
+        "CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " NEW.static_metadata = OLD.static_metadata; RETURN NEW; END $$;"
+        " CREATE TRIGGER undo BEFORE UPDATE ON db_worker FOR EACH ROW EXECUTE FUNCTION undo()"
+    )
+
+    with pytest.raises(SourceUnreachable, match="was drained, but reading it back says otherwise"):
+        at_work.registry.drain(WORKER)
+
+
+def test_a_request_given_between_drain_and_disable_is_not_lost(at_work: DebusinePlace) -> None:
+    at_work.registry.drain(WORKER)
+    at_work.assign(WORKER, 90)
+
+    with pytest.raises(WorkerBusy, match="has request 90; it was not disabled"):
+        at_work.registry.disable(WORKER)
+
+    assert at_work.may_talk(WORKER)
+    assert at_work.holder_of(90) == WORKER
+
+
+def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
+    at_work: DebusinePlace,
+) -> None:
+    at_work.registry.disable(WORKER)
+    at_work.assign(WORKER, 90)
+    at_work.ask("UPDATE db_workrequest SET status = 'pending', started_at = NULL")
+
+    at_work.registry.confirm()
+
+    assert at_work.ask("SELECT status, worker_id FROM db_workrequest") == [("pending", None)]
+    assert not at_work.may_talk(WORKER)
+
+
+def test_a_request_that_is_given_back_begins_anew(at_work: DebusinePlace) -> None:
+    at_work.assign(WORKER, 90)
+
+    at_work.registry.release(WORKER)
+
+    rows = at_work.ask("SELECT status, worker_id, started_at FROM db_workrequest")
+    assert rows == [("pending", None, None)]
+
+
+def test_what_had_ended_is_left_alone_when_a_worker_is_released(at_work: DebusinePlace) -> None:
+    at_work.assign(WORKER, 1)
+    at_work.ask("UPDATE db_workrequest SET status = 'completed'")
+
+    at_work.registry.release(WORKER)
+
+    assert at_work.holder_of(1) == WORKER
+
+
+def test_a_disabled_worker_is_enabled_again(at_work: DebusinePlace) -> None:
+    at_work.registry.disable(WORKER)
+
+    at_work.registry.enable(WORKER)
+    at_work.registry.confirm()
+
+    assert at_work.may_talk(WORKER)
+
+
+def test_a_worker_that_never_registered_has_nothing_to_enable(place: DebusinePlace) -> None:
+    place.registry.enrol(an_enrolment())
+
+    with pytest.raises(PlanRefused, match="never registered"):
+        place.registry.enable(WORKER)
+
+
+def test_a_ghost_s_row_is_used_again(at_work: DebusinePlace) -> None:
+    at_work.ask("UPDATE db_token SET enabled = false")
+
+    assert at_work.register(WORKER, at_work.registry.enrol(an_enrolment()))
+
+
+@pytest.mark.parametrize("act", ["drain", "undrain", "disable", "enable", "release"])
+def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> None:
+    with pytest.raises(PlanRefused, match=f"no worker is called {WORKER}"):
+        getattr(place.registry, act)(WORKER)
+
+
+def test_a_database_that_is_away_is_told_without_the_password(tmp_path: Path) -> None:
+    dsn = f"postgresql://fleet:hunter2@/debusine?host={tmp_path}"
+    registry = DebusineRegistry("debian", SqlChannel(lambda: dsn))
+
+    with pytest.raises(SourceUnreachable) as failed:
+        registry.enrol(an_enrolment())
+
+    assert "the database" in str(failed.value)
+    assert "hunter2" not in str(failed.value)
+
+
+def test_a_role_that_may_not_write_is_told_what_prints_its_rights(
+    place: DebusinePlace, postgres_url: str
+) -> None:
+    place.ask("DROP ROLE IF EXISTS fleet_reads")
+    place.ask("CREATE ROLE fleet_reads LOGIN")
+    place.ask("GRANT USAGE ON SCHEMA public TO fleet_reads")
+    dsn = postgres_url.replace("fleet@", "fleet_reads@")
+
+    with pytest.raises(SourceUnreachable, match="fleet debusine grants --admin"):
+        DebusineRegistry("debian", SqlChannel(lambda: dsn)).enrol(an_enrolment())
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("sys.exit(3)", "ended with status 3"),
+        ("print('hello')", "did not say what it did"),
+    ],
+)
+def test_an_admin_command_that_does_not_answer_is_named(
+    tmp_path: Path, lines: str, said: str
+) -> None:
+    script = tmp_path / "debusine-admin.py"
+    script.write_text(f"import sys\nsys.stdin.read()\n{lines}\n", encoding="utf-8")
+    channel = CommandChannel([sys.executable, str(script)])
+
+    with pytest.raises(SourceUnreachable, match=f"debusine-admin.py shell {said}"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
+    tables: Tables, postgres_url: str
+) -> None:
+    script = ROOT / "tests" / "fake_debusine_admin.py"
+    place = DebusinePlace(tables, CommandChannel([sys.executable, str(script), postgres_url]))
+
+    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+    with pytest.raises(WorkerBusy, match="has request 90"):
+        place.registry.disable(WORKER)
+    place.registry.release(WORKER)
+
+    assert place.holder_of(90) is None
+    assert not place.may_talk(WORKER)
+
+
+def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
+    script = tmp_path / "debusine-admin.py"
+    script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
+
+    with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_an_admin_command_that_is_not_there_is_named() -> None:
+    channel = CommandChannel(["no-such-program"])
+
+    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    script = tmp_path / "debusine-admin.py"
+    answer = json.dumps([[None, None, {"static": {}, "awaited": True, "held": []}], None])
+    script.write_text(
+        f"import pathlib, sys\npathlib.Path({str(heard)!r}).write_text(sys.stdin.read())\n"
+        f"print('fleet-answer:' + {answer!r})\n",
+        encoding="utf-8",
+    )
+    registry = DebusineRegistry("debian", CommandChannel([sys.executable, str(script)]))
+
+    with pytest.raises(SourceUnreachable, match="was enrolled, but reading it back"):
+        registry.enrol(an_enrolment())
+
+    assert "digest" in heard.read_text(encoding="utf-8")
+    assert len(heard.read_text(encoding="utf-8").splitlines()) == 1

@@ -1,0 +1,89 @@
+"""This module holds that a list too long to read in time is sampled, and says of what."""
+
+from collections.abc import Callable, Iterable
+from itertools import chain, count, repeat
+
+from fleet.facts import Demand, QueueReading, Sample
+from fleet.queues.debusine.rest import DebusineRest
+from fleet.schema.model import DebusineQueue
+from tests.debusine import METRICS, NO_ROWS, NOW, one_page, row, serving
+from tests.loopback import Answer, Received
+from tests.replay import TOKEN
+
+TIMELY = 10
+"""With `max_age` of 100, a clock that ticks so many seconds at each look shows some pages."""
+
+
+def endless(received: Received) -> Answer:
+    """Return one row a page, and always a next page."""
+    number = int(received.query.get("cursor", "1"))
+    scope = received.headers["x-debusine-scope"]
+    return one_page(row(id=number, scope=scope), next_page=f"/?cursor={number + 1}")
+
+
+def read(url: str, *scopes: str, seconds: Iterable[float]) -> Demand:
+    clock: Callable[[], float] = iter(seconds).__next__
+    queue = DebusineQueue(kind="debusine", url=url, scopes=list(scopes))
+    reading = DebusineRest(queue, TOKEN, max_age=100, clock=clock).read(NOW)
+    assert isinstance(reading, QueueReading)
+    assert isinstance(reading.demand, Demand), reading.demand
+    return reading.demand
+
+
+def test_a_list_that_is_too_long_is_sampled_and_marked_as_an_estimate() -> None:
+    with serving(endless, debian=50_000) as server:
+        demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
+
+    known = len(demand.requests)
+    assert 1 < known < 40
+    assert demand.estimate
+    assert demand.sample == Sample(
+        listed=known, unlisted={"debian": 50_000 - known}, longest=known
+    )
+
+
+def test_of_each_long_list_the_newest_part_is_known() -> None:
+    with serving(endless, debian=500, kali=700) as server:
+        demand = read(server.url, "debian", "kali", seconds=count(step=TIMELY / 4))
+
+    scopes = [request.scope for request in demand.requests]
+    assert abs(scopes.count("debian") - scopes.count("kali")) <= 1
+    assert demand.sample is not None
+    assert demand.sample.unlisted == {
+        "debian": 500 - scopes.count("debian"),
+        "kali": 700 - scopes.count("kali"),
+    }
+
+
+def test_a_short_list_beside_a_long_one_is_compared_as_ever() -> None:
+    def answer(received: Received) -> Answer:
+        is_long = received.headers["x-debusine-scope"] == "debian"
+        return endless(received) if is_long else Answer(200, NO_ROWS)
+
+    with serving(answer, debian=500, kali=0) as server:
+        demand = read(server.url, "debian", "kali", seconds=count(step=TIMELY / 4))
+
+    assert demand.sample is not None
+    assert list(demand.sample.unlisted) == ["debian"]
+
+
+def test_a_list_without_an_end_has_one_more_request_at_least() -> None:
+    with serving(endless, debian=0) as server:
+        demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
+
+    assert demand.sample is not None
+    assert demand.sample.unlisted == {"debian": 1}
+
+
+def test_a_second_look_that_does_not_end_in_time_leaves_an_estimate() -> None:
+    def answer(received: Received) -> Answer:
+        counted = any(each.path == METRICS for each in server.received)
+        return endless(received) if counted else one_page(row(id=1))
+
+    with serving(answer, debian=40) as server:
+        seconds = chain(repeat(0, 6), count(start=0, step=TIMELY / 4))
+        demand = read(server.url, "debian", seconds=seconds)
+
+    assert demand.estimate
+    assert demand.sample is not None
+    assert demand.sample.unlisted == {"debian": 40 - demand.sample.listed}

@@ -1,0 +1,181 @@
+"""Workers over SQL: what each is doing, as the database says and not as the status page does."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.facts import Unknown, WorkerState
+from fleet.queues.debusine import marks
+from tests.builders import a_fleet
+from tests.debusine import NOW
+from tests.debusine_tables import RequestRow
+from tests.queues.conftest import Debusine
+
+OURS = {marks.FLEET: "debian-ci", marks.MACHINE: "m-1", marks.POOL: "builders"}
+TOLD = {"provided_tags": ["worker:build-arch:amd64", "worker:class:big", "worker:cap:sbuild"]}
+TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("row", "state"),
+    [
+        ({}, WorkerState.IDLE),
+        ({"heard": "now() - interval '64 minutes'"}, WorkerState.IDLE),
+        ({"heard": "now() - interval '66 minutes'"}, WorkerState.DEAF),
+        ({"heard": "NULL"}, WorkerState.DEAF),
+        ({"connected": "NULL"}, WorkerState.DISCONNECTED),
+        ({"access": "off"}, WorkerState.DISABLED),
+        ({"access": "expired"}, WorkerState.DISABLED),
+        ({"access": "awaited"}, WorkerState.ENROLLED),
+        ({"access": "revoked"}, WorkerState.DISABLED),
+    ],
+)
+def test_a_worker_without_work_is_what_its_connection_and_token_say(
+    debusine: Debusine, row: dict[str, Any], state: WorkerState
+) -> None:
+    debusine.add_worker("w-1", **row)
+
+    assert debusine.workers()["w-1"].state is state
+
+
+@pytest.mark.parametrize("token", ["on", "off"])
+def test_a_worker_with_a_running_request_is_busy_whatever_its_token_says(
+    debusine: Debusine, token: str
+) -> None:
+    number = debusine.add_worker("w-1", access=token, connected="NULL")
+    debusine.tables.add_requests(
+        [
+            RequestRow(
+                41,
+                ("worker:build-arch:amd64",),
+                status="running",
+                worker=number,
+                started_at=str(TEN),
+                submitter=7,
+                task="sbuild",
+            )
+        ]
+    )
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.state, worker.running, worker.since) == (WorkerState.BUSY, "41", TEN)
+    assert worker.work is not None
+    assert worker.work.model_dump(exclude_none=True) == {
+        "task": "sbuild",
+        "required": ("worker:build-arch:amd64",),
+        "started_at": TEN,
+        "requester": "7",
+        "scope": "debian",
+    }
+
+
+def test_a_request_that_was_given_to_a_worker_keeps_it_busy_before_it_has_begun(
+    debusine: Debusine,
+) -> None:
+    number = debusine.add_worker("w-1")
+    debusine.tables.add_requests([RequestRow(41, worker=number)])
+
+    assert debusine.workers()["w-1"].state is WorkerState.BUSY
+
+
+def test_of_an_assigned_and_a_running_request_the_running_one_is_told(debusine: Debusine) -> None:
+    number = debusine.add_worker("w-1")
+    debusine.tables.add_requests(
+        [RequestRow(41, worker=number), RequestRow(42, worker=number, status="running")]
+    )
+
+    assert debusine.workers()["w-1"].running == "42"
+
+
+def test_a_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> None:
+    debusine.add_worker("w-1", static=OURS)
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.machine, worker.pool, worker.static) == ("m-1", "builders", False)
+
+
+@pytest.mark.parametrize("theirs", [{}, OURS | {marks.FLEET: "debian-ci-2"}, {marks.FLEET: 5}])
+def test_a_worker_of_somebody_else_is_static(
+    debusine: Debusine, theirs: dict[str, object]
+) -> None:
+    debusine.add_worker("w-1", static=theirs)
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.machine, worker.pool, worker.static) == (None, None, True)
+
+
+def test_tags_are_those_that_debusine_counts(debusine: Debusine) -> None:
+    written = {"provided_tags": ["worker:class:huge"], "required_tags": ["task:scope:debian"]}
+    debusine.add_worker("w-1", static=written, dynamic=TOLD)
+
+    worker = debusine.workers()["w-1"]
+
+    assert worker.provides == (
+        *("worker:build-arch:amd64", "worker:cap:sbuild", "worker:class:huge"),
+        "worker:type:external",
+    )
+    assert worker.requires == ("task:scope:debian",)
+
+
+def test_a_worker_that_has_told_nothing_yet_is_taken_for_what_its_pool_offers(
+    debusine: Debusine,
+) -> None:
+    written = OURS | {"provided_tags": ["worker:class:huge"], "required_tags": ["task:x"]}
+    debusine.add_worker("w-1", static=written, dynamic={}, heard="NULL", access="awaited")
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.provides, worker.requires) == ((), ())
+
+
+@pytest.mark.parametrize(("allowed", "drains"), [([], True), (["sbuild"], False), (None, False)])
+def test_a_worker_drains_that_takes_no_task_at_all(
+    debusine: Debusine, allowed: list[str] | None, *, drains: bool
+) -> None:
+    debusine.add_worker("w-1", static=OURS | {marks.TASKS_ALLOWLIST: allowed})
+
+    assert debusine.workers()["w-1"].draining is drains
+
+
+def test_a_worker_that_waits_to_register_says_until_when_it_may(debusine: Debusine) -> None:
+    debusine.add_worker("w-1", static=OURS, access="awaited", expires="2026-11-21 12:00+00")
+
+    assert debusine.workers()["w-1"].token_expires == datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_what_a_row_served_for_an_earlier_machine_does_not_count(debusine: Debusine) -> None:
+    number = debusine.add_worker("w-1", static=OURS, registered="'2026-11-21 09:00+00'")
+    for id_, ended in ((1, "2026-11-21 08:59+00"), (2, str(TEN)), (3, "2026-11-21 09:30+00")):
+        debusine.tables.add_requests(
+            [RequestRow(id_, status="completed", worker=number, completed_at=ended)]
+        )
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.uses, worker.since) == (2, TEN)
+
+
+def test_an_idle_worker_that_has_served_nothing_is_idle_since_it_connected(
+    debusine: Debusine,
+) -> None:
+    debusine.add_worker("w-1", connected=f"'{TEN}'")
+
+    assert debusine.workers()["w-1"].since == TEN
+
+
+def test_only_workers_with_a_machine_of_their_own_are_told(debusine: Debusine) -> None:
+    debusine.add_worker("celery", worker_type="celery")
+    debusine.add_worker("w-1")
+
+    assert list(debusine.workers()) == ["w-1"]
+
+
+def test_no_worker_at_all_is_a_registry_that_is_empty(debusine: Debusine) -> None:
+    reading = debusine.database(a_fleet()).read(NOW)
+
+    assert reading.workers == ()
+    assert isinstance(reading.demand, Unknown)

@@ -1,0 +1,178 @@
+"""What reconcile makes of a queue that was only sampled: more waits there than is known."""
+
+from fleet.explain.pool import explain_pool
+from fleet.facts import Demand, Request, Sample, Worker, World
+from fleet.forecast import forecast
+from fleet.plan import Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.render.status import status_of
+from fleet.render.status_text import status_to_text
+from fleet.render.to_html import site
+from fleet.render.to_json import plan_to_json
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_reading,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+)
+from tests.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
+
+SAMPLE = Sample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
+LONG_IDLE = a_worker(since=ago(days=1))
+
+
+def sampled(*requests: Request, sample: Sample | None = SAMPLE) -> Demand:
+    return Demand(read_at=NOW, requests=requests, stored=True, estimate=True, sample=sample)
+
+
+def a_sampled_world(*workers: Worker, demand: Demand, starting: tuple[str, ...] = ()) -> World:
+    queues = {"debian": a_reading(workers=None).model_copy(update={"demand": demand})}
+    return a_sim_world(*workers, queues=queues, starting=starting)
+
+
+def planned(world: World, fleet: Fleet | None = None) -> Plan:
+    return reconcile(fleet or a_sim_fleet(), world)
+
+
+def test_nothing_is_drained_for_want_of_work_that_may_not_have_been_listed() -> None:
+    plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.NOT_KNOWN
+    assert "queue debian was only sampled" in sentence_of(plan, FIRST)
+
+
+def test_without_a_sample_the_same_worker_would_go() -> None:
+    whole = sampled().model_copy(update={"estimate": False, "sample": None})
+
+    plan = planned(a_sampled_world(LONG_IDLE, demand=whole))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_machine_that_boots_is_not_dismissed_either() -> None:
+    world = a_sampled_world(starting=(FIRST,), demand=sampled())
+
+    assert planned(world).is_quiet
+
+
+def test_machines_are_made_for_what_was_listed() -> None:
+    plan = planned(a_sampled_world(demand=sampled(a_request(id="7"))))
+
+    assert actions_of(plan) == [("create", FIRST)]
+
+
+def test_what_config_no_longer_wants_goes_although_the_queue_was_sampled() -> None:
+    plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()), fleet_with(mode="drain"))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_a_drained_worker_is_deleted_although_the_queue_was_sampled() -> None:
+    drained = a_worker(since=ago(days=1), draining=True)
+
+    plan = planned(a_sampled_world(drained, demand=sampled()))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+
+
+def test_the_plan_names_the_length_above_which_sql_is_needed() -> None:
+    plan = planned(a_sampled_world(LONG_IDLE, demand=sampled()))
+    sentence = (
+        "queue debian: 1,400 of about 100,000 pending requests could be listed in time, the "
+        "newest of each scope (not listed: 90,000 in debian, 8,600 in kali). Longer than about "
+        "1,400, it has to be read over SQL (queues.debian.read), for guards.demand_max_age is 5m"
+    )
+
+    (estimate,) = plan.estimates
+
+    assert (estimate.queue, estimate.listed, estimate.unlisted, estimate.longest) == (
+        "debian",
+        1_400,
+        98_600,
+        1_400,
+    )
+    assert f"~ {sentence}" in plan_to_text(plan, colour=False)
+    assert "1,400 of about 100,000 pending requests" in plan_to_markdown(plan)
+    assert Plan.model_validate_json(plan_to_json(plan)) == plan
+
+
+def test_an_estimate_of_which_nothing_more_is_known_is_told_as_well() -> None:
+    plan = planned(a_sampled_world(demand=sampled(a_request(count=3), sample=None)))
+
+    (estimate,) = plan.estimates
+    assert (estimate.listed, estimate.longest) == (3, None)
+    assert "queue debian: it was only sampled" in plan_to_text(plan, colour=False)
+
+
+def test_a_sampled_queue_is_no_failure_to_read_it() -> None:
+    plan = planned(a_sampled_world(demand=sampled()))
+
+    assert plan.unknown == ()
+    assert plan.unread == ()
+
+
+def test_a_sample_that_is_too_old_is_unknown_and_no_estimate() -> None:
+    stale = sampled().model_copy(update={"read_at": ago(hours=1)})
+
+    plan = planned(a_sampled_world(demand=stale))
+
+    assert plan.unread == ("debian",)
+    assert plan.estimates == ()
+
+
+def test_status_says_at_least_of_a_sampled_queue() -> None:
+    plan = planned(a_sampled_world(demand=sampled(a_request())))
+    empty = planned(a_sampled_world(demand=sampled()))
+
+    assert "at least 1 request waits" in status_to_text(plan, colour=False)
+    assert "what waits is not known" in status_to_text(empty, colour=False)
+    assert status_of(plan).estimates == plan.estimates
+
+
+def test_nobody_knows_when_a_request_of_a_sampled_queue_starts() -> None:
+    world = a_sampled_world(a_worker(), demand=sampled(a_request(id="7")))
+
+    found = forecast(a_sim_fleet(), world, planned(world))
+
+    assert found.starts == {}
+    assert found.not_known == {"debian/7": "its queue was only sampled, and others may go first"}
+
+
+def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:
+    world = a_sampled_world(demand=sampled())
+
+    explained = explain_pool(a_sim_fleet(), world, planned(world), "builders")
+
+    assert explained is not None
+    assert "what waits for it is not known" in explained.headline
+    assert "nothing is known to wait that it could serve" in explained.reasons[-1].because
+
+
+def test_the_pages_say_that_a_queue_was_only_sampled() -> None:
+    plan = planned(a_sampled_world(demand=sampled()))
+
+    page = site(plan)["index.html"]
+
+    assert "<strong>Only sampled:</strong> queue debian: 1,400 of about 100,000" in page
+    assert "More waits in queue debian than is known" in page
+    assert "what waits: queue debian only sampled" in page
+
+
+def test_pools_that_serve_another_queue_shrink_as_ever() -> None:
+    demand = sampled()
+    readings = {
+        "debian": a_reading(workers=None),
+        "kali": a_reading(workers=None).model_copy(update={"demand": demand}),
+    }
+    world = a_sim_world(LONG_IDLE, queues=readings)
+
+    plan = planned(world, fleet_with(serves=["debian"]))
+
+    assert actions_of(plan) == [("drain", FIRST)]

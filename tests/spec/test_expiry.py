@@ -1,0 +1,250 @@
+"""Until when machines are vouched for, who extends that, and what a sweep lets go of."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from fleet.expiry import expired_at, extended, find_due
+from fleet.facts import Listing, Machine, Unknown, Worker, World
+from fleet.guard import guard
+from fleet.plan import Plan
+from fleet.schema.model import Fleet
+from fleet.sweep import sweep
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_reading,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+)
+from tests.deciding import FIRST, SECOND, actions_of, fleet_with, sentence_of, with_machines
+
+DAILY = a_sim_fleet(expire_after="1d")
+PAST = ago(hours=2)
+COMING = NOW + timedelta(days=2)
+LOST = Unknown(unknown="there is no store")
+
+
+def noted(world: World) -> World:
+    """Return a world whose provider notes expiries."""
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    said = listing.model_copy(update={"notes_expiry": True})
+    return world.model_copy(update={"providers": {"desk": said}})
+
+
+def with_expiry(*workers: Worker, expires: datetime | None = PAST, **overrides: object) -> World:
+    """Return a world whose machines all expire then."""
+    world = a_sim_world(*workers).model_copy(update=overrides)
+    return noted(with_machines(world, expires=expires))
+
+
+def due(fleet: Fleet, world: World) -> list[str]:
+    return [machine.name for _, machines in find_due(fleet, world) for machine in machines]
+
+
+# what a run extends
+
+
+@pytest.mark.parametrize(
+    ("expires", "is_due"),
+    [(None, True), (PAST, True), (NOW + timedelta(hours=23), True), (COMING, False)],
+)
+def test_a_run_extends_what_it_has_not_vouched_for_long_enough(
+    expires: datetime | None, *, is_due: bool
+) -> None:
+    assert due(DAILY, with_expiry(a_worker(), expires=expires)) == [FIRST] * is_due
+
+
+def test_what_a_run_vouches_for_holds_at_least_as_long_as_it_says_after_it() -> None:
+    until = extended(DAILY, NOW)
+
+    assert until - NOW == timedelta(hours=30)
+    assert due(DAILY, with_expiry(a_worker(), expires=until)) == []
+
+
+def test_a_machine_that_no_stack_holds_is_vouched_for_by_nobody() -> None:
+    world = with_expiry(a_worker(), stacks={"builders": a_stack(provider="desk")})
+
+    assert due(DAILY, world) == []
+
+
+@pytest.mark.parametrize("stacks", [LOST, {"builders": LOST}])
+def test_where_a_stack_is_not_known_its_machines_are_extended(stacks: object) -> None:
+    assert due(DAILY, with_expiry(a_worker(), stacks=stacks)) == [FIRST]
+
+
+def test_a_machine_that_is_about_to_be_recorded_is_extended() -> None:
+    world = with_expiry(a_worker())
+    assert not isinstance(world.stacks, Unknown)
+    stack = world.stacks["builders"]
+    assert not isinstance(stack, Unknown)
+    unfinished = stack.model_copy(update={"ids": {}})
+
+    assert due(DAILY, world.model_copy(update={"stacks": {"builders": unfinished}})) == [FIRST]
+
+
+def test_where_a_provider_notes_nothing_nothing_is_extended() -> None:
+    assert due(DAILY, a_sim_world(a_worker())) == []
+
+
+# what has expired
+
+
+def expired(world: World, machine: Machine) -> bool:
+    return expired_at(DAILY, world, "desk", machine) is not None
+
+
+@pytest.mark.parametrize(("expires", "over"), [(PAST, True), (COMING, False)])
+def test_what_is_noted_counts_whatever_the_journal_says(expires: datetime, *, over: bool) -> None:
+    machine = a_machine(expires=expires)
+
+    assert expired(a_sim_world(runs=(ago(minutes=1),)), machine) is over
+    assert expired(a_sim_world(runs=(ago(days=9),)), machine) is over
+
+
+@pytest.mark.parametrize(
+    ("runs", "created", "over"),
+    [
+        ((ago(days=2),), ago(days=3), True),
+        ((ago(days=2), ago(hours=3)), ago(days=3), False),
+        ((ago(days=2),), ago(hours=3), False),
+        ((), ago(days=2), True),
+    ],
+)
+def test_without_a_note_the_last_run_and_its_making_count(
+    runs: tuple[datetime, ...], created: datetime, *, over: bool
+) -> None:
+    assert expired(a_sim_world(runs=runs), a_machine(created_at=created)) is over
+
+
+def test_without_note_and_journal_it_counts_that_a_run_would_have_noted_something() -> None:
+    old, young = a_machine(created_at=ago(days=2)), a_machine(created_at=ago(hours=3))
+    world = noted(a_sim_world(runs=LOST))
+
+    assert [expired(world, old), expired(world, young)] == [True, False]
+
+
+def test_where_nothing_can_tell_nothing_has_expired() -> None:
+    assert not expired(a_sim_world(runs=LOST), a_machine(created_at=ago(days=99)))
+
+
+# what a sweep does about it
+
+
+def swept(world: World, fleet: Fleet = DAILY) -> Plan:
+    return guard(fleet, sweep(fleet, world))
+
+
+@pytest.mark.parametrize(
+    ("worker", "action"),
+    [
+        (a_worker(), [("drain", FIRST)]),
+        (a_worker(busy=True), [("drain", FIRST)]),
+        (a_worker(draining=True), [("delete", FIRST)]),
+        (a_worker(busy=True, draining=True), []),
+        (a_worker(state="disabled"), [("delete", FIRST)]),
+        (a_worker(state="disconnected"), [("drain", FIRST)]),
+        (a_worker(state="disconnected", draining=True), [("delete", FIRST)]),
+    ],
+)
+def test_an_expired_machine_goes_as_any_other_drained_first_and_never_while_it_works(
+    worker: Worker, action: list[tuple[str, str]]
+) -> None:
+    assert actions_of(swept(with_expiry(worker))) == action
+
+
+def test_what_has_not_expired_stays_whatever_else_is_wrong_with_it() -> None:
+    world = with_expiry(a_worker(since=ago(days=3)), a_worker(name=SECOND), expires=COMING)
+
+    assert actions_of(swept(world, a_sim_fleet(pools={}))) == []
+
+
+def test_a_machine_that_never_registered_goes_and_its_token_is_taken_back() -> None:
+    world = with_machines(a_sim_world(starting=(FIRST,)), created_at=ago(days=2), expires=PAST)
+
+    plan = swept(noted(world))
+
+    assert [(each.action, each.worker) for each in plan.actions] == [("delete", FIRST)]
+    assert plan.actions[0].action == "delete"
+    assert plan.actions[0].revokes
+
+
+@pytest.mark.parametrize("stacks", [LOST, {"builders": LOST}])
+def test_a_lost_stack_keeps_no_expired_machine(stacks: object) -> None:
+    plan = swept(with_expiry(a_worker(draining=True), stacks=stacks))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+    assert any("there is no store (swept by its provider's listing)" in u for u in plan.unknown)
+
+
+def test_a_machine_that_no_stack_holds_goes_too() -> None:
+    world = with_expiry(a_worker(draining=True), stacks={"builders": a_stack(provider="desk")})
+
+    assert actions_of(swept(world)) == [("delete", FIRST)]
+
+
+def without_registry(**overrides: object) -> World:
+    """Return a world with an expired machine whose provider knows no workers."""
+    listing = a_listing(a_machine(created_at=ago(days=3), expires=PAST), notes_expiry=True)
+    return a_sim_world(a_worker()).model_copy(update={"providers": {"desk": listing}, **overrides})
+
+
+@pytest.mark.parametrize("stacks", [LOST, {"builders": a_stack(provider="desk")}])
+def test_where_no_registry_says_whether_it_is_busy_an_expired_machine_stays(
+    stacks: object,
+) -> None:
+    world = without_registry(queues={"debian": a_reading(workers=None)}, stacks=stacks)
+
+    plan = swept(world)
+
+    assert actions_of(plan) == []
+    assert sentence_of(plan, FIRST).endswith(
+        "it stays: no registry says whether its worker is busy"
+    )
+
+
+def test_where_its_registry_could_not_be_read_an_expired_machine_stays() -> None:
+    world = without_registry(
+        queues={"debian": a_reading(workers=Unknown(unknown="it is down"))}, stacks=LOST
+    )
+
+    plan = swept(world)
+
+    assert actions_of(plan) == []
+    assert "it is down" in sentence_of(plan, FIRST)
+
+
+def test_a_pool_in_mode_pause_keeps_its_expired_machines() -> None:
+    plan = swept(with_expiry(a_worker()), fleet_with(mode="pause"))
+
+    assert actions_of(plan) == []
+    assert sentence_of(plan, FIRST).endswith("it stays: its pool has mode: pause")
+
+
+def test_pools_that_were_removed_are_swept_too() -> None:
+    assert actions_of(swept(with_expiry(a_worker()), a_sim_fleet(pools={}))) == [("drain", FIRST)]
+
+
+def test_a_sweep_lets_go_of_as_much_as_the_throttle_allows_at_once() -> None:
+    workers = [a_worker(name=f"debian-ci-builders-{n}", draining=True) for n in range(30)]
+    fleet = a_sim_fleet(
+        pools={"builders": a_pool(provider="desk", max=30)},
+        guards={"throttle": {"delete": {"count": 20}}},
+    )
+
+    plan = swept(with_expiry(*workers), fleet)
+
+    assert len(plan.actions) == 20
+    assert len(plan.withheld) == 10
+
+
+def test_a_sweep_makes_no_machine() -> None:
+    world = with_expiry(a_worker(draining=True), expires=COMING)
+
+    assert swept(world, fleet_with(min=3)).actions == ()

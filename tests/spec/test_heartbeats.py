@@ -1,0 +1,79 @@
+"""Runs that come further apart than cadence says, and runs that do not come any more."""
+
+from datetime import datetime
+
+import pytest
+
+from fleet.facts import Unknown
+from fleet.heartbeats import judge_heartbeat
+from fleet.reconcile import reconcile
+from tests.builders import NOW, a_sim_fleet, a_sim_world, ago
+
+TENTH = a_sim_fleet(cadence="10m")
+
+
+def warned(*minutes_ago: float) -> list[str]:
+    """Return what a plan warns of when runs began so long ago."""
+    runs = tuple(ago(minutes=minutes) for minutes in minutes_ago)
+    plan = reconcile(TENTH, a_sim_world(runs=runs))
+    return [each.message for each in plan.warnings if each.rule == "cadence-and-runs"]
+
+
+@pytest.mark.parametrize(
+    "minutes_ago",
+    [(), (20,), (40, 30, 20, 10), (60, 40, 20), (600, 20, 10), (600, 590, 20, 10), (3, 2, 1)],
+)
+def test_runs_that_come_about_as_often_as_cadence_says_are_no_warning(
+    minutes_ago: tuple[float, ...],
+) -> None:
+    assert warned(*minutes_ago) == []
+
+
+def test_runs_that_come_much_further_apart_are_told_with_both_figures() -> None:
+    (message,) = warned(172, 129, 86, 43)
+
+    assert message == (
+        "cadence is 10m, but the last 4 runs were 43m apart: idle times, paid hours and estimates "
+        "are planned for the first; run `fleet apply` more often, or write what is true"
+    )
+
+
+def test_the_only_run_so_far_is_compared_with_now() -> None:
+    assert warned(43)[0].startswith("cadence is 10m, but the last run was 43m ago: ")
+
+
+def test_the_order_in_which_runs_are_told_does_not_matter() -> None:
+    assert warned(43, 172, 86, 129) == warned(172, 129, 86, 43)
+
+
+def test_only_the_latest_runs_count() -> None:
+    assert warned(500, 400, 300, 200, 40, 30, 20, 10) == []
+
+
+def test_runs_that_nobody_knows_of_are_no_warning() -> None:
+    world = a_sim_world(runs=Unknown(unknown="the store does not answer"))
+
+    assert reconcile(TENTH, world).warnings == ()
+
+
+# whether anybody runs it at all
+
+
+@pytest.mark.parametrize(("minutes", "alive"), [(0, True), (30, True), (31, False), (3000, False)])
+def test_a_fleet_without_a_run_for_three_cadences_is_dead(minutes: float, *, alive: bool) -> None:
+    assert judge_heartbeat(TENTH, (ago(days=9), ago(minutes=minutes)), NOW).alive is alive
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ((), "no run of fleet apply has ended yet; cadence is 10m"),
+        ((ago(minutes=3),), "the last run that ended began 3m ago; cadence is 10m"),
+        (
+            (ago(minutes=43),),
+            "the last run that ended began 43m ago; cadence is 10m; nobody looks after this fleet",
+        ),
+    ],
+)
+def test_a_heartbeat_says_why(runs: tuple[datetime, ...], said: str) -> None:
+    assert judge_heartbeat(TENTH, runs, NOW).because == said

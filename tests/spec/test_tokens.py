@@ -1,0 +1,315 @@
+"""Workers that need a token of their queue: deaf ones, ghosts, expired tokens, machines gone."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.census import DEAF_GRACE, State, take_census
+from fleet.facts import QueueReading, Unknown, Worker, WorkerState, World
+from fleet.guard import guard
+from fleet.plan import Create, Delete, Drain, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_stack,
+    a_worker,
+    a_world,
+    ago,
+    some_inputs,
+)
+
+FIRST, SECOND, THIRD = (f"debian-ci-builders-{number}" for number in (1, 2, 3))
+LONG = DEAF_GRACE + 1
+QUEUE = {
+    "kind": "debusine",
+    "url": "https://debusine.example.org",
+    "scopes": ["debian"],
+    "admin": ["debusine-admin"],
+}
+
+
+def a_debusine_fleet(**pool: object) -> Fleet:
+    """Return a fleet whose workers register at its queue."""
+    silent = {key: value for key, value in QUEUE.items() if key != "admin"}
+    queue = QUEUE if pool.pop("admin", True) else silent
+    pools = {"builders": a_pool(provider="desk", **pool)}
+    return a_sim_fleet(queues={"debian": queue}, pools=pools)
+
+
+def a_debusine_world(
+    *workers: Worker, machines: tuple[str, ...] = (FIRST,), age: float = 3600, **reading: object
+) -> World:
+    """Return a world whose queue knows these workers, with machines that both witnesses know."""
+    named = {"demand": {"read_at": NOW, "requests": reading.pop("requests", ())}}
+    return a_world(
+        queues={"debian": QueueReading.model_validate(named | {"workers": workers} | reading)},
+        providers={
+            "desk": a_listing(
+                *(a_machine(name=n, id=f"id-{n}", created_at=ago(seconds=age)) for n in machines)
+            )
+        },
+        stacks={
+            "builders": a_stack(
+                provider="desk",
+                workers=tuple(some_inputs(name=name) for name in machines),
+                ids={name: f"id-{name}" for name in machines},
+            )
+        },
+    )
+
+
+def ours(name: str = FIRST, **overrides: object) -> Worker:
+    """Return a worker of ours, registered at the queue."""
+    return a_worker(name=name, machine=name, pool="builders", **overrides)
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def state_of(fleet: Fleet, world: World) -> State:
+    (unit,) = take_census(fleet, world)["builders"].units
+    return unit.state
+
+
+def created(plan: Plan) -> list[str]:
+    return [action.worker for action in plan.actions if isinstance(action, Create)]
+
+
+def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> None:
+    deaf = ours(state=WorkerState.DEAF, since=ago(seconds=DEAF_GRACE))
+    world = a_debusine_world(deaf, requests=(a_request(),))
+
+    assert state_of(a_debusine_fleet(), world) is State.STARTING
+    assert created(planned(a_debusine_fleet(), world)) == []
+
+
+def test_a_worker_that_stays_deaf_is_no_capacity() -> None:
+    deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
+    world = a_debusine_world(deaf, requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(), world)) == [SECOND]
+
+
+def test_a_worker_that_stays_deaf_is_replaced() -> None:
+    deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
+
+    plan = planned(a_debusine_fleet(), a_debusine_world(deaf))
+
+    (action,) = plan.actions
+    assert isinstance(action, Delete)
+    assert (action.worker, action.reason, action.registry) == (FIRST, Reason.DEAF, "debian")
+    assert not action.revokes
+
+
+def test_a_deaf_worker_that_drains_is_deleted_as_drained() -> None:
+    deaf = ours(state=WorkerState.DEAF, draining=True, since=ago(seconds=1))
+
+    assert state_of(a_debusine_fleet(), a_debusine_world(deaf)) is State.DRAINING
+
+
+def test_a_deaf_worker_that_must_stay_is_told_to_a_person() -> None:
+    deaf = ours(state=WorkerState.DEAF, since=ago(seconds=LONG))
+
+    plan = planned(a_debusine_fleet(mode="pause"), a_debusine_world(deaf))
+
+    assert plan.actions == ()
+    assert "its queue knows no tags of it" in plan.attention[0]
+
+
+def test_a_worker_without_a_working_token_is_no_capacity_however_connected() -> None:
+    ghost = ours(state=WorkerState.DISABLED)
+    world = a_debusine_world(ghost, requests=(a_request(),))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert created(plan) == [SECOND]
+    assert [a.worker for a in plan.actions if isinstance(a, Delete)] == [FIRST]
+
+
+def test_a_machine_whose_worker_is_awaited_boots() -> None:
+    awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(seconds=1))
+    world = a_debusine_world(awaited, age=60)
+
+    assert state_of(a_debusine_fleet(), world) is State.STARTING
+
+
+def test_a_machine_whose_token_expired_while_it_booted_is_replaced_at_once() -> None:
+    expired = ours(state=WorkerState.ENROLLED, token_expires=NOW)
+    world = a_debusine_world(expired, age=60, requests=(a_request(),))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    (gone,) = (action for action in plan.actions if isinstance(action, Delete))
+    assert (gone.worker, gone.reason, gone.revokes) == (FIRST, Reason.BOOT_FAILED, True)
+    assert "its token expired" in gone.because
+    assert created(plan) == [SECOND]
+
+
+def test_a_machine_that_boots_for_nothing_is_let_go_with_its_token() -> None:
+    awaited = ours(state=WorkerState.ENROLLED, token_expires=NOW + timedelta(hours=1))
+
+    (action,) = planned(a_debusine_fleet(), a_debusine_world(awaited, age=60)).actions
+
+    assert isinstance(action, Delete)
+    assert (action.reason, action.registry, action.revokes) == (
+        Reason.NOT_WANTED,
+        "debian",
+        True,
+    )
+
+
+def test_a_worker_that_connected_is_not_revoked_while_it_is_deaf() -> None:
+    deaf = ours(state=WorkerState.DEAF, since=ago(seconds=1))
+
+    assert planned(a_debusine_fleet(), a_debusine_world(deaf, age=60)).actions == ()
+
+
+def test_one_machine_that_registered_twice_is_counted_once_and_as_its_busy_worker() -> None:
+    again = ours(name=f"{FIRST}-2", state=WorkerState.IDLE).model_copy(update={"machine": FIRST})
+    world = a_debusine_world(again, ours(busy=True))
+
+    assert state_of(a_debusine_fleet(), world) is State.BUSY
+
+
+def test_a_second_row_that_is_not_ours_neither_counts_nor_is_touched() -> None:
+    stranger = a_worker(
+        name=f"{FIRST}-2", machine=None, pool=None, static=True, state=WorkerState.DISABLED
+    )
+    world = a_debusine_world(stranger, ours(busy=True))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert (plan.actions, plan.releases) == ((), ())
+
+
+@pytest.mark.parametrize("state", sorted(set(WorkerState) - {WorkerState.DISABLED}))
+def test_a_worker_whose_machine_is_gone_is_released(state: WorkerState) -> None:
+    world = a_debusine_world(ours(state=state), machines=())
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert [(each.worker, each.registry) for each in plan.releases] == [(FIRST, "debian")]
+    assert not plan.is_quiet
+
+
+def test_the_request_of_a_worker_that_vanished_goes_back_to_its_queue() -> None:
+    vanished = ours(state=WorkerState.DISCONNECTED, running="90")
+
+    (release,) = planned(a_debusine_fleet(), a_debusine_world(vanished, machines=())).releases
+
+    assert release.because == "its machine is gone: request 90 goes back to the queue"
+
+
+def test_what_is_over_is_left_as_history() -> None:
+    over = ours(state=WorkerState.DISABLED)
+
+    assert planned(a_debusine_fleet(), a_debusine_world(over, machines=())).is_quiet
+
+
+def test_a_disabled_worker_that_was_given_a_request_since_gives_it_back() -> None:
+    given = ours(state=WorkerState.DISABLED, running="90")
+
+    plan = planned(a_debusine_fleet(), a_debusine_world(given, machines=()))
+
+    assert [each.worker for each in plan.releases] == [FIRST]
+
+
+@pytest.mark.parametrize("source", ["providers", "stacks", "stack"])
+def test_nothing_is_released_while_its_machine_may_be_unseen(source: str) -> None:
+    world = a_debusine_world(ours(busy=True), machines=())
+    unseen: dict[str, dict[str, object]] = {
+        "providers": {"providers": {"desk": Unknown(unknown="it does not answer")}},
+        "stacks": {"stacks": Unknown(unknown="the store is missing")},
+        "stack": {"stacks": {"builders": Unknown(unknown="it is locked")}},
+    }
+
+    plan = planned(a_debusine_fleet(), world.model_copy(update=unseen[source]))
+
+    assert plan.releases == ()
+
+
+@pytest.mark.parametrize("mode", ["observe", "pause"])
+def test_a_pool_that_is_only_looked_at_releases_nothing(mode: str) -> None:
+    world = a_debusine_world(ours(busy=True), machines=())
+
+    assert planned(a_debusine_fleet(mode=mode), world).releases == ()
+
+
+def test_without_a_way_to_tell_the_queue_nothing_is_released() -> None:
+    world = a_debusine_world(ours(busy=True), machines=())
+
+    assert planned(a_debusine_fleet(admin=False), world).releases == ()
+
+
+def test_a_static_worker_that_vanished_is_neither_capacity_nor_touched() -> None:
+    vanished = a_worker(
+        name="builder-01", machine=None, pool=None, static=True, state=WorkerState.DISCONNECTED
+    )
+    pools = {"builders": a_pool(provider="desk"), "legacy": {"static": ["builder-01"]}}
+    fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
+    world = a_debusine_world(
+        vanished.model_copy(update={"running": "90"}), machines=(), requests=(a_request(),)
+    )
+
+    plan = planned(fleet, world)
+
+    assert (created(plan), plan.releases) == ([FIRST], ())
+
+
+def test_the_name_of_a_worker_that_is_over_is_used_again() -> None:
+    over = ours(state=WorkerState.DISABLED)
+    world = a_debusine_world(over, machines=(), requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(), world)) == [FIRST]
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        ours(state=WorkerState.ENROLLED),
+        ours(state=WorkerState.DISABLED, running="90"),
+        ours(state=WorkerState.DISABLED).model_copy(update={"machine": None}),
+    ],
+    ids=["awaited", "with a request", "not ours"],
+)
+def test_the_name_of_any_other_worker_is_taken(worker: Worker) -> None:
+    world = a_debusine_world(worker, machines=(), requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(), world)) == [SECOND]
+
+
+def test_machines_whose_workers_would_have_no_token_are_not_bought() -> None:
+    world = a_debusine_world(machines=(), requests=(a_request(),))
+
+    plan = planned(a_debusine_fleet(admin=False), world)
+
+    (refused,) = plan.guards
+    assert (refused.guard, refused.result) == ("unappliable", "refused")
+    assert "does not say how queue debian is told of them: 1 creation" in refused.because
+    assert "add to that queue `admin: {dsn:" in refused.way_out
+    assert plan.actions == ()
+
+
+def test_a_drain_needs_no_machine_s_token() -> None:
+    idle = ours(state=WorkerState.IDLE, since=ago(hours=5))
+
+    (action,) = planned(a_debusine_fleet(), a_debusine_world(idle, age=7 * 3600)).actions
+
+    assert isinstance(action, Drain)
+
+
+def test_a_queue_that_makes_machines_by_itself_too_is_told_of() -> None:
+    world = a_debusine_world(machines=(), rivals=("own-amd64",))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    (warning,) = (each for each in plan.warnings if each.rule == "own-provisioner")
+    assert "for its own worker pools own-amd64" in warning.message
+    assert "debusine-admin worker_pool disable" in warning.message

@@ -1,0 +1,109 @@
+"""This module holds fleet.user_data to its sentences."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.user_data import read_user_data, write_user_data
+
+URL = "https://debusine.example.org"
+TOKEN = "5ec4e7" * 10 + "abcd"
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+
+
+def document(*, delay: int = 0) -> dict[str, list[object]]:
+    text = write_user_data(URL, TOKEN, delay=delay)
+    assert text.startswith("#cloud-config\n")
+    loaded: dict[str, list[object]] = yaml.safe_load(text)
+    return loaded
+
+
+def test_a_machine_is_told_its_token_and_its_server_in_files_of_the_worker() -> None:
+    assert document()["write_files"] == [
+        {
+            "path": "/etc/debusine/worker/config.ini",
+            "permissions": "0644",
+            "owner": "debusine-worker:debusine-worker",
+            "content": "[General]\napi-url = https://debusine.example.org/api\n",
+        },
+        {
+            "path": "/etc/debusine/worker/activation-token",
+            "permissions": "0600",
+            "owner": "debusine-worker:debusine-worker",
+            "content": TOKEN,
+        },
+    ]
+
+
+def test_the_worker_is_held_back_until_its_files_are_there() -> None:
+    written = document()
+
+    assert list(written) == ["bootcmd", "write_files", "runcmd"]
+    assert written["bootcmd"] == [
+        [
+            "cloud-init-per",
+            "instance",
+            "hold-worker",
+            "systemctl",
+            "mask",
+            "--runtime",
+            "debusine-worker.service",
+        ]
+    ]
+    assert written["runcmd"] == [
+        ["systemctl", "unmask", "--runtime", "debusine-worker.service"],
+        ["systemctl", "restart", "debusine-worker.service"],
+    ]
+
+
+def test_a_worker_that_is_to_start_later_waits_first() -> None:
+    assert document(delay=4)["runcmd"][0] == ["sleep", "4"]
+    assert write_user_data(URL, TOKEN, delay=0) == write_user_data(URL, TOKEN)
+
+
+def test_no_command_is_given_the_token() -> None:
+    written = document(delay=9)
+
+    assert TOKEN not in f"{written['bootcmd']} {written['runcmd']}"
+
+
+def test_a_slash_at_the_end_of_the_url_is_not_doubled() -> None:
+    assert write_user_data(URL + "/", TOKEN) == write_user_data(URL, TOKEN)
+
+
+@given(token=TEXTS, delay=st.integers(0, 3600))
+def test_what_is_written_is_read_back(token: str, delay: int) -> None:
+    data = read_user_data(write_user_data(URL, token, delay=delay))
+
+    assert data.delay == delay
+    assert [each.path.rpartition("/")[2] for each in data.files] == [
+        "config.ini",
+        "activation-token",
+    ]
+    assert data.files[1].content == token
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "#!/bin/sh\n",
+        "#cloud-config\n",
+        "#cloud-config\n[",
+        "#cloud-config\nruncmd: []\n",
+        write_user_data(URL, TOKEN).replace("restart", "stop"),
+        write_user_data(URL, TOKEN, delay=3).replace("sleep", "shutdown"),
+        write_user_data(URL, TOKEN, delay=3).replace("'3'", "soon"),
+        write_user_data(URL, TOKEN) + "users: []\n",
+    ],
+)
+def test_other_texts_are_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^the user data is not of fleet's making$") as refusal:
+        read_user_data(text)
+
+    assert refusal.value.__context__ is None
+
+
+def test_what_was_read_does_not_show_its_token() -> None:
+    assert TOKEN not in repr(read_user_data(write_user_data(URL, TOKEN)))
