@@ -205,7 +205,11 @@ def test_the_lock_of_a_process_that_died_on_this_system_is_taken_over(
     assert holder[0] == "bob@there:2"
 
 
-@pytest.mark.parametrize("living", [name_process(), "alice@elsewhere/12345678:1", "alice@here:1"])
+@pytest.mark.parametrize(
+    "living",
+    [name_process(), "alice@elsewhere/12345678:1", "alice@here:1"],
+    ids=["this", "elsewhere", "unnamed system"],
+)
 def test_the_lock_of_a_process_that_lives_or_of_another_system_is_not(
     postgres_store: DatabaseStore, living: str
 ) -> None:
