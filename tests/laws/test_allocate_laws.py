@@ -171,6 +171,24 @@ def test_everybody_is_served_once_or_told_why_not(problem: Problem) -> None:
                 assert all(stops[place] for place in made & set(group.fits))
 
 
+@given(problems())
+def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem: Problem) -> None:
+    allocation = problem.solved()
+    group_of = {r.key: group for group in problem.groups for r in group.requests}
+    waiting = [r for g in problem.groups for r in g.requests if r.key in allocation.unserved]
+
+    for first, place in ((r, place) for r in waiting for place in group_of[r.key].fits):
+        mine = group_of[first.key]
+        for _, later in allocation.served[place]:
+            other = group_of[later.key]
+            if (mine.rank, mine.fits[place]) == (other.rank, other.fits[place]):
+                takes = [
+                    [row.requests.get((group.id, place)) for row in problem.rows]
+                    for group in (mine, other)
+                ]
+                assert later < first or takes[0] != takes[1]
+
+
 @given(problems(), st.randoms(use_true_random=False))
 def test_the_order_of_what_is_chosen_among_never_matters(problem: Problem, dice: object) -> None:
     groups, places = list(problem.groups), list(problem.places)

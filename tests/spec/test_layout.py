@@ -66,6 +66,17 @@ def test_on_hourly_billing_a_machine_and_its_work_cost_whole_hours_together() ->
     assert cost_of(fleet, waiting(a_request(expected_seconds=1600))) == 2
 
 
+def test_a_machine_costs_what_it_costs_on_the_market_it_is_bought_on() -> None:
+    figures = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "architecture": "amd64"}
+    big = figures | {"price": "1 EUR/h", "spot": "0.25 EUR/h"}
+    fleet = a_sim_fleet(
+        providers={"desk": {"kind": "sim", "types": {"big": big}}},
+        pools={"builders": a_pool(provider="desk", machine={"type": "big", "market": ["spot"]})},
+    )
+
+    assert cost_of(fleet, waiting(a_request(expected_seconds=HOUR))) == cents((TAIL + 1) / 4)
+
+
 def test_requests_that_share_a_machine_cost_their_own_time_only() -> None:
     fleet = a_budgeted_fleet(pool={"target_wait": "1h"})
     requests = [a_request(id=str(number), expected_seconds=1200) for number in (1, 2)]
@@ -80,6 +91,15 @@ def test_different_requests_of_one_kind_are_weighed_on_average() -> None:
     ]
 
     assert cost_of(a_budgeted_fleet(pool={"max": 2}), waiting(*requests)) == cents(2 * TAIL + 2)
+
+
+def test_requests_that_ask_for_different_tags_of_one_pool_are_served_together() -> None:
+    pool = a_pool(provider="desk", machine=MACHINE, provides=["a", "b"], max=2)
+    requests = [a_request(id=tag, required=(tag,)) for tag in ("a", "b")]
+
+    plan = reconcile(a_sim_fleet(pools={"builders": pool}), waiting(*requests))
+
+    assert served(plan) == ["debian/a", "debian/b"]
 
 
 # time
