@@ -74,7 +74,7 @@ class Desk:
     def apply(self, *actions: object, listed: tuple[str, ...] = ()) -> Outcome:
         plan = a_plan(actions=actions, pools=(a_pool_verdict(provider="desk"),))
         machines = [a_machine(name=name) for name in listed]
-        stacks = {"builders": stack for stack in self.engine.stacks.values()}
+        stacks = dict(zip(["builders"], self.engine.stacks.values(), strict=False))
         world = a_world(providers={"desk": a_listing(*machines)}, stacks=stacks)
         sources = Sources(
             queues={},
