@@ -113,11 +113,11 @@ class Project:
         return done.stdout
 
     def start(self, *args: str) -> "Running":
-        """Start the program and let it run."""
+        """Start the program and let it run, until this process ends at the latest."""
         said = self.folder / f"said-{time.monotonic_ns()}.txt"
         with said.open("wb") as out:
             process = subprocess.Popen(
-                [*fleet_command(), *args],
+                ["setpriv", "--pdeathsig=KILL", "--", *fleet_command(), *args],
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
