@@ -101,7 +101,7 @@ def live(session: nox.Session) -> None:
     elif made.returncode:
         session.error(f"python -m tests.live.chroot ended with {made.returncode}")
     else:
-        run_marked(session)
+        run_marked(session, FLEET_LIVE=made.stdout.strip())
 
 
 @nox.session

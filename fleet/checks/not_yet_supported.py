@@ -33,7 +33,6 @@ KEYS = (
         instead="is planned for, but buys no machine yet: fleet apply refuses to create there",
     ),
     _key("queues.*.kind", "copr", "tickets"),
-    _key("queues.*.read"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,18 +81,24 @@ def why_not() -> str:
     if missing:
         return f"a real Debusine needs {', '.join(missing)}"
     mounted = _run("unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "t", "/mnt")
-    return "" if mounted.returncode == 0 else f"nothing can be mounted: {_last(mounted.stderr)}"
+    return "" if mounted.returncode == 0 else f"nothing can be mounted: {_why(mounted.stderr)}"
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have the chroot for oneself: nobody else builds or uses it meanwhile."""
+    """Have the chroot for oneself: who builds or uses it meanwhile is waited for."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + BUILD_SECONDS
     with folder.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Impossible(f"{folder} is in use by another session") from None
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise Impossible(f"{folder} is in use by another session") from None
+                time.sleep(1)
+            else:
+                break
         yield
 
 
@@ -116,7 +123,7 @@ def _build(folder: Path) -> None:
     done = _run(*command, seconds=BUILD_SECONDS)
     if done.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        raise Impossible(f"mmdebstrap could not build Debian {SUITE}: {_last(done.stderr)}")
+        raise Impossible(f"mmdebstrap could not build Debian {SUITE}: {_why(done.stderr)}")
     partial.rename(folder)
 
 
@@ -150,10 +157,11 @@ def _run(*command: str, seconds: float = 60) -> "subprocess.CompletedProcess[str
         return subprocess.CompletedProcess(command, 1, "", f"no end after {seconds:.0f} s")
 
 
-def _last(text: str) -> str:
-    """Return the line that tells most: the last one that is not empty."""
+def _why(text: str) -> str:
+    """Return the line that tells most: the first that apt calls an error, else the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it did not say why"
+    errors = [line for line in lines if line.startswith("E:")]
+    return (errors or lines[-1:] or ["it did not say why"])[0]
 
 
 if __name__ == "__main__":

@@ -33,6 +33,13 @@ _SERVICES = {
 }
 _START_SECONDS = 120
 _SETTINGS = Path(__file__).parent / "server"
+# Roles are the cluster's and outlive a database.
+_ONLY_OWNER = """
+SELECT format('DROP ROLE %I', rolname) FROM pg_roles
+ WHERE rolname !~ '^pg_' AND rolname NOT IN ('postgres', 'debusine-server') \\gexec
+SELECT 'CREATE ROLE "debusine-server" LOGIN'
+ WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'debusine-server') \\gexec
+"""
 # Each command prints and then ends the process.
 _RUN_ALL = """
 import contextlib, io, json
@@ -60,6 +67,8 @@ class Server:
             "LIVE_REDIS": f"redis://127.0.0.1:{self._redis}",
             "LIVE_SQL_HOST": "/run/postgresql",
             "LIVE_SQL_PORT": str(self.sql_port),
+            "PGHOST": "/run/postgresql",
+            "PGPORT": str(self.sql_port),
         }
         self.inside = Inside(root, visible, settings)
         self._password = secrets.token_hex(16)
@@ -72,7 +81,7 @@ class Server:
         for name in ("local.py", "gunicorn.conf.local.py"):
             shutil.copyfile(_SETTINGS / name, self._root / "etc/debusine/server" / name)
         self._start_database()
-        self._empty_database()
+        self._make_database()
         self._start_services()
 
     def stop(self) -> None:
@@ -107,7 +116,7 @@ class Server:
 
     def superuser_sql(self, text: str) -> str:
         """Run SQL as PostgreSQL's own administrator, and return what psql printed."""
-        psql = ("psql", *self._at, "-v", "ON_ERROR_STOP=1", "-qAtX", DATABASE)
+        psql = ("psql", "-v", "ON_ERROR_STOP=1", "-qAtX", DATABASE)
         return self.inside.run("postgres", *psql, stdin=text)
 
     def dsn_of(self, role: str, password: str) -> str:
@@ -125,10 +134,6 @@ class Server:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
-    @property
-    def _at(self) -> tuple[str, ...]:
-        return ("-h", "/run/postgresql", "-p", str(self.sql_port))
-
     def _start_database(self) -> None:
         socket_folder = self._root / "run/postgresql"
         socket_folder.mkdir(exist_ok=True)
@@ -145,35 +150,25 @@ class Server:
             *("database", "postgres", f"{programs}/postgres", "-D", _DATA),
             *(part for option in options for part in ("-c", option)),
         )
-        self._wait_for("database", lambda: self.inside.run("postgres", "pg_isready", *self._at))
-        self._make_fresh()
+        self._wait_for("database", lambda: self.inside.run("postgres", "pg_isready"))
 
-    def _make_fresh(self) -> None:
-        """Have Debusine's migrations fill a database, once: it takes most of a minute."""
-        names = self._psql("SELECT datname FROM pg_database; SELECT rolname FROM pg_roles")
-        if OWNER not in names:
-            self.inside.run("postgres", "createuser", *self._at, OWNER)
-        self._psql(f"ALTER ROLE \"{OWNER}\" PASSWORD '{self._password}'")
-        if _FRESH in names:
-            return
-        self._drop_database()
-        self._create_database(DATABASE, template="template0")
-        self.admin("migrate", "-v0")
-        self._create_database(_FRESH, template=DATABASE)
-
-    def _empty_database(self) -> None:
-        self._drop_database()
-        self._create_database(DATABASE, template=_FRESH)
-
-    def _drop_database(self) -> None:
-        self.inside.run("postgres", "dropdb", *self._at, "--force", "--if-exists", DATABASE)
+    def _make_database(self) -> None:
+        """Make an empty database, by Debusine's migrations the first time: they take a minute."""
+        self.inside.run("postgres", "dropdb", "--force", "--if-exists", DATABASE)
+        self._psql(_ONLY_OWNER + f"ALTER ROLE \"{OWNER}\" PASSWORD '{self._password}';")
+        if _FRESH not in self._psql("SELECT datname FROM pg_database"):
+            self._create_database(DATABASE, template="template0")
+            self.admin("migrate", "-v0")
+            self._create_database(_FRESH, template=DATABASE)
+        else:
+            self._create_database(DATABASE, template=_FRESH)
 
     def _create_database(self, name: str, *, template: str) -> None:
         options = ("-E", "UTF8", "-O", OWNER, "-T", template)
-        self.inside.run("postgres", "createdb", *self._at, *options, name)
+        self.inside.run("postgres", "createdb", *options, name)
 
     def _psql(self, text: str) -> list[str]:
-        psql = ("psql", *self._at, "-v", "ON_ERROR_STOP=1", "-qAtX", "postgres")
+        psql = ("psql", "-v", "ON_ERROR_STOP=1", "-qAtX", "postgres")
         return self.inside.run("postgres", *psql, stdin=text).split()
 
     def _start_services(self) -> None:

@@ -90,13 +90,14 @@ class Journal:
         """Return the workers whose rows are gone, and their history with them."""
         return [name for (name,) in self._server.sql("SELECT name FROM live_deleted")]
 
-    def live_tokens(self) -> list[str]:
-        """Return whose tokens could still be used: of workers from outside, or of nobody."""
+    def live_tokens(self, fleet: str) -> list[str]:
+        """Return whose tokens could still be used: a fleet's workers', or nobody's."""
         rows = self._server.sql(
             "SELECT coalesce(w.name, 'nobody: ' || t.comment) FROM db_token t"
             " LEFT JOIN db_worker w ON t.id IN (w.token_id, w.activation_token_id)"
             " WHERE t.enabled AND t.token_type IN ('worker', 'worker-activation')"
-            " AND coalesce(w.worker_type, 'external') = 'external' ORDER BY 1"
+            " AND (w.id IS NULL OR w.name LIKE %s) ORDER BY 1",
+            (f"{fleet}-%",),
         )
         return [name for (name,) in rows]
 

@@ -43,6 +43,7 @@ class Project:
     def __init__(self, folder: Path, workspace: Workspace, access: Access) -> None:
         self.folder = folder
         self.machines = folder / MACHINES
+        self.name = ""
         self._workspace = workspace
         self._access = access
         (folder / "home").mkdir()
@@ -59,6 +60,7 @@ class Project:
 
         `admin` is a command in place of SQL, `more` are further keys.
         """
+        self.name = name
         server = self._workspace.server
         machine = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8")
         run = (*server.inside.entrance(), *machine, "HOME={home}")
@@ -85,7 +87,7 @@ class Project:
             "images": {
                 "sid": {"suite": "sid", "architecture": "amd64", "provides": [*_OFFERED]},
             },
-            "pools": {name: _pool(pool) for name, pool in pools.items()},
+            "pools": {pool: _pool(said) for pool, said in pools.items()},
             **more,
         }
         text = yaml.safe_dump(written, sort_keys=False)
@@ -111,11 +113,11 @@ class Project:
         return done.stdout
 
     def start(self, *args: str) -> "Running":
-        """Start the program and let it run."""
+        """Start the program and let it run, until this process ends at the latest."""
         said = self.folder / f"said-{time.monotonic_ns()}.txt"
         with said.open("wb") as out:
             process = subprocess.Popen(
-                [*fleet_command(), *args],
+                ["setpriv", "--pdeathsig=KILL", "--", *fleet_command(), *args],
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,53 @@
+"""The page about connecting a server shows what a real one and the program say."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_documents import Shell, replayed, steady
+from tests.live.debusine import Server
+from tests.process import ROOT
+
+PAGE = ROOT / "docs" / "how-to" / "connect-debusine.md"
+# `sudo -u USER COMMAND` on the page is a command in the server's chroot.
+SUDO = """#!/bin/sh
+user=$2
+shift 2
+case $user in
+{cases}
+esac
+"""
+
+
+def test_the_page_shows_what_was_run(
+    server: Server, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shell = Shell(tmp_path)
+    _allow_sudo(shell, server)
+    real = {
+        "https://debusine.example.org": server.url,
+        "debusine.example.org:5432": f"127.0.0.1:{server.sql_port}",
+    }
+    text = PAGE.read_text(encoding="utf-8")
+
+    now = replayed(_changed(text, real), shell)
+
+    now = _changed(now, {here: there for there, here in real.items()})
+    if request.config.getoption("--update-docs") and steady(now) != steady(text):
+        PAGE.write_text(now, encoding="utf-8")
+        text = now
+    assert steady(now) == steady(text)
+
+
+def _changed(text: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _allow_sudo(shell: Shell, server: Server) -> None:
+    users = ("debusine-server", "postgres")
+    cases = (f'{user}) exec {" ".join(server.inside.command(user))} "$@" ;;' for user in users)
+    sudo = shell.folder / "bin" / "sudo"
+    sudo.write_text(SUDO.format(cases="\n".join(cases)), encoding="utf-8")
+    sudo.chmod(0o755)
