@@ -29,14 +29,16 @@ import gc
 import resource
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from time import perf_counter
 
 from bench.baselines import BASELINES, ours
 from bench.evaluate import Outcome, evaluate
 from bench.report import Report
-from bench.worlds import Scene, Size, grouped, scene_of, with_target_wait, world_of
-from fleet.facts import World
+from bench.worlds import NOW, Scene, Size, scene_of, with_target_wait, world_of
+from fleet.facts import Request, World
 from fleet.guard import guard
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
@@ -105,6 +107,21 @@ def decide(scene: Scene) -> float:
         plan_of(scene.fleet, world)
         took.append(perf_counter() - began)
     return min(took)
+
+
+def grouped(scene: Scene) -> Scene:
+    """Return the same scene as SQL tells it: alike requests as one, with their count."""
+    alike: defaultdict[tuple[object, ...], list[Request]] = defaultdict(list)
+    for request in scene.requests:
+        key = (request.task, request.required, request.provided, request.priority)
+        alike[*key, request.expected_seconds, request.requester, request.scope].append(request)
+    requests = (
+        min(each, key=lambda r: (r.pending_since or NOW, r.id)).model_copy(
+            update={"count": len(each)}
+        )
+        for each in alike.values()
+    )
+    return replace(scene, requests=tuple(requests))
 
 
 def plan_of(fleet: Fleet, world: World) -> Plan:

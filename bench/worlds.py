@@ -16,7 +16,6 @@ number in all and per submitter, and a scope to money per day.
 """
 
 import random
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -114,21 +113,6 @@ def with_target_wait(scene: Scene, seconds: int | None) -> Scene:
         for name, pool in scene.fleet.pools.items()
     }
     return replace(scene, fleet=scene.fleet.model_copy(update={"pools": pools}))
-
-
-def grouped(scene: Scene) -> Scene:
-    """Return the same scene as SQL tells it: alike requests as one, with their count."""
-    alike: defaultdict[tuple[object, ...], list[Request]] = defaultdict(list)
-    for request in scene.requests:
-        key = (request.task, request.required, request.provided, request.priority)
-        alike[*key, request.expected_seconds, request.requester, request.scope].append(request)
-    requests = (
-        min(each, key=lambda r: (r.pending_since or NOW, r.id)).model_copy(
-            update={"count": len(each)}
-        )
-        for each in alike.values()
-    )
-    return replace(scene, requests=tuple(requests))
 
 
 def world_of(scene: Scene) -> World:

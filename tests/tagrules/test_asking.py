@@ -243,9 +243,6 @@ def test_a_refusal_names_all_who_may_ask(askers: list[object], named: str) -> No
     )
 
 
-# many requests
-
-
 MANY = a_fleet(
     tags={
         "memory_gib": {"kind": "number"},
@@ -319,9 +316,6 @@ def test_requests_that_differ_only_in_what_nothing_looks_at_are_judged_once(
     other = by("user").model_copy(update=difference)
 
     assert judge.ask_of_alike(other, KNOWN) is judge.ask_of_alike(by("user"), KNOWN)
-
-
-# where tags are from
 
 
 @pytest.mark.parametrize(
