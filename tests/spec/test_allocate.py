@@ -1,50 +1,24 @@
 """Allocation: who is served where, at what cost, and what stops the others."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from fleet.allocate import Allocation, Proof, allocate
-from fleet.choices import Fit, Group, Place, Row
+from fleet.allocate import Proof
+from fleet.choices import Fit, Row
 from fleet.components import components
-from fleet.demand import Ordered
-
-CHEAP, DEAR, FREE = "cheap/m/on-demand", "dear/m/on-demand", "cheap"
-
-
-def a_place(key: str, setup: str = "1", **overrides: object) -> Place:
-    values: dict[str, object] = {"pool": key.partition("/")[0], "makes": True}
-    return Place(key, **(values | {"setup": Decimal(setup)} | overrides))  # type: ignore[arg-type]  # any field
-
-
-def free_workers(key: str, room: float) -> Place:
-    return Place(key, key, makes=False, room=room)
-
-
-def a_group(name: str, count: int, *places: str, share: float = 1.0, rank: int = 0) -> Group:
-    requests = tuple(
-        Ordered(order=(0, "", "q", nth, name, nth), key=f"{name}{nth}", seconds=600)
-        for nth in range(1, count + 1)
-    )
-    return Group(name, (rank,), requests, {place: Fit(share) for place in places})
-
-
-def a_limit(room: int, *places: str, key: str = "max") -> Row:
-    return Row(("pools", "x", key), f"at {key}", Decimal(room), dict.fromkeys(places, Decimal(1)))
-
-
-def solved(places: list[Place], groups: list[Group], *rows: Row) -> Allocation:
-    return allocate(groups, {place.key: place for place in places}, rows)
-
-
-def served(allocation: Allocation) -> Mapping[str, list[str]]:
-    return {
-        place: [request.key for _, request in requests]
-        for place, requests in allocation.served.items()
-        if requests
-    }
+from tests.choosing import (
+    CHEAP,
+    DEAR,
+    FREE,
+    a_group,
+    a_limit,
+    a_place,
+    free_workers,
+    served,
+    solved,
+)
 
 
 def test_the_cheapest_place_that_fits_is_taken() -> None:
@@ -342,64 +316,3 @@ def test_limits_join_only_what_they_count() -> None:
 
     assert [[group.id for group in part.groups] for part in parts] == [["a", "b"], ["c"]]
     assert [part.rows for part in parts] == [(row,), ()]
-
-
-def arriving(group: Group, first: int, step: int = 1) -> Group:
-    """Return a group whose requests come at these turns of the queue."""
-    return replace(
-        group,
-        requests=tuple(
-            request._replace(order=(0, "", "q", first + step * nth, request.key, 1))
-            for nth, request in enumerate(group.requests)
-        ),
-    )
-
-
-THIRD = "third/m/on-demand"
-
-
-@pytest.mark.parametrize("first", [(CHEAP,), (CHEAP, DEAR), (CHEAP, THIRD)])
-@pytest.mark.parametrize("second", [(CHEAP,), (CHEAP, DEAR), (DEAR, CHEAP, THIRD)])
-def test_of_one_rank_who_came_first_is_served_whatever_else_anybody_fits(
-    first: tuple[str, ...], second: tuple[str, ...]
-) -> None:
-    places = [a_place(CHEAP), a_place(DEAR), a_place(THIRD)]
-    odd, even = a_group("odd", 3, *first), a_group("even", 3, *second)
-
-    allocation = solved(
-        places,
-        [arriving(even, 2, 2), arriving(odd, 1, 2)],
-        a_limit(3, CHEAP),
-        a_limit(0, DEAR),
-        a_limit(0, THIRD),
-    )
-
-    assert served(allocation) == {CHEAP: ["odd1", "even1", "odd2"]}
-    assert sorted(allocation.unserved) == ["even2", "even3", "odd3"]
-
-
-def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
-    old, young = arriving(a_group("old", 1, CHEAP), 1), arriving(a_group("young", 1, CHEAP), 2)
-    takes = {("old", CHEAP): Decimal(3), ("young", CHEAP): Decimal(1)}
-
-    allocation = solved([a_place(CHEAP)], [young, old], Row(("x",), "at x", Decimal(2), {}, takes))
-
-    assert served(allocation) == {CHEAP: ["young1"]}
-
-
-def test_who_came_first_waits_where_it_would_take_more_of_a_worker() -> None:
-    old = arriving(a_group("old", 1, FREE), 1)
-    young = arriving(a_group("young", 1, FREE, share=0.5), 2)
-
-    assert served(solved([free_workers(FREE, 0.5)], [young, old])) == {FREE: ["young1"]}
-
-
-def test_who_came_first_in_a_later_rank_waits_for_the_earlier_rank() -> None:
-    old = arriving(a_group("old", 1, CHEAP, DEAR, rank=1), 1)
-    young = arriving(a_group("young", 1, CHEAP), 2)
-
-    allocation = solved(
-        [a_place(CHEAP), a_place(DEAR)], [young, old], a_limit(1, CHEAP), a_limit(0, DEAR)
-    )
-
-    assert served(allocation) == {CHEAP: ["young1"]}

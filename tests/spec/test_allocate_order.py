@@ -1,0 +1,80 @@
+"""Allocation: of one rank, who came first is served."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from fleet.choices import Group, Row
+from tests.choosing import (
+    CHEAP,
+    DEAR,
+    FREE,
+    a_group,
+    a_limit,
+    a_place,
+    free_workers,
+    served,
+    solved,
+)
+
+
+def arriving(group: Group, first: int, step: int = 1) -> Group:
+    """Return a group whose requests come at these turns of the queue."""
+    return replace(
+        group,
+        requests=tuple(
+            request._replace(order=(0, "", "q", first + step * nth, request.key, 1))
+            for nth, request in enumerate(group.requests)
+        ),
+    )
+
+
+THIRD = "third/m/on-demand"
+
+
+@pytest.mark.parametrize("first", [(CHEAP,), (CHEAP, DEAR), (CHEAP, THIRD)])
+@pytest.mark.parametrize("second", [(CHEAP,), (CHEAP, DEAR), (DEAR, CHEAP, THIRD)])
+def test_of_one_rank_who_came_first_is_served_whatever_else_anybody_fits(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    places = [a_place(CHEAP), a_place(DEAR), a_place(THIRD)]
+    odd, even = a_group("odd", 3, *first), a_group("even", 3, *second)
+
+    allocation = solved(
+        places,
+        [arriving(even, 2, 2), arriving(odd, 1, 2)],
+        a_limit(3, CHEAP),
+        a_limit(0, DEAR),
+        a_limit(0, THIRD),
+    )
+
+    assert served(allocation) == {CHEAP: ["odd1", "even1", "odd2"]}
+    assert sorted(allocation.unserved) == ["even2", "even3", "odd3"]
+
+
+def test_who_came_first_waits_where_it_would_take_more_of_a_limit() -> None:
+    old, young = arriving(a_group("old", 1, CHEAP), 1), arriving(a_group("young", 1, CHEAP), 2)
+    takes = {("old", CHEAP): Decimal(3), ("young", CHEAP): Decimal(1)}
+
+    allocation = solved([a_place(CHEAP)], [young, old], Row(("x",), "at x", Decimal(2), {}, takes))
+
+    assert served(allocation) == {CHEAP: ["young1"]}
+
+
+def test_who_came_first_waits_where_it_would_take_more_of_a_worker() -> None:
+    old = arriving(a_group("old", 1, FREE), 1)
+    young = arriving(a_group("young", 1, FREE, share=0.5), 2)
+
+    assert served(solved([free_workers(FREE, 0.5)], [young, old])) == {FREE: ["young1"]}
+
+
+def test_who_came_first_in_a_later_rank_waits_for_the_earlier_rank() -> None:
+    old = arriving(a_group("old", 1, CHEAP, DEAR, rank=1), 1)
+    young = arriving(a_group("young", 1, CHEAP), 2)
+
+    allocation = solved(
+        [a_place(CHEAP), a_place(DEAR)], [young, old], a_limit(1, CHEAP), a_limit(0, DEAR)
+    )
+
+    assert served(allocation) == {CHEAP: ["young1"]}
