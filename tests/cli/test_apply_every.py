@@ -149,7 +149,7 @@ def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial
     _, said = kept(
         trial,
         between=(
-            lambda: trial.write(good + "powerfull: []\n"),
+            lambda: trial.write(good + "powerfuls: []\n"),
             lambda: trial.wait_for("1"),
             lambda: trial.write(good),
         ),
