@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.live.chroot import Impossible, dies_with_us
@@ -67,6 +68,8 @@ class Inside:
             service.wait(_END_SECONDS)
         self._services.clear()
         end_leftovers(self.root)
+        with suppress(OSError):
+            (self.root / str(self._visible).lstrip("/")).rmdir()
 
     def command(self, user: str, *command: str | Path) -> list[str]:
         """Return the command of this computer's root that runs a command in there as a user."""

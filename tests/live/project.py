@@ -94,7 +94,7 @@ class Project:
         (self.folder / "fleet.yaml").write_text(text, encoding="utf-8")
         self.fleet("state", "init")
 
-    def fleet(self, *args: str, timeout: float = 300) -> str:
+    def fleet(self, *args: str, timeout: float = 420) -> str:
         """Run the program to its end, which has to be in order, and return what it said."""
         done = subprocess.run(
             [*fleet_command(), *args],
@@ -184,7 +184,7 @@ class Running:
             self.process.wait(seconds)
         self.kill()
 
-    def end(self, *, seconds: float = 300) -> str:
+    def end(self, *, seconds: float = 420) -> str:
         """Wait until it ends, which has to be in order, and return what it said."""
         try:
             code = self.process.wait(seconds)

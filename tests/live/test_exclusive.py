@@ -30,7 +30,7 @@ def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
     plain = [workspace.post(priority=100) for _ in range(12)]
     powerful = heavy.post()
 
-    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "3m")
+    project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "5m")
 
     assert journal.retried([*plain, powerful]) == {}
     assert journal.given_to([powerful]) == {"exclusive-powerful-1"}

@@ -11,7 +11,7 @@ from tests.live.project import Access, Project
 from tests.live.workspace import Workspace
 
 BUILDERS = {"workers": {"max": 2}, "retire": {"idle_after": "5s"}, "boot": {"deadline": "2m"}}
-UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "3m")
+UNTIL_QUIET = ("apply", "--every", "5s", "--until-quiet", "--for", "5m")
 STRIKES = 20
 SEED = os.environ.get("LIVE_SEED", "20261121")
 

@@ -6,9 +6,6 @@ from typing import Any, LiteralString
 
 from tests.live.debusine import Server
 
-BUILDER = "builder"
-VIEWER = "fleet"
-
 
 @dataclass(frozen=True)
 class Workspace:
@@ -76,22 +73,20 @@ class Workspace:
 
 
 def make_workspace(server: Server, scope: str = "debian", name: str = "builds") -> Workspace:
-    """Make a scope with one private workspace, whose builder may raise priorities.
-
-    In another scope the same people take part, with tokens of their own.
-    """
+    """Make a scope with one private workspace, whose builder may raise priorities."""
     owners, viewers = f"{name}-owners", f"{name}-viewers"
+    builder, viewer = f"{scope}-builder", f"{scope}-viewer"
     printed = server.admin_all(
         ("scope", "create", scope),
-        *(("user", "create", user, f"{user}@example.org") for user in (BUILDER, VIEWER)),
+        *(("user", "create", user, f"{user}@example.org") for user in (builder, viewer)),
         ("group", "create", f"{scope}/{owners}"),
         ("group", "create", f"{scope}/{viewers}"),
         ("workspace", "define", f"{scope}/{name}", owners, "--private"),
-        ("group", "members", f"{scope}/{owners}", "--add", BUILDER),
-        ("group", "members", f"{scope}/{viewers}", "--add", VIEWER),
+        ("group", "members", f"{scope}/{owners}", "--add", builder),
+        ("group", "members", f"{scope}/{viewers}", "--add", viewer),
         ("workspace", "grant_role", f"{scope}/{name}", "viewer", viewers),
-        ("create_token", BUILDER),
-        ("create_token", VIEWER),
+        ("create_token", builder),
+        ("create_token", viewer),
     )
     # No command gives this right; without it a request's priority can only be lowered.
     server.sql(
@@ -99,6 +94,6 @@ def make_workspace(server: Server, scope: str = "debian", name: str = "builds") 
         " SELECT u.id, p.id FROM db_user u, auth_permission p"
         " WHERE u.username = %s AND p.codename = 'manage_workrequest_priorities'"
         " ON CONFLICT DO NOTHING",
-        (BUILDER,),
+        (builder,),
     )
     return Workspace(server, scope, name, builder=printed[-2], viewer=printed[-1])
