@@ -62,7 +62,7 @@ QUEUES = (
 TIMES_THEIR_WAIT = (0, 0.5, 1, 1.5, 2, 3)
 """Our target_wait is tried at so many times what the baseline's requests waited; 0 is without."""
 MIB = 1024
-LIKE_THE_PROGRAM = (100_000, 20, 20)
+LIKE_THE_PROGRAM = (1_000_000, 20, 20)
 """How often garbage is looked for: `fleet.__main__` starts the program so."""
 
 
@@ -132,6 +132,7 @@ def plan_of(fleet: Fleet, world: World) -> Plan:
 def peak_mib() -> float:
     """Return the most memory that one decision of a process of its own held."""
     command = "from bench.reconcile import GREAT, peak_of_this, plan_of, scene_of, world_of\n"
+    command += f"import gc; gc.set_threshold(*{LIKE_THE_PROGRAM})\n"
     command += "scene = scene_of(GREAT); plan_of(scene.fleet, world_of(scene)); peak_of_this()"
     done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
     return float(done.stdout)

@@ -33,7 +33,9 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     approved: dict[str, str] = {}
     guards: tuple[_Guard, ...] = (_observed, _unappliable, refuse_delete, refuse_cost, throttle)
     for hold in guards:
-        left = [action for action in plan.actions if action.worker not in withheld]
+        left: Sequence[Action] = plan.actions
+        if withheld:
+            left = [action for action in left if action.worker not in withheld]
         for held in hold(fleet, plan, left):
             results.append(held.result)
             approved |= held.approved

@@ -26,6 +26,8 @@ def find_unserved(
     service: Service,
 ) -> Iterator[Unserved]:
     """Yield the requests that get no machine in this run, by signature and cause."""
+    if not service.unserved:
+        return
     images = {name: draft.choice.images for name, draft in drafts.items()}
     offers = {
         name: offer_of_pool(fleet, name, images.get(name, world.images))
@@ -36,7 +38,7 @@ def find_unserved(
     causes = _Causes(drafts, service.unserved.values())
     for signed in demand:
         groups: defaultdict[int, list[str]] = defaultdict(list)
-        for request in signed.requests if service.unserved else ():
+        for request in signed.requests:
             stops = service.unserved.get(request.key)
             if stops is not None:
                 groups[causes.number_of(stops)].append(request.key)

@@ -66,6 +66,8 @@ def _throttle_kind(
 
 def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[Action]]:
     """Return what goes now and what goes later: begun before, each pool's first, then the rest."""
+    if len(actions) <= allowed:
+        return [*actions], []
     begun = [action for action in actions if action.reason is Reason.INTERRUPTED]
     fresh = [action for action in actions if action.reason is not Reason.INTERRUPTED]
     firsts = list({action.pool: action for action in reversed(fresh)}.values())
