@@ -64,11 +64,17 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
 def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
     """Return why nothing may be done at queues that make machines by themselves too."""
     touched = {each.registry for each in (*plan.actions, *plan.releases)}
-    return tuple(
-        said_of_rivals(queue, reading.rivals)
-        for queue, reading in sorted(world.queues.items())
-        if queue in touched and reading.rivals
-    )
+    bought = {each.registry for each in plan.actions if isinstance(each, Create)}
+    refused = []
+    for queue, reading in sorted(world.queues.items()):
+        if queue in touched and reading.rivals:
+            refused.append(said_of_rivals(queue, reading.rivals))
+        elif queue in bought and isinstance(reading.workers, Unknown):
+            refused.append(
+                f"nobody knows whether queue {queue} makes machines by itself too: its workers "
+                f"are unknown: {reading.workers.unknown}"
+            )
+    return tuple(refused)
 
 
 def _release(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:

@@ -38,6 +38,9 @@ class Place(Protocol):
     def assign(self, name: str, request: int) -> None:
         """Have the server give a worker a request, whatever its row says."""
 
+    def vanish(self, name: str) -> None:
+        """Have a worker's machine be gone, which the server notices by its connection."""
+
     def takes_work(self, name: str) -> bool:
         """Say whether the server would give a worker a request."""
 
@@ -110,6 +113,10 @@ class DebusinePlace:
             name,
         )
 
+    def vanish(self, name: str) -> None:
+        """Note as the server does that a connection has ended."""
+        self.ask("UPDATE db_worker SET connected_at = NULL WHERE name = %s", name)
+
     def takes_work(self, name: str) -> bool:
         """Say whether the scheduler would look for a request, and take any task."""
         static = self.static(name)
@@ -153,6 +160,9 @@ class FakePlace:
     def assign(self, name: str, request: int) -> None:
         """Give a worker a request."""
         self.fake.running[name] = str(request)
+
+    def vanish(self, name: str) -> None:
+        """Nothing is noted of connections."""
 
     def takes_work(self, name: str) -> bool:
         """Say whether a worker is given anything."""

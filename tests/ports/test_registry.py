@@ -65,6 +65,7 @@ def test_a_worker_that_nobody_enrolled_can_be_revoked(place: Place) -> None:
 def test_what_a_worker_ran_goes_back_to_the_queue_when_its_machine_is_gone(place: Place) -> None:
     place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)
+    place.vanish(WORKER)
 
     place.registry.release(WORKER)
 

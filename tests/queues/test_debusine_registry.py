@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import sys
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,12 @@ import pytest
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine import marks
 from fleet.queues.debusine.changes import drained, undrained
-from fleet.queues.debusine.channels import CommandChannel, SqlChannel, ask_shell
+from fleet.queues.debusine.channels import SqlChannel
 from fleet.queues.debusine.registry import DebusineRegistry
 from fleet.tagrules.debusine import WorkerRow
 from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
-from tests.process import ROOT
 
 __all__ = ["postgres_url", "tables"]
 
@@ -258,6 +255,7 @@ def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
 
 def test_a_request_that_is_given_back_begins_anew(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
+    at_work.vanish(WORKER)
 
     at_work.registry.release(WORKER)
 
@@ -268,10 +266,41 @@ def test_a_request_that_is_given_back_begins_anew(at_work: DebusinePlace) -> Non
 def test_what_had_ended_is_left_alone_when_a_worker_is_released(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 1)
     at_work.ask("UPDATE db_workrequest SET status = 'completed'")
+    at_work.vanish(WORKER)
 
     at_work.registry.release(WORKER)
 
     assert at_work.holder_of(1) == WORKER
+
+
+def test_what_a_connected_worker_runs_is_not_given_back(at_work: DebusinePlace) -> None:
+    at_work.assign(WORKER, 90)
+
+    with pytest.raises(WorkerBusy, match="its machine is at work somewhere"):
+        at_work.registry.release(WORKER)
+
+    assert at_work.holder_of(90) == WORKER
+    assert at_work.may_talk(WORKER)
+
+
+def test_a_drain_by_hand_ends_with_the_machine_it_was_meant_for(at_work: DebusinePlace) -> None:
+    at_work.ask(
+        """UPDATE db_worker SET static_metadata = static_metadata || %s::jsonb""",
+        '{"tasks_allowlist": []}',
+    )
+    at_work.registry.disable(WORKER)
+    at_work.vanish(WORKER)
+
+    at_work.register(WORKER, at_work.registry.enrol(an_enrolment()))
+
+    assert at_work.takes_work(WORKER)
+
+
+def test_a_row_that_another_fleet_waits_for_is_not_taken(place: DebusinePlace) -> None:
+    place.registry.enrol(an_enrolment(fleet="debian-ci"))
+
+    with pytest.raises(PlanRefused, match="is not of fleet debian"):
+        place.registry.enrol(an_enrolment())
 
 
 def test_a_disabled_worker_is_enabled_again(at_work: DebusinePlace) -> None:
@@ -323,71 +352,3 @@ def test_a_role_that_may_not_write_is_told_what_prints_its_rights(
 
     with pytest.raises(SourceUnreachable, match="fleet debusine grants --admin"):
         DebusineRegistry("debian", SqlChannel(lambda: dsn)).enrol(an_enrolment())
-
-
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        ("sys.exit(3)", "ended with status 3"),
-        ("print('hello')", "did not say what it did"),
-    ],
-)
-def test_an_admin_command_that_does_not_answer_is_named(
-    tmp_path: Path, lines: str, said: str
-) -> None:
-    script = tmp_path / "debusine-admin.py"
-    script.write_text(f"import sys\nsys.stdin.read()\n{lines}\n", encoding="utf-8")
-    channel = CommandChannel([sys.executable, str(script)])
-
-    with pytest.raises(SourceUnreachable, match=f"debusine-admin.py shell {said}"):
-        DebusineRegistry("debian", channel).drain(WORKER)
-
-
-def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
-    tables: Tables, postgres_url: str
-) -> None:
-    script = ROOT / "tests" / "fake_debusine_admin.py"
-    place = DebusinePlace(tables, CommandChannel([sys.executable, str(script), postgres_url]))
-
-    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
-    place.assign(WORKER, 90)
-    with pytest.raises(WorkerBusy, match="has request 90"):
-        place.registry.disable(WORKER)
-    place.registry.release(WORKER)
-
-    assert place.holder_of(90) is None
-    assert not place.may_talk(WORKER)
-
-
-def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
-    script = tmp_path / "debusine-admin.py"
-    script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
-    channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
-
-    with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
-        DebusineRegistry("debian", channel).drain(WORKER)
-
-
-def test_an_admin_command_that_is_not_there_is_named() -> None:
-    channel = CommandChannel(["no-such-program"])
-
-    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
-        DebusineRegistry("debian", channel).drain(WORKER)
-
-
-def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
-    heard = tmp_path / "heard"
-    script = tmp_path / "debusine-admin.py"
-    answer = json.dumps([[None, None, {"static": {}, "awaited": True, "held": []}], None])
-    script.write_text(
-        f"import pathlib, sys\npathlib.Path({str(heard)!r}).write_text(sys.stdin.read())\n"
-        f"print('fleet-answer:' + {answer!r})\n",
-        encoding="utf-8",
-    )
-    registry = DebusineRegistry("debian", CommandChannel([sys.executable, str(script)]))
-
-    with pytest.raises(SourceUnreachable, match="was enrolled, but reading it back"):
-        registry.enrol(an_enrolment())
-
-    assert "digest" in heard.read_text(encoding="utf-8")
-    assert len(heard.read_text(encoding="utf-8").splitlines()) == 1

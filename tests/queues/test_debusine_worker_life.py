@@ -88,13 +88,10 @@ def test_a_drained_worker_drains_until_it_is_undrained(life: Life) -> None:
     assert (drained, life.workers()[WORKER].draining) == (True, False)
 
 
-@pytest.mark.parametrize("how", ["disable", "release"])
-def test_a_worker_that_was_switched_off_is_disabled_however_connected(
-    life: Life, how: str
-) -> None:
+def test_a_worker_that_was_switched_off_is_disabled_however_connected(life: Life) -> None:
     life.come_up()
 
-    getattr(life.registry, how)(WORKER)
+    life.registry.disable(WORKER)
 
     assert life.workers()[WORKER].state is WorkerState.DISABLED
 

@@ -109,6 +109,9 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
         execute(_NEW, {"name": name, "token": token, "static": json.dumps(static)})
         return
     kept = {key: value for key, value in undrained(seen["static"]).items() if key not in _TAGS}
+    if kept.get(marks.TASKS_ALLOWLIST) == []:
+        # Somebody drained it by hand: that was meant for the machine which is gone.
+        del kept[marks.TASKS_ALLOWLIST]
     again = json.dumps(kept | dict(static))
     execute(_AGAIN, {"id": seen["id"], "token": token, "static": again})
     for old in (seen["token"], seen["activation"]):
@@ -155,8 +158,13 @@ def revoke(execute: Execute, name: str) -> None:
 
 
 def release(execute: Execute, name: str) -> None:
-    """Switch off every token of a worker and give back to the queue what it was given."""
+    """Switch off every token of a worker and give back to the queue what it was given.
+
+    Refused while it is connected with a token that works: then its machine is not gone.
+    """
     seen = _existing(execute, name)
+    if seen["connected"] and seen["enabled"]:
+        raise Refusal("busy", f"worker {name} is connected: its machine is at work somewhere")
     execute(_OFF, seen)
     execute(_GIVE_BACK, seen)
 
@@ -192,7 +200,8 @@ def _check_free(seen: Mapping[str, Any], name: str, fleet: str) -> None:
     """Refuse a row that somebody else made, or whose worker may be at work."""
     is_ours = seen["static"].get(marks.FLEET) == fleet
     # One that never registered and carries no mark may be what a killed run left.
-    if seen["in_pool"] or seen["type"] != "external" or not (is_ours or seen["token"] is None):
+    is_nobodys = seen["token"] is None and marks.FLEET not in seen["static"]
+    if seen["in_pool"] or seen["type"] != "external" or not (is_ours or is_nobodys):
         raise Refusal(
             "strange", f"worker {name} is not of fleet {fleet}; give the pool another name"
         )

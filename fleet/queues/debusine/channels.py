@@ -7,6 +7,7 @@ made of never leaves this computer but for the machine: only its digest does.
 
 import inspect
 import json
+import secrets
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -150,19 +151,24 @@ class CommandChannel:
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Give them to the command's shell: one line, which a shell that prompts takes too."""
+        # No answer can be mistaken for what something else prints.
+        mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
             marks=inspect.getsource(marks),
             changes=inspect.getsource(changes).replace(_IMPORT, ""),
             calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
-            mark=_ANSWER,
+            mark=mark,
         )
         printed = self._shell(self._command, f"exec({text!r})\n".encode())
-        _, found, rest = printed.rpartition(_ANSWER)
-        if not found:
-            said = shlex.join(self._command)
-            raise SourceUnreachable(f"{said} did not say what it did; is it debusine-admin?")
+        _, _, answer = printed.rpartition(mark)
         done: list[Any]
-        done, refused = json.loads(rest.splitlines()[0])
+        try:
+            done, refused = json.loads(answer.partition("\n")[0])
+        except ValueError:
+            said = shlex.join(self._command)
+            raise SourceUnreachable(
+                f"{said} did not say what it did; is it debusine-admin?"
+            ) from None
         if refused:
             raise _told(*refused)
         return done

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from pydantic import ValidationError
+
 from fleet.errors import SourceUnreachable
 from fleet.facts import Demand, QueueReading, Unknown, Worker
 from fleet.schema.model import DebusineQueue, Fleet
@@ -103,6 +105,12 @@ def _attempt(connection: "Connection", read: "Callable[[Connection], _Read]") ->
             return read(connection)
     except SourceUnreachable as error:
         return Unknown(unknown=str(error))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return Unknown(
+            unknown=f"the database holds what fleet cannot read: {where}: {first['msg']}"
+        )
 
 
 @contextmanager

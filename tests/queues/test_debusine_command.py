@@ -1,0 +1,88 @@
+"""What only the admin command can get wrong: its answer, its time, its words."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import SourceUnreachable, WorkerBusy
+from fleet.queues.debusine.channels import CommandChannel, ask_shell
+from fleet.queues.debusine.registry import DebusineRegistry
+from tests.debusine_tables import Tables
+from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
+from tests.ports.stores import postgres_url
+from tests.process import ROOT
+
+__all__ = ["postgres_url", "tables"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("sys.exit(3)", "ended with status 3"),
+        ("print('hello')", "did not say what it did"),
+    ],
+)
+def test_an_admin_command_that_does_not_answer_is_named(
+    tmp_path: Path, lines: str, said: str
+) -> None:
+    script = tmp_path / "debusine-admin.py"
+    script.write_text(f"import sys\nsys.stdin.read()\n{lines}\n", encoding="utf-8")
+    channel = CommandChannel([sys.executable, str(script)])
+
+    with pytest.raises(SourceUnreachable, match=f"debusine-admin.py shell {said}"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
+    tables: Tables, postgres_url: str
+) -> None:
+    script = ROOT / "tests" / "fake_debusine_admin.py"
+    place = DebusinePlace(tables, CommandChannel([sys.executable, str(script), postgres_url]))
+
+    assert place.register(WORKER, place.registry.enrol(an_enrolment()))
+    place.assign(WORKER, 90)
+    with pytest.raises(WorkerBusy, match="has request 90"):
+        place.registry.disable(WORKER)
+    place.vanish(WORKER)
+    place.registry.release(WORKER)
+
+    assert place.holder_of(90) is None
+    assert not place.may_talk(WORKER)
+
+
+def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
+    script = tmp_path / "debusine-admin.py"
+    script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
+
+    with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_an_admin_command_that_is_not_there_is_named() -> None:
+    channel = CommandChannel(["no-such-program"])
+
+    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
+        DebusineRegistry("debian", channel).drain(WORKER)
+
+
+def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    script = tmp_path / "debusine-admin.py"
+    answer = json.dumps([[None, None, {"static": {}, "awaited": True, "held": []}], None])
+    script.write_text(
+        f"import pathlib, re, sys\ntext = sys.stdin.read()\n"
+        f"pathlib.Path({str(heard)!r}).write_text(text)\n"
+        f"print(re.search('fleet-answer:[0-9a-f]+:', text).group() + {answer!r})\n",
+        encoding="utf-8",
+    )
+    registry = DebusineRegistry("debian", CommandChannel([sys.executable, str(script)]))
+
+    with pytest.raises(SourceUnreachable, match="was enrolled, but reading it back"):
+        registry.enrol(an_enrolment())
+
+    assert "digest" in heard.read_text(encoding="utf-8")
+    assert len(heard.read_text(encoding="utf-8").splitlines()) == 1
