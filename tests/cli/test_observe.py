@@ -2,12 +2,17 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
 
+from fleet.store.history import append
 from tests.process import ROOT, RunFleet
 from tests.trial import Trial, fleet_yaml
+
+THEN = "2026-11-20T08:00:00Z"
+AT = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 
 
 def test_what_is_observed_is_valid_by_the_published_schema(
@@ -64,23 +69,22 @@ def test_a_world_that_cannot_be_written_is_said(trial: Trial, run_fleet: RunFlee
 
 def test_a_moment_of_a_history_is_planned_again(trial: Trial, run_fleet: RunFleet) -> None:
     trial.wait_for("1")
-    run_fleet("observe", "--out", "first.json")
-    first = run_fleet("observe", "--append", "history.jsonl.zst")
+    world = json.loads(run_fleet("observe").stdout)
+    append(str(trial.folder / "history.jsonl.zst"), json.dumps(world | {"time": THEN}) + "\n", AT)
     trial.wait_for("1", "2")
-    run_fleet("observe", "--append", "history.jsonl.zst")
+    appended = run_fleet("observe", "--append", "history.jsonl.zst")
 
-    time = first.stderr.split("@")[1].strip()
-    then = run_fleet("plan", "--json", "--world", f"history.jsonl.zst@{time}")
+    then = run_fleet("plan", "--json", "--world", f"history.jsonl.zst@{THEN}")
     latest = run_fleet("plan", "--json", "--world", "history.jsonl.zst")
 
-    counts = [json.loads(said.stdout)["signatures"][0]["count"] for said in (then, latest)]
-    assert (first.returncode, first.stdout) == (0, "")
+    plans = [json.loads(said.stdout) for said in (then, latest)]
+    assert (appended.returncode, appended.stdout) == (0, "")
     assert re.fullmatch(
         r"added [\d,]+ bytes to history.jsonl.zst, [\d,]+ in all; replay this moment with "
         r"--world history.jsonl.zst@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n",
-        first.stderr,
+        appended.stderr,
     )
-    assert counts == [1, 2]
+    assert [plan["time"] == THEN for plan in plans] == [True, False]
 
 
 def test_a_history_that_an_append_tore_is_read_without_its_end_and_says_so(
