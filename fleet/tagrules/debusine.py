@@ -73,7 +73,4 @@ def is_storable(text: str) -> bool:
 
 def _tags(metadata: Mapping[str, Any], key: str) -> list[str]:
     found = metadata.get(key)
-    # Debusine stores whatever a worker reports.
-    return (
-        [tag for tag in found if isinstance(tag, str) and tag] if isinstance(found, list) else []
-    )
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
