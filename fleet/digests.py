@@ -24,13 +24,13 @@ def seal(plan: Plan) -> Plan:
     said = hashlib.sha256(
         canonical_json(plan.model_copy(update=apart).model_dump(mode="json")).encode()
     )
-    for line in (
-        *map(_signature, plan.signatures),
-        *_unserved(plan.unserved),
-        *map(_json, plan.actions),
-        *map(_json, plan.workers),
+    for lines in (
+        map(_signature, plan.signatures),
+        _unserved(plan.unserved),
+        map(_json, plan.actions),
+        map(_json, plan.workers),
     ):
-        said.update(b"\n" + line)
+        said.update(b"".join(b"\n" + line for line in lines))
     sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
     return plan.model_copy(update={"digests": sealed})
 

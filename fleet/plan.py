@@ -376,9 +376,12 @@ class Outcome(Value):
         return 4 if self.refused or "refused" in results else 0
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Return the one JSON text of a value: keys sorted, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)
 
 
 def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
