@@ -109,6 +109,8 @@ class PulumiEngine:
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept += recorded.deleting
             self._up(ref, [*kept, *left.orphans], left.orphan_ids, Events())
+        if recorded is None:
+            self._cli.make(ref, self._account(ref))
         events = Events(progress, self._cli.secrets(self._account(ref)))
         self._up(ref, workers, left.adopted, events)
         return tuple(step for step in events.done if step.worker not in left.gone)
