@@ -137,15 +137,15 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     """Refuse to buy machines whose workers could never register: they would only cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
-        lacking = [action for action in own if action.registry is None]
-        if lacking and _kind(fleet, verdict.pool) in _CLOUDS:
+        without = [action for action in own if action.registry is None]
+        if without and _kind(fleet, verdict.pool) in _CLOUDS:
             because = (
                 f"machines of pool {verdict.pool} would never register: none of its queues gives "
-                f"workers a token: {many(len(lacking), 'creation')} withheld"
+                f"workers a token: {many(len(without), 'creation')} withheld"
             )
             path = ("pools", verdict.pool, "provider")
             way_out = "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
-            yield _held(_refused("unappliable", because, path, way_out), verdict, lacking)
+            yield _held(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted({action.registry for action in own if action.registry}):
             if not _is_told(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]
