@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,8 +70,18 @@ class Cli:
         workspace = self._workspace(ref, account, None)
         _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
 
-    def open(self, ref: StackRef, account: Account, program: Callable[[], None]) -> Session:
-        """Return a stack that exists, with a program to run."""
+    def open(
+        self,
+        ref: StackRef,
+        account: Account,
+        program: Callable[[], None],
+        *,
+        secrets: Collection[str] = (),
+    ) -> Session:
+        """Return a stack that exists, with a program to run.
+
+        `secrets` are those of the program: no message shows them.
+        """
         from fleet.engines.pulumi_stack import Stack
 
         loops: list[asyncio.AbstractEventLoop] = []
@@ -81,8 +91,8 @@ class Cli:
             program()
 
         workspace = self._workspace(ref, account, noted)
-        secrets = self.secrets(account)
-        return Session(ref, Stack.select(ref.name, workspace), self._home, secrets, loops)
+        hidden = (*self.secrets(account), *secrets)
+        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
