@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, assert_never
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Provider, Registry
+from fleet.ports import Clock, Engine, Keeper, Provider, Registry
+from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudListing
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
@@ -81,9 +82,17 @@ def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
                 return HcloudListing(provider, secrets.read(provider.token))
             except SecretMissing as error:
                 return _UnreadableProvider(str(error))
-        case AwsProvider() | LocalProvider() | HooksProvider() | SimProvider():
+        case AwsProvider():
+            return AwsMachines(provider)
+        case LocalProvider() | HooksProvider() | SimProvider():
             return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
     assert_never(provider)
+
+
+def keepers_of(providers: Mapping[str, Provider]) -> dict[str, Keeper]:
+    """Return those whose machines can be looked after without their stack."""
+    kinds = (AwsMachines, LocalMachines, SimCloud)
+    return {name: each for name, each in providers.items() if isinstance(each, kinds)}
 
 
 def engines_of(
