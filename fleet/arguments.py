@@ -88,6 +88,12 @@ def _world(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, not {text}")
+    return int(text)
+
+
 def _json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -167,6 +173,12 @@ def _apply(verbs: _Verbs) -> None:
         default=[],
         metavar="NAME",
         help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
     )
     parser.add_argument(
         "--json",
