@@ -61,7 +61,9 @@ def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
     places = find_places(fleet, str(tmp_path / "fleet.yaml"))
 
-    engine_of = engines_of(fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path))
+    engine_of = engines_of(
+        fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path), NOW
+    )
 
     assert engine_of("here").name == "embedded"
     assert places.uses_folder

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
 from tests.fake_hcloud import FakeHcloud, a_server
 from tests.loopback import Answer, Loopback, html, redirect
@@ -26,7 +26,7 @@ def api() -> Iterator[FakeHcloud]:
 
 
 def _read(api: FakeHcloud, token: str = FakeHcloud.token) -> Listing | Unknown:
-    return HcloudListing(PROVIDER, token, base_url=api.endpoint, now=lambda: NOW).list("demo")
+    return HcloudMachines(PROVIDER, token, base_url=api.endpoint, now=lambda: NOW).list("demo")
 
 
 def _machines(api: FakeHcloud) -> tuple[Machine, ...]:
@@ -206,7 +206,7 @@ def test_a_server_without_labels_is_of_another_shape(api: FakeHcloud) -> None:
 def test_a_listing_that_takes_too_long_is_unknown(api: FakeHcloud) -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    listing = HcloudListing(
+    listing = HcloudMachines(
         PROVIDER, api.token, base_url=api.endpoint, clock=lambda: next(seconds)
     ).list("demo")
 
@@ -219,6 +219,6 @@ def test_the_endpoint_may_come_from_the_environment(
 ) -> None:
     monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
-    listing = HcloudListing(PROVIDER, api.token).list("demo")
+    listing = HcloudMachines(PROVIDER, api.token).list("demo")
 
     assert isinstance(listing, Listing)
