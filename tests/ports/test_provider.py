@@ -14,14 +14,9 @@ from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
-<<<<<<< HEAD
 from fleet.schema.model import AwsProvider, HcloudProvider
-from tests.fake_aws import PROVIDER, Amazon
-from tests.fake_hcloud import FakeHcloud, a_server
-=======
-from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
->>>>>>> 01fb7dd
+from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
 from tests.hetzner import a_server
