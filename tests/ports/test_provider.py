@@ -11,7 +11,7 @@ import pytest
 from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
 from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
 from fleet.schema.model import AwsProvider, HcloudProvider
@@ -80,8 +80,8 @@ def _hcloud(stack: ExitStack, _: Path) -> Example:
         {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
     )
     return Example(
-        HcloudListing(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
-        HcloudListing(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
     )
 
 

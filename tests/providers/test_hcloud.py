@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fleet.errors import SourceUnreachable
 from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import TOKEN, SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
@@ -28,7 +29,7 @@ def api() -> Iterator[SimulatedHetzner]:
 
 
 def _read(endpoint: str, token: str = TOKEN) -> Listing | Unknown:
-    return HcloudListing(PROVIDER, token, base_url=endpoint, now=lambda: NOW).list("demo")
+    return HcloudMachines(PROVIDER, token, base_url=endpoint, now=lambda: NOW).list("demo")
 
 
 def _machines(api: SimulatedHetzner) -> tuple[Machine, ...]:
@@ -219,7 +220,7 @@ def test_a_server_without_labels_is_of_another_shape() -> None:
 def test_a_listing_that_takes_too_long_is_unknown(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    listing = HcloudListing(
+    listing = HcloudMachines(
         PROVIDER, api.token, base_url=api.endpoint, clock=lambda: next(seconds)
     ).list("demo")
 
@@ -232,6 +233,45 @@ def test_the_endpoint_may_come_from_the_environment(
 ) -> None:
     monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
-    listing = HcloudListing(PROVIDER, api.token).list("demo")
+    listing = HcloudMachines(PROVIDER, api.token).list("demo")
 
     assert isinstance(listing, Listing)
+
+
+def test_noting_an_expiry_keeps_every_other_label(api: SimulatedHetzner) -> None:
+    labels = {"fleet": "demo", "pool": "builders", "owner": "ana"}
+    server = a_server(api, labels=labels)
+
+    _machines_of(api).extend([str(server["id"])], NOW)
+
+    noted = api.state.resources["servers"][server["id"]]["labels"]
+    assert noted == labels | {"expires": "20261121T090000Z"}
+
+
+def test_an_expiry_that_is_no_time_counts_as_none(api: SimulatedHetzner) -> None:
+    a_server(api, labels={"fleet": "demo", "pool": "builders", "expires": "next-week"})
+
+    assert [machine.expires for machine in _machines(api)] == [None]
+
+
+@pytest.mark.parametrize(("status", "says"), [(429, "too many questions"), (401, "token")])
+def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, says: str) -> None:
+    server = a_server(api)
+    api.fail(Fault("PUT", "/servers/*", status=status))
+
+    with pytest.raises(SourceUnreachable, match=says):
+        _machines_of(api).extend([str(server["id"])], NOW)
+
+
+def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
+    server = a_server(api)
+    api.fail(Fault("DELETE", "/servers/*", status=500))
+
+    with pytest.raises(SourceUnreachable, match="the trouble is the provider's"):
+        _machines_of(api).delete(str(server["id"]))
+
+    assert len(_machines(api)) == 1
+
+
+def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
+    return HcloudMachines(PROVIDER, TOKEN, base_url=api.endpoint, now=lambda: NOW)
