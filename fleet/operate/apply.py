@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fleet.bystanders import said_of_rivals
-from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.guard_results import ApprovalVerdict
-from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
+from fleet.operate.charging import charge_ledger
 from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.spending import refund, spend, undone
@@ -29,7 +28,7 @@ from fleet.plan import (
     Reason,
     StackOutcome,
 )
-from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
+from fleet.ports import Engine, StackRecord, StackRef, Step
 from fleet.schema.model import Fleet
 
 Tell = Callable[[str], None]
@@ -108,29 +107,6 @@ def _confirm(sources: Sources, tell: Tell) -> None:
             registry.confirm()
         except FleetError as trouble:
             tell(str(trouble))
-
-
-def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
-    """Charge the time since the ledger was last charged, before anything is changed.
-
-    Where this run is killed before that, the next one charges the time of both.
-    """
-    ledger = world.ledger
-    if isinstance(ledger, Unknown):
-        return
-    if ledger.charged_until is not None and world.time <= ledger.charged_until:
-        return
-    charging = Charging(
-        since=ledger.charged_until,
-        until=world.time,
-        currency=fleet.money.currency,
-        entries=charge(fleet, world, take_census(fleet, world)),
-    )
-    late = gap_of(world)
-    if late:
-        tell(late)
-    if not store.charge(charging):
-        tell("another run has charged the ledger meanwhile; nothing was charged twice")
 
 
 @dataclass(frozen=True)
