@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,14 +67,16 @@ class Bench:
             guards=overrides.pop("guards", ()),
             approvals=overrides.pop("approvals", ()),
         )
+        edges: dict[str, Any] = {
+            name: overrides.pop(name) for name in ("is_ending", "crew") if name in overrides
+        }
         sources = Sources(
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},
             engine_of=lambda _: self.engine,
             store=self.store,
-            is_ending=overrides.pop("is_ending", lambda: False),
-            crew=overrides.pop("crew", one_by_one),
+            **edges,
         )
         world = self.world(**overrides)
         return apply_plan(self.fleet, world, plan, sources, self.said.append)
