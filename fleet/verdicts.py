@@ -18,12 +18,13 @@ from fleet.bystanders import (
     warn_of_rivals,
 )
 from fleet.catalogue import type_names
-from fleet.census import DEAF_SAID, State, Unit, demand_trouble
+from fleet.census import DEAF_SAID, NEVER_REGISTERED_SAID, STOPPED_SAID, State, Unit
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
 from fleet.estimates import estimate_of
 from fleet.facts import World
+from fleet.freshness import demand_trouble
 from fleet.heartbeats import warn_of_cadence
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
@@ -72,13 +73,16 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
     )
-    approvals = judge_approvals(fleet, world, {pool.pool for pool in pools})
+    actions = _in_order(action for draft in drafts.values() for action in draft.actions)
+    releases = tuple(find_releases(fleet, world, actions))
+    known = {pool.pool for pool in pools} | {each.pool for each in releases}
+    approvals = judge_approvals(fleet, world, known)
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
         currency=fleet.money.currency,
-        actions=_in_order(action for draft in drafts.values() for action in draft.actions),
-        releases=tuple(find_releases(fleet, world)),
+        actions=actions,
+        releases=releases,
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
             *unseen_workers(censuses),
@@ -101,7 +105,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         estimates=tuple(_estimates(fleet, world)),
-        attention=tuple(find_attention(drafts)),
+        attention=tuple(find_attention(world, drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -164,11 +168,9 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
 _PLAIN: dict[State, tuple[Reason, str]] = {
     State.STARTING: (Reason.STARTING, "its machine boots"),
     State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
-    State.NEVER_REGISTERED: (
-        Reason.NEVER_REGISTERED,
-        "its worker did not register within boot.deadline",
-    ),
+    State.NEVER_REGISTERED: (Reason.NEVER_REGISTERED, NEVER_REGISTERED_SAID),
     State.DEAF: (Reason.DEAF, DEAF_SAID),
+    State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
     State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
     State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
@@ -179,7 +181,8 @@ def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
     if unit.state is State.BUSY:
         running = unit.worker.running if unit.worker else None
         last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
-        return Reason.BUSY, f"it runs {running or 'something'}{last}"
+        away = ", but is not connected" if unit.worker and unit.worker.away else ""
+        return Reason.BUSY, f"it runs {running or 'something'}{away}{last}"
     if unit.name in draft.used:
         return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
     return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
