@@ -138,7 +138,9 @@ def _plan(verbs: _Verbs) -> None:
         help="also say what differs from the plan of this fleet.yaml, as of the target branch",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+        "--out",
+        metavar="FILE",
+        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without what differs",
     )
     parser.add_argument(
         "--gitlab-terraform-report",
@@ -152,6 +154,20 @@ def _plan(verbs: _Verbs) -> None:
 
 def _apply(verbs: _Verbs) -> None:
     parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
+    parser.add_argument(
+        "plan",
+        nargs="?",
+        metavar="PLAN",
+        help="a plan saved by `fleet plan --out`: refuse, with the difference, where the plan of "
+        "now is another",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -249,7 +265,7 @@ def _state(verbs: _Verbs) -> None:
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
         ("forget-machine", "take a machine that its provider no longer has out of its stack"),
-        ("unlock", "take away the lock of a run that died"),
+        ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
         action = _verb(actions, name, help_text)
         if name == "show":
@@ -257,6 +273,12 @@ def _state(verbs: _Verbs) -> None:
         if name == "forget-machine":
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
+        if name == "unlock":
+            action.add_argument(
+                "--holder",
+                metavar="WHO",
+                help="the holder of a lock, as it is named, that you know to be dead",
             )
         if name == "init":
             action.add_argument(
