@@ -26,7 +26,7 @@ def _key(path: str, *values: str, instead: str = "") -> Key:
 
 KEYS = (
     _key("money.net"),
-    _key("providers.*.kind", "aws", "hooks"),
+    _key("providers.*.kind", "aws"),
     _key(
         "providers.*.kind",
         "hcloud",
