@@ -22,7 +22,7 @@ from fleet.errors import SourceUnreachable
 from fleet.providers.local_process import end, identify
 from fleet.schema.units import write_duration
 
-GRACE = 2.0
+GRACE = 1.0
 """Seconds that a command has to clean up when its time is over."""
 _KEPT = 4096
 _CHUNK = 65536

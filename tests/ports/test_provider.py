@@ -1,4 +1,4 @@
-"""This module holds what every Provider promises, run over the fake, sim and Hetzner's API."""
+"""This module holds what every Provider promises, run over every kind of provider."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +17,7 @@ from fleet.schema.model import HcloudProvider
 from tests.fake_hcloud import FakeHcloud, a_server
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
+from tests.hook_machines import a_hook_cloud, hooks_over
 from tests.local_machines import a_local_cloud
 from tests.ports.engines import a_sim_worker
 
@@ -68,6 +69,15 @@ def _local(stack: ExitStack, folder: Path) -> Example:
     return Example(machines, a_local_cloud(folder / "broken", NOW))
 
 
+def _hooks(_: ExitStack, folder: Path) -> Example:
+    machines = a_hook_cloud(folder / "here")
+    for name in (*DEMO, OTHER):
+        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        machines.create(a_sim_worker(name, labels=labels))
+    machines = hooks_over(folder / "here", NOW)
+    return Example(machines, a_hook_cloud(folder / "broken", list="echo []; exit 1"))
+
+
 def _hcloud(stack: ExitStack, _: Path) -> Example:
     two = {"fleet": "demo-two", "pool": "builders"}
     servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
@@ -81,7 +91,9 @@ def _hcloud(stack: ExitStack, _: Path) -> Example:
     )
 
 
-@pytest.fixture(params=[_fake, _sim, _local, _hcloud], ids=["fake", "sim", "local", "hcloud"])
+@pytest.fixture(
+    params=[_fake, _sim, _local, _hooks, _hcloud], ids=["fake", "sim", "local", "hooks", "hcloud"]
+)
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
     make: Callable[[ExitStack, Path], Example] = request.param
     with ExitStack() as stack:
