@@ -138,7 +138,9 @@ def _plan(verbs: _Verbs) -> None:
         help="also say what differs from the plan of this fleet.yaml, as of the target branch",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+        "--out",
+        metavar="FILE",
+        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without what differs",
     )
     parser.add_argument(
         "--gitlab-terraform-report",
@@ -152,6 +154,20 @@ def _plan(verbs: _Verbs) -> None:
 
 def _apply(verbs: _Verbs) -> None:
     parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
+    parser.add_argument(
+        "plan",
+        nargs="?",
+        metavar="PLAN",
+        help="a plan saved by `fleet plan --out`: refuse, with the difference, where the plan of "
+        "now is another",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
     parser.add_argument(
         "--json",
         action="store_true",

@@ -66,6 +66,12 @@ class PlanRefused(FleetError):
     exit_code = 4
 
 
+class PlanOutdated(FleetError):
+    """A saved plan that is not, or no longer, what would be done."""
+
+    exit_code = 4
+
+
 class StackFailed(FleetError):
     """Some of a stack's operations failed; what succeeded is recorded."""
 

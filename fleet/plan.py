@@ -367,6 +367,10 @@ class Outcome(Value):
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
+    outdated: tuple[str, ...] = Field(
+        (),
+        description="What differs from the saved plan that was to be applied; nothing was done.",
+    )
 
     @property
     def exit_code(self) -> int:
@@ -374,7 +378,7 @@ class Outcome(Value):
         results = {stack.result for stack in self.stacks}
         if "failed" in results:
             return 5 if any(stack.is_touched for stack in self.stacks) else 1
-        return 4 if self.refused or "refused" in results else 0
+        return 4 if self.refused or self.outdated or "refused" in results else 0
 
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fleet.commands.wiring import (
     Config,
@@ -15,6 +15,7 @@ from fleet.commands.wiring import (
 )
 from fleet.operate.apply import apply_plan
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan
 from fleet.ports import Console
 
@@ -33,32 +34,38 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a run hears that it is to end; a plain apply is just interrupted."""
+class Terms:
+    """What one run may do, and how it hears that it is to end; a plain apply is interrupted."""
 
+    order: Order = field(default_factory=Order)
     is_ending: Callable[[], bool] = lambda: False
     changing: Callable[[], AbstractContextManager[None]] = nullcontext
     """What holds an interruption back until the step that was begun is done."""
 
 
 def apply_once(
-    config: Config, file: str, console: Console, show: Callable[[Plan], None], ending: Ending
+    config: Config, file: str, console: Console, show: Callable[[Plan], None], terms: Terms
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     clock = SystemClock()
     started = clock.now()
-    sources = replace(wire(config.fleet, file), is_ending=ending.is_ending)
+    sources = replace(wire(config.fleet, file), is_ending=terms.is_ending)
     with sources.store.lock(lock_owner(), started) as died:
         if died:
             console.note(f"took over the lock of {died}, which died; finishing what it began")
+        check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = look(config, sources, console)
-        plan = plan_for(config, world)
+        plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
-        with ending.changing():
-            extend_expiries(config.fleet, world, sources, console.note)
-            outcome = apply_plan(config.fleet, world, plan, sources, console.note)
+        with terms.changing():
+            drift = find_changes(terms.order, plan)
+            if drift:
+                outcome = Outcome(plan=plan.digests.plan, outdated=drift)
+            else:
+                extend_expiries(config.fleet, world, sources, console.note)
+                outcome = apply_plan(config.fleet, world, plan, sources, console.note)
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),

@@ -10,13 +10,16 @@ import pytest
 
 from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
-from fleet.schema.model import HcloudProvider
-from tests.fake_hcloud import FakeHcloud, a_server
+from fleet.schema.model import AwsProvider, HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
+from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
+from tests.hetzner import a_server
 from tests.hook_machines import a_hook_cloud, hooks_over
 from tests.local_machines import a_local_cloud
 from tests.ports.engines import a_sim_worker
@@ -79,21 +82,38 @@ def _hooks(_: ExitStack, folder: Path) -> Example:
 
 
 def _hcloud(stack: ExitStack, _: Path) -> Example:
-    two = {"fleet": "demo-two", "pool": "builders"}
-    servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
-    api = stack.enter_context(FakeHcloud(*servers, a_server(id=9, name=OTHER, labels=two)))
+    api = stack.enter_context(SimulatedHetzner())
+    for name in DEMO:
+        a_server(api, name)
+    a_server(api, OTHER, labels={"fleet": "demo-two", "pool": "builders"})
     provider = HcloudProvider.model_validate(
         {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
     )
     return Example(
-        HcloudListing(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
-        HcloudListing(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
     )
 
 
-@pytest.fixture(
-    params=[_fake, _sim, _local, _hooks, _hcloud], ids=["fake", "sim", "local", "hooks", "hcloud"]
-)
+def _aws(stack: ExitStack, _: Path) -> Example:
+    amazon = stack.enter_context(Amazon())
+    for name in (*DEMO, OTHER):
+        amazon.launch(name, fleet=name[: -len("-builders-N")], type="ccx33")
+    nowhere = AwsProvider.model_validate({"kind": "aws", "region": "the moon"})
+    return Example(AwsMachines(PROVIDER, now=lambda: NOW), AwsMachines(nowhere))
+
+
+MAKERS = {
+    "fake": _fake,
+    "sim": _sim,
+    "local": _local,
+    "hooks": _hooks,
+    "hcloud": _hcloud,
+    "aws": _aws,
+}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
     make: Callable[[ExitStack, Path], Example] = request.param
     with ExitStack() as stack:
