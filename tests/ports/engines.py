@@ -281,7 +281,7 @@ class PulumiRig:
             child.start()
             while worker not in self.pending():
                 assert not wait([child.sentinel], timeout=0.05), "the child was to be killed"
-            for process in _family(child.pid or 0):
+            for process in family_of(child.pid or 0):
                 os.kill(process, signal.SIGKILL)
             child.join()
             child.close()
@@ -312,7 +312,7 @@ def _up_in_a_child(folder: Path, workers: Sequence[WorkerInputs]) -> None:
     PulumiRig(folder).engine.up(REF, workers, quiet)
 
 
-def _family(pid: int) -> list[int]:
+def family_of(pid: int) -> list[int]:
     """Return a process and all that it has started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
