@@ -3,12 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.census import (
-    DEAF_SAID,
-    STOPPED_SAID,
-    State,
-    Unit,
-)
+from fleet.census import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World
@@ -24,6 +19,7 @@ _ATTENTION = {
     State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
     State.DEAF: f"it costs money, but {DEAF_SAID}",
     State.STOPPED: f"it may cost money, but {STOPPED_SAID}",
+    State.FAILED: f"it costs money, but {FAILED_SAID}",
     State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
 }
 

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
     DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
     STOPPED = "stopped"  # its machine is off: it runs nothing any more
+    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"
@@ -111,9 +112,7 @@ class Delete(Value):
     revokes: bool = Field(
         False, description="It never registered: its token is revoked, so that it cannot any more."
     )
-    releases: bool = Field(
-        False, description="It cannot run what it was given: that goes back to the queue first."
-    )
+    releases: bool = Field(False, description="What it was given goes back to the queue first.")
 
 
 class Release(Value):
@@ -124,9 +123,7 @@ class Release(Value):
     registry: str = Field(description="The queue it is registered at.")
     because: str
     may_work: bool = Field(
-        False,
-        description="A token of it works: if its machine is there after all, it may be at work. "
-        "Guards count it as a deletion because of lost knowledge.",
+        False, description="A token of it works: guards count it as a deletion."
     )
 
 
@@ -308,9 +305,7 @@ class Plan(Value):
     releases: tuple[Release, ...] = Field(
         (), description="Workers that no machine is left of, as far as anybody knows."
     )
-    unreleased: tuple[Release, ...] = Field(
-        (), description="Releases that a guard keeps back in this run."
-    )
+    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()

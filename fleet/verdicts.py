@@ -18,7 +18,7 @@ from fleet.bystanders import (
     warn_of_rivals,
 )
 from fleet.catalogue import type_names
-from fleet.census import DEAF_SAID, NEVER_REGISTERED_SAID, STOPPED_SAID, State, Unit
+from fleet.census import State, Unit
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
@@ -26,6 +26,7 @@ from fleet.estimates import estimate_of
 from fleet.facts import World
 from fleet.freshness import demand_trouble
 from fleet.heartbeats import warn_of_cadence
+from fleet.keeping import why_kept
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
@@ -46,7 +47,6 @@ from fleet.plan import (
 from fleet.programme import GAP, NODES
 from fleet.renames import stack_name
 from fleet.schema.model import Fleet, Pool, Workers
-from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
 from fleet.staffing import Service
 
@@ -131,7 +131,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
     for unit in draft.census.units:
         action = actions.pop(unit.name, None)
         reason, because = (
-            (action.reason, action.because) if action else _why_kept(draft, unit, staying)
+            (action.reason, action.because) if action else why_kept(draft, unit, staying)
         )
         yield WorkerVerdict(
             worker=unit.name,
@@ -163,53 +163,6 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
                 type=action.inputs.type,
                 cost=action.cost,
             )
-
-
-_PLAIN: dict[State, tuple[Reason, str]] = {
-    State.STARTING: (Reason.STARTING, "its machine boots"),
-    State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
-    State.NEVER_REGISTERED: (Reason.NEVER_REGISTERED, NEVER_REGISTERED_SAID),
-    State.DEAF: (Reason.DEAF, DEAF_SAID),
-    State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
-    State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
-    State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
-    State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
-}
-
-
-def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
-    if unit.state is State.BUSY:
-        running = unit.worker.running if unit.worker else None
-        last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
-        away = ", but is not connected" if unit.worker and unit.worker.away else ""
-        return Reason.BUSY, f"it runs {running or 'something'}{away}{last}"
-    if unit.name in draft.used:
-        return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
-
-
-def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
-    if draft.census.frozen:
-        return Reason.NOT_KNOWN, draft.census.frozen[0]
-    if draft.census.sampled:
-        return Reason.NOT_KNOWN, (
-            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
-        )
-    if draft.pool is not None and draft.pool.mode == "pause":
-        return Reason.POOL_PAUSED, "its pool has mode: pause"
-    if draft.pool is None or draft.on_demand:
-        return Reason.IDLE_RECENTLY, "it is idle"
-    return _why_warm(draft.pool, staying)
-
-
-def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
-    workers = pool.workers
-    if staying <= workers.min:
-        return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
-    if workers.spare:
-        return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
-    patience = write_duration(pool.retire.idle_after)
-    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
 
 def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:

@@ -6,17 +6,13 @@ many are not known any more, it is their registry that lost something, and guard
 
 A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
 is replaced. So is one that is idle and away for long, unless its queue hears nobody: then it is
-the queue, or the way to it, that is away. What runs on a machine that is off is over.
+the queue, or the way to it, that is away. What its provider found again and again not to work
+gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
+runs on a machine that is off is over.
 """
 
-from fleet.census import (
-    DEAF_GRACE,
-    DEAF_SAID,
-    STOPPED_SAID,
-    State,
-    Unit,
-)
-from fleet.draft import Draft, gives_back
+from fleet.census import DEAF_GRACE, DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
+from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
@@ -64,6 +60,20 @@ def delete_disconnected(world: World, draft: Draft) -> None:
                 "ago; its queue hears others"
             )
             draft.delete(unit, Reason.DISCONNECTED, because)
+
+
+def let_go_of_failed(draft: Draft) -> None:
+    """Drain what its provider found not to work, and delete what is not even connected."""
+    for unit in draft.census.units:
+        if not unit.has_failed or unit.name in draft.leaving:
+            continue
+        if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
+            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, FAILED_SAID)
+        if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
+            draft.drain(unit, Reason.LIVECHECK_FAILED, FAILED_SAID)
+        elif unit.state is State.DISCONNECTED:
+            because = f"{FAILED_SAID}, and its worker is not connected"
+            draft.delete(unit, Reason.LIVECHECK_FAILED, because)
 
 
 def delete_failed(world: World, draft: Draft) -> None:

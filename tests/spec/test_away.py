@@ -30,7 +30,11 @@ HEARD = {"connected_since": ago(minutes=11), "since": ago(minutes=11)}
 
 def away(name: str = FIRST, **overrides: object) -> Worker:
     """Return an idle worker that lost its connection long ago."""
-    since: dict[str, object] = {"state": WorkerState.DISCONNECTED, "since": NOW - LONG, "last_seen": NOW - LONG}
+    since: dict[str, object] = {
+        "state": WorkerState.DISCONNECTED,
+        "since": NOW - LONG,
+        "last_seen": NOW - LONG,
+    }
     return a_worker(**({"name": name} | since | overrides))
 
 
