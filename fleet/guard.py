@@ -23,6 +23,8 @@ _SAY_ADMIN = (
     "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
     "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
+_CLOUDS = frozenset({"hcloud", "aws"})
+"""Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 
@@ -135,16 +137,15 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     """Refuse to buy machines whose workers could never register: they would only cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
-        if _kind(fleet, verdict.pool) == "hcloud":
+        without = [action for action in own if action.registry is None]
+        if without and _kind(fleet, verdict.pool) in _CLOUDS:
             because = (
-                f"machines of pool {verdict.pool} would never register: this version plans for "
-                f"providers of kind hcloud, but gives their workers no token yet: "
-                f"{many(len(own), 'creation')} withheld"
+                f"machines of pool {verdict.pool} would never register: none of its queues gives "
+                f"workers a token: {many(len(without), 'creation')} withheld"
             )
             path = ("pools", verdict.pool, "provider")
-            way_out = "set `mode: observe` on the pool and only plan"
-            yield _held(_refused("unappliable", because, path, way_out), verdict, own)
-            continue
+            way_out = "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
+            yield _held(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted({action.registry for action in own if action.registry}):
             if not _is_told(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]

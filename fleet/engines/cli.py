@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,8 +64,18 @@ class Cli:
         self._home = home
         self._passphrase = passphrase
 
-    def open(self, ref: StackRef, account: Account, program: Callable[[], None]) -> Session:
-        """Return the stack, made when it does not exist, with a program to run."""
+    def open(
+        self,
+        ref: StackRef,
+        account: Account,
+        program: Callable[[], None],
+        *,
+        secrets: Collection[str] = (),
+    ) -> Session:
+        """Return the stack, made when it does not exist, with a program to run.
+
+        `secrets` are those of the program: no message shows them.
+        """
         from pulumi import automation
 
         loops: list[asyncio.AbstractEventLoop] = []
@@ -75,14 +85,14 @@ class Cli:
             program()
 
         workspace = self._workspace(ref, account, noted)
-        secrets = self.secrets(account)
+        hidden = (*self.secrets(account), *secrets)
         found: list[automation.Stack] = []
         _run(
             ref,
             lambda: found.append(automation.Stack.create_or_select(ref.name, workspace)),
-            secrets,
+            hidden,
         )
-        return Session(ref, found[0], self._home, secrets, loops)
+        return Session(ref, found[0], self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""

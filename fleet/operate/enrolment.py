@@ -42,7 +42,7 @@ class Enrolled:
     creates: list[Create] = field(default_factory=list)
     """The machines that may be made."""
     user_data: dict[str, str] = field(default_factory=dict, repr=False)
-    """Worker to what its machine is given; it holds tokens."""
+    """Worker to what its machine is given, with its token; empty: it was given one before."""
     refused: list[str] = field(default_factory=list)
     """Why some are not made in this run."""
 
@@ -61,8 +61,12 @@ class Enrolling:
         enrolled = Enrolled()
         listed = self._listed()
         for action in creates:
-            # A killed run has made this machine already, and given it a token.
-            if action.registry is None or action.worker in listed:
+            if action.registry is None:
+                enrolled.creates.append(action)
+                continue
+            if action.worker in listed:
+                # A killed run has made this machine already, and given it a token.
+                enrolled.user_data[action.worker] = ""
                 enrolled.creates.append(action)
                 continue
             try:
@@ -88,7 +92,7 @@ class Enrolling:
         known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
         troubles = []
         for action in creates:
-            if action.worker in enrolled.user_data and action.worker not in known:
+            if enrolled.user_data.get(action.worker) and action.worker not in known:
                 try:
                     self.sources.registries[action.registry or ""].revoke(action.worker)
                 except FleetError as trouble:

@@ -21,7 +21,7 @@ Inputs = Mapping[str, Any]
 def program(inputs: Inputs) -> None:
     """Declare every server, network, firewall and ssh key that the inputs list.
 
-    `user_data` holds a secret text per worker; `adopt` ids of servers that exist already;
+    `user_data` holds a secret text per new worker; `adopt` ids of servers that exist already;
     `owner` says which engine and provider the stack belongs to, for the state to record.
     """
     adopt = _texts(inputs.get("adopt", {}), "adopt")
@@ -63,8 +63,7 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
 
 def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str]) -> None:
     name, settings = worker["name"], worker["settings"]
-    if name not in secret:
-        raise ValueError(f"user_data lacks {name}: a server without it would never register")
+    given = secret.get(name) if name not in adopt else None
     hcloud.Server(
         name,
         name=name,
@@ -80,11 +79,12 @@ def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str])
         or None,
         firewall_ids=_numbers(settings, "firewall_ids", name) or None,
         ssh_keys=settings.get("ssh_keys", "").split() or None,
-        user_data=pulumi.Output.secret(secret[name]),
+        user_data=pulumi.Output.secret(given) if given else None,
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
-            # Hetzner never tells the user data of a server, so an adopted one would be replaced.
-            ignore_changes=["userData"] if name in adopt else [],
+            # What a server was given at its first boot is in the state, or, where it was adopted,
+            # known to nobody: in no case does it make another server.
+            ignore_changes=[] if given else ["userData"],
         ),
     )
 

@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from hashlib import sha256
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pytest
 
@@ -20,7 +21,7 @@ from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu
+from fleet.providers.sim_file import Menu, load
 from fleet.schema.model import Faults
 from tests.builders import NOW
 from tests.fakes_engine import FakeEngine, FixedClock, Killed
@@ -50,6 +51,9 @@ class Rig(Protocol):
     def machines(self) -> list[str]:
         """Return the names of the machines that exist, sorted."""
 
+    def given(self, worker: str) -> str:
+        """Return the SHA-256 of the user data that a worker's machine was given; empty: none."""
+
     def refuse(self, worker: str) -> None:
         """Have the creation of this worker's machine fail from now on."""
 
@@ -74,6 +78,9 @@ class FakeRig:
 
     def machines(self) -> list[str]:
         return sorted(self.engine.machines)
+
+    def given(self, worker: str) -> str:
+        return sha256_of(self.engine.given[worker])
 
     def refuse(self, worker: str) -> None:
         self.engine.fails = {worker}
@@ -114,8 +121,11 @@ class MortalMachines(LocalMachines):
 
     refuses: str | None = None
     kills: str | None = None
+    texts: ClassVar[dict[str, str]] = {}
+    """User data that each machine was given, by name."""
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        self.texts[inputs.name] = user_data
         run = "nothing-of-this-name" if inputs.name == self.refuses else "sleep infinity"
         inputs = inputs.model_copy(update={"settings": {"run": run}})
         machine_id = super().create(inputs, user_data)
@@ -147,6 +157,9 @@ class EmbeddedRig:
     def machines(self) -> list[str]:
         return names_in(self.cloud)
 
+    def given(self, worker: str) -> str:
+        return given_in(self.cloud, worker)
+
     def refuse(self, worker: str) -> None:
         self.cloud.refuses = worker
 
@@ -172,6 +185,9 @@ class LocalRig(EmbeddedRig):
     def new_cloud(self) -> MortalMachines:
         path = {"PATH": os.environ["PATH"]}
         return MortalMachines(self.folder / "machines", FixedClock(NOW), Faults(), path)
+
+    def given(self, worker: str) -> str:
+        return sha256_of(MortalMachines.texts[worker])
 
     def close(self) -> None:
         """End the processes."""
@@ -201,6 +217,9 @@ class PulumiRig:
 
     def machines(self) -> list[str]:
         return names_in(self.cloud)
+
+    def given(self, worker: str) -> str:
+        return given_in(self.cloud, worker)
 
     def refuse(self, worker: str) -> None:
         taken = a_sim_worker(worker, labels={"fleet": "somebody-else"})
@@ -282,6 +301,17 @@ def names_in(cloud: Provider) -> list[str]:
     listing = cloud.list("debian")
     assert isinstance(listing, Listing), listing
     return [machine.name for machine in listing.machines]
+
+
+def sha256_of(text: str) -> str:
+    """Return the SHA-256 of user data; empty where none was given."""
+    return sha256(text.encode()).hexdigest() if text else ""
+
+
+def given_in(cloud: MortalCloud | MortalMachines | SimCloud, worker: str) -> str:
+    """Return the SHA-256 of what a simulated machine was given."""
+    machines = load(cloud.path).machines.values()
+    return next(each.given for each in machines if each.inputs.name == worker)
 
 
 def id_in(cloud: Provider, worker: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.ports import Step
+from fleet.user_data import write_user_data
 from tests.ports.engines import (
     REF,
     EmbeddedRig,
@@ -17,9 +18,14 @@ from tests.ports.engines import (
     a_sim_worker,
     quiet,
     read,
+    sha256_of,
     skip_without_cli,
 )
 
+FIRST_TEXT, SECOND_TEXT = (
+    write_user_data("https://debusine.example.org", f"the-token-of-{number}" * 4)
+    for number in ("one", "two")
+)
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
 
 
@@ -190,6 +196,60 @@ def test_what_a_killed_run_made_is_deleted_when_it_is_not_wanted_any_more(rig: R
 
     assert rig.machines() == [ONE.name]
     assert read(rig.engine).workers == (ONE,)
+
+
+def test_a_new_worker_is_given_its_user_data(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet, {ONE.name: FIRST_TEXT, TWO.name: SECOND_TEXT})
+
+    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
+    assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
+
+
+def test_a_worker_that_needs_no_user_data_is_given_none(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    assert rig.given(ONE.name) == ""
+
+
+def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+
+    preview = rig.engine.preview(REF, read(rig.engine).workers)
+    steps = rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: SECOND_TEXT})
+
+    assert preview == ()
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
+
+
+def test_a_worker_that_exists_is_given_nothing_new(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+
+    steps = rig.engine.up(REF, [ONE], quiet, {ONE.name: SECOND_TEXT})
+
+    assert steps == ()
+    assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
+
+
+def test_what_a_killed_run_made_is_adopted_with_what_it_was_given(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: ""})
+
+    assert rig.machines() == [ONE.name, TWO.name]
+    assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]
+    assert rig.engine.preview(REF, [ONE, TWO]) == ()
+
+
+def test_a_machine_whose_token_went_to_one_that_is_gone_is_not_made_without(rig: Rig) -> None:
+    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+
+    with pytest.raises(StackFailed, match="its worker would never register") as caught:
+        rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: ""})
+
+    assert list(caught.value.failed) == [TWO.name]
+    assert rig.machines() == [ONE.name]
 
 
 def test_the_stack_of_another_engine_is_refused(rig: Rig) -> None:

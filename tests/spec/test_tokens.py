@@ -12,9 +12,11 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
+    a_fleet,
     a_listing,
     a_machine,
     a_pool,
+    a_reading,
     a_request,
     a_sim_fleet,
     a_stack,
@@ -294,6 +296,20 @@ def test_machines_whose_workers_would_have_no_token_are_not_bought() -> None:
     assert (refused.guard, refused.result) == ("unappliable", "refused")
     assert "does not say how queue debian is told of them: 1 creation" in refused.because
     assert "add to that queue `admin: {dsn:" in refused.way_out
+    assert plan.actions == ()
+
+
+def test_machines_in_a_cloud_that_no_queue_gives_a_token_are_not_bought() -> None:
+    recorded = {"kind": "world", "path": "world.json"}
+    images = {"trixie": {"existing": {"hetzner": "114690387"}}}
+    fleet = a_fleet(queues={"debian": recorded}, images=images)
+    world = a_world(queues={"debian": a_reading(a_request())}, stacks={})
+
+    plan = planned(fleet, world)
+
+    (refused,) = plan.guards
+    assert (refused.guard, refused.result) == ("unappliable", "refused")
+    assert "none of its queues gives workers a token: 1 creation" in refused.because
     assert plan.actions == ()
 
 
