@@ -11,19 +11,20 @@ from fleet.census import PoolCensus
 from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
+from fleet.launch_templates import settings_of
 from fleet.plan import digest
 from fleet.schema.model import (
+    AwsProvider,
     Fleet,
     HcloudProvider,
     LocalProvider,
     Pool,
-    Provider,
     SimProvider,
 )
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
 
-SUPPORTED_PROVIDERS = (HcloudProvider, LocalProvider, SimProvider)
+SUPPORTED_PROVIDERS = (AwsProvider, HcloudProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
-    provider = fleet.providers[pool.provider]
-    settings = _settings(provider)
+    settings = _settings(fleet, pool)
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -158,9 +158,12 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     )
 
 
-def _settings(provider: Provider) -> dict[str, str]:
-    """Return what else machines of a provider are made from."""
+def _settings(fleet: Fleet, pool: Pool) -> dict[str, str]:
+    """Return what else a pool's machines are made from at its provider."""
+    provider = fleet.providers[pool.provider]
     match provider:
+        case AwsProvider():
+            return settings_of(fleet, pool)
         case HcloudProvider():
             return {"location": provider.location}
         case LocalProvider():

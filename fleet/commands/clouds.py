@@ -125,7 +125,7 @@ def engines_of(
             return engine(declared.engine)
         if isinstance(declared, LocalProvider):
             return engine("embedded")
-        if isinstance(declared, HcloudProvider):
+        if isinstance(declared, AwsProvider | HcloudProvider):
             return engine("pulumi")
         raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
 
@@ -146,6 +146,8 @@ def _accounts(
         if isinstance(declared, HcloudProvider):
             environment = partial(_hcloud_environment, declared, secrets)
             accounts[name] = Account(provider_of(declared, secrets), environment=environment)
+        elif isinstance(declared, AwsProvider):
+            accounts[name] = Account(AwsMachines(declared), {"aws:region": declared.region})
     return accounts
 
 

@@ -16,6 +16,8 @@ from fleet.schema.base import (
 )
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
 
+Cidr = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$")]
+
 
 class HcloudProvider(Section):
     """A Hetzner Cloud project."""
@@ -25,11 +27,29 @@ class HcloudProvider(Section):
     token: SecretRef = Field(description="API token of the project, by reference.")
 
 
+class AwsNetwork(Section):
+    """A network of AWS where machines stand."""
+
+    vpc: Annotated[str, Field(pattern=r"^vpc-[0-9a-f]+$")] = Field(description="Id of the VPC.")
+    subnet: Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")] = Field(
+        description="Id of a subnet of it; it decides whether machines have a public address."
+    )
+
+
 class AwsProvider(Section):
-    """An AWS account; credentials come by the usual AWS chain."""
+    """An AWS account in one region; credentials come by the usual AWS chain."""
 
     kind: Literal["aws"] = Field(description="Amazon EC2.")
     region: Text = Field(description="For instance eu-central-1.")
+    network: AwsNetwork | None = Field(
+        None, description="Where machines stand; left out: in the region's default VPC."
+    )
+    key_pair: Text | None = Field(
+        None, description="Name of an EC2 key pair that opens machines; left out: none does."
+    )
+    ssh_from: list[Cidr] = Field(
+        [], description="Addresses that may reach machines by ssh; left out: nothing comes in."
+    )
 
 
 class SimMachineType(Section):
