@@ -158,7 +158,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         providers=providers,
         registries=registries,
         enrollers=enrollers,
-        engine_of=engines_of(fleet, places, clouds, secrets),
+        engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
         keepers=keepers_of(providers),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.engines.projects import load_project
@@ -64,6 +65,11 @@ class Cli:
         self._home = home
         self._passphrase = passphrase
 
+    def make(self, ref: StackRef, account: Account) -> None:
+        """Make a stack that does not exist yet."""
+        workspace = self._workspace(ref, account, None)
+        _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+
     def open(
         self,
         ref: StackRef,
@@ -72,11 +78,11 @@ class Cli:
         *,
         secrets: Collection[str] = (),
     ) -> Session:
-        """Return the stack, made when it does not exist, with a program to run.
+        """Return a stack that exists, with a program to run.
 
         `secrets` are those of the program: no message shows them.
         """
-        from pulumi import automation
+        from fleet.engines.pulumi_stack import Stack
 
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -86,13 +92,7 @@ class Cli:
 
         workspace = self._workspace(ref, account, noted)
         hidden = (*self.secrets(account), *secrets)
-        found: list[automation.Stack] = []
-        _run(
-            ref,
-            lambda: found.append(automation.Stack.create_or_select(ref.name, workspace)),
-            hidden,
-        )
-        return Session(ref, found[0], self._home, hidden, loops)
+        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
@@ -155,10 +155,18 @@ class Cli:
         _run(ref, run, self.secrets(account))
         return said[0]
 
+    @cached_property
+    def _command(self) -> "automation.PulumiCommand":
+        from pulumi import automation
+
+        return automation.PulumiCommand(str(self._home.command_root(find_cli())))
+
     def _workspace(
         self, ref: StackRef, account: Account, program: Callable[[], None] | None
     ) -> "automation.LocalWorkspace":
         from pulumi import automation
+
+        from fleet.engines.pulumi_stack import Workspace
 
         if self._passphrase is None:
             raise SecretMissing(
@@ -168,12 +176,11 @@ class Cli:
         # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
         # would log of it says nothing that StackFailed does not.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
-        cli = find_cli()
         project = load_project(ref.project)
         name = project_name(project)
         root = file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
-        return automation.LocalWorkspace(
+        return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),
             program=program,
@@ -185,7 +192,7 @@ class Cli:
             project_settings=automation.ProjectSettings(
                 name=name, runtime="python", main=str(project.folder)
             ),
-            pulumi_command=automation.PulumiCommand(str(self._home.command_root(cli))),
+            pulumi_command=self._command,
         )
 
 

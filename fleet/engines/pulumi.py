@@ -109,6 +109,8 @@ class PulumiEngine:
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept += recorded.deleting
             self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), Events())
+        if recorded is None:
+            self._cli.make(ref, self._account(ref))
         new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
         given = _Given(workers, left.adopted, new)
         events = Events(progress, (*self._cli.secrets(self._account(ref)), *given.secrets))

@@ -16,7 +16,10 @@ from fleet.schema.base import (
 )
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
 
-Cidr = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$")]
+VPC_PATTERN = r"^vpc-[0-9a-f]+$"
+SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
+CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
+Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
 
 
 class HcloudProvider(Section):
@@ -30,8 +33,8 @@ class HcloudProvider(Section):
 class AwsNetwork(Section):
     """A network of AWS where machines stand."""
 
-    vpc: Annotated[str, Field(pattern=r"^vpc-[0-9a-f]+$")] = Field(description="Id of the VPC.")
-    subnet: Annotated[str, Field(pattern=r"^subnet-[0-9a-f]+$")] = Field(
+    vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
+    subnet: Annotated[str, Field(pattern=SUBNET_PATTERN)] = Field(
         description="Id of a subnet of it; it decides whether machines have a public address."
     )
 

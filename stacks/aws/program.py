@@ -28,6 +28,7 @@ from pulumi_aws.iam import InstanceProfile, Role
 INSTANCE = "aws:ec2/instance:Instance"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
+NOTES = ("commit", "expires")
 SETTINGS = ("template", "subnet", "disk", "market")
 MARK = "fleet"
 PATH = "/fleet/"
@@ -50,12 +51,12 @@ def program(inputs: Inputs) -> None:
     """Declare every instance and launch template that the inputs list.
 
     `user_data` holds a secret text per new worker; `adopt` ids of instances that exist already;
-    `owner` says which engine and provider the stack belongs to, for the state to record.
+    `notes` tags that a new instance gets and that change later without its stack; `owner` says
+    which engine and provider the stack belongs to, for the state to record.
     """
-    adopt = _texts(inputs.get("adopt", {}), "adopt")
-    secret = _texts(inputs.get("user_data", {}), "user_data")
+    extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
-        _instance(_worker(each, f"workers[{index}]"), secret, adopt)
+        _instance(_worker(each, f"workers[{index}]"), extra)
     for index, each in enumerate(_listed(inputs, "templates", optional=True)):
         _template(each, f"templates[{index}]")
     for key, text in _texts(inputs.get("owner", {}), "owner").items():
@@ -66,7 +67,8 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     """Return the worker that a resource was declared for; None when it is not an instance."""
     if kind != INSTANCE:
         return None
-    labels = {key.removeprefix(f"{MARK}:"): text for key, text in inputs["tags"].items()}
+    tags = {key.removeprefix(f"{MARK}:"): text for key, text in inputs["tags"].items()}
+    labels = {key: text for key, text in tags.items() if key not in NOTES}
     settings = {
         "template": inputs["launchTemplate"]["name"],
         "subnet": inputs.get("subnetId", ""),
@@ -83,9 +85,10 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     }
 
 
-def _instance(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str]) -> None:
-    name, settings = worker["name"], worker["settings"]
-    given = secret.get(name) if name not in adopt else None
+def _instance(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
+    name, settings, adopt = worker["name"], worker["settings"], extra["adopt"]
+    given = extra["user_data"].get(name) if name not in adopt else None
+    notes = {key: text for key, text in extra["notes"].items() if key in NOTES}
     tags = _tags({**worker["labels"], "architecture": worker["architecture"]}, name)
     Instance(
         name,
@@ -98,13 +101,13 @@ def _instance(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str
         # It also stands in the template; said here, a template by hand cannot undo it.
         instance_initiated_shutdown_behavior="terminate",
         user_data=pulumi.Output.secret(given) if given else None,
-        tags=tags,
+        tags={**tags, **{f"{MARK}:{key}": text for key, text in notes.items()}},
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
             # What it was given at its first boot, and a template that is gone, make no other
-            # instance; its expiry is extended at AWS, not here.
+            # instance, nor does what is noted at it.
             ignore_changes=[
-                f'tags["{MARK}:expires"]',
+                *(f'tags["{MARK}:{key}"]' for key in NOTES),
                 *([] if given else ["userData", "launchTemplate"]),
             ],
         ),
@@ -117,13 +120,12 @@ def _disk(
     size = settings.get("disk")
     if size is not None and not size.isdecimal():
         raise ValueError(f"{name}: disk must be whole GiB, not {size}")
-    marks = {key: text for key, text in tags.items() if key != f"{MARK}:expires"}
     return InstanceRootBlockDeviceArgs(
         volume_size=int(size) if size else None,
         volume_type="gp3",
         encrypted=True,
         delete_on_termination=True,
-        tags=marks,
+        tags=tags,
     )
 
 

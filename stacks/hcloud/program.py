@@ -14,6 +14,7 @@ import pulumi_hcloud as hcloud
 SERVER = "hcloud:index/server:Server"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
+NOTES = ("commit", "expires")
 SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys")
 Inputs = Mapping[str, Any]
 
@@ -22,12 +23,12 @@ def program(inputs: Inputs) -> None:
     """Declare every server, network, firewall and ssh key that the inputs list.
 
     `user_data` holds a secret text per new worker; `adopt` ids of servers that exist already;
-    `owner` says which engine and provider the stack belongs to, for the state to record.
+    `notes` labels that a new server gets and that change later without its stack; `owner` says
+    which engine and provider the stack belongs to, for the state to record.
     """
-    adopt = _texts(inputs.get("adopt", {}), "adopt")
-    secret = _texts(inputs.get("user_data", {}), "user_data")
+    extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
-        _server(_worker(each, f"workers[{index}]"), secret, adopt)
+        _server(_worker(each, f"workers[{index}]"), extra)
     for index, each in enumerate(_listed(inputs, "networks", optional=True)):
         _network(each, f"networks[{index}]")
     for index, each in enumerate(_listed(inputs, "firewalls", optional=True)):
@@ -42,7 +43,7 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     """Return the worker that a resource was declared for; None when it is not a server."""
     if kind != SERVER:
         return None
-    labels = dict(inputs["labels"])
+    labels = {key: text for key, text in inputs["labels"].items() if key not in NOTES}
     settings = {
         "location": inputs["location"],
         "network_ids": " ".join(
@@ -61,9 +62,10 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     }
 
 
-def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str]) -> None:
-    name, settings = worker["name"], worker["settings"]
-    given = secret.get(name) if name not in adopt else None
+def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
+    name, settings, adopt = worker["name"], worker["settings"], extra["adopt"]
+    given = extra["user_data"].get(name) if name not in adopt else None
+    notes = {key: text for key, text in extra["notes"].items() if key in NOTES}
     hcloud.Server(
         name,
         name=name,
@@ -71,7 +73,7 @@ def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str])
         image=worker["image"],
         location=settings["location"],
         # A server does not tell its architecture, and what a worker is made from is read back.
-        labels={**worker["labels"], "architecture": worker["architecture"]},
+        labels={**worker["labels"], "architecture": worker["architecture"], **notes},
         networks=[
             hcloud.ServerNetworkArgs(network_id=each, alias_ips=[])
             for each in _numbers(settings, "network_ids", name)
@@ -84,7 +86,10 @@ def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str])
             import_=adopt.get(name),
             # What a server was given at its first boot is in the state, or, where it was adopted,
             # known to nobody: in no case does it make another server.
-            ignore_changes=[] if given else ["userData"],
+            ignore_changes=[
+                *(f"labels.{key}" for key in NOTES),
+                *([] if given else ["userData"]),
+            ],
         ),
     )
 

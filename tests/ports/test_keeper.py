@@ -1,4 +1,4 @@
-"""The contract of the port Keeper, over the fake, the simulated cloud, this computer and AWS."""
+"""The contract of the port Keeper, over the fake and everything that keeps machines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,16 +10,23 @@ import pytest
 from fleet.facts import Listing
 from fleet.ports import Keeper
 from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
+from fleet.schema.model import HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, some_inputs
 from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_keeper import FakeKeeper
+from tests.hetzner import a_server
 from tests.local_machines import a_local_cloud, end_machines
 
 Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
+HETZNER = HcloudProvider.model_validate(
+    {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+)
 LATER = NOW + timedelta(days=1)
 
 
@@ -44,6 +51,13 @@ def aws_kept(stack: ExitStack, _: Path) -> Kept:
     return kept_of(AwsMachines(PROVIDER), one, two)
 
 
+def hcloud_kept(stack: ExitStack, _: Path) -> Kept:
+    hetzner = stack.enter_context(SimulatedHetzner())
+    labels = {"fleet": "debian-ci", "pool": "b"}
+    one, two = (str(a_server(hetzner, labels=labels, name=f"b-{n}")["id"]) for n in (1, 2))
+    return kept_of(HcloudMachines(HETZNER, hetzner.token, base_url=hetzner.endpoint), one, two)
+
+
 def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
     labels = {"fleet": "debian-ci", "pool": "builders"}
     made = {"labels": labels, "settings": {"run": "sleep infinity"}}
@@ -51,7 +65,9 @@ def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
     return kept_of(cloud, one, two)
 
 
-def kept_of(cloud: SimCloud | LocalMachines | AwsMachines, one: str, two: str) -> Kept:
+def kept_of(
+    cloud: SimCloud | LocalMachines | AwsMachines | HcloudMachines, one: str, two: str
+) -> Kept:
     def expiries() -> dict[str, datetime | None]:
         listing = cloud.list("debian-ci")
         assert isinstance(listing, Listing)
@@ -61,7 +77,7 @@ def kept_of(cloud: SimCloud | LocalMachines | AwsMachines, one: str, two: str) -
     return cloud, one, two, expiries
 
 
-@pytest.fixture(params=[fake_kept, sim_kept, local_kept, aws_kept])
+@pytest.fixture(params=[fake_kept, sim_kept, local_kept, aws_kept, hcloud_kept])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Return a keeper of two machines, their ids, and what tells their expiries."""
     with ExitStack() as stack:

@@ -11,14 +11,15 @@ import pytest
 from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
 from fleet.providers.aws import AwsMachines
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
 from fleet.schema.model import AwsProvider, HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
 from tests.fake_aws import PROVIDER, Amazon
-from tests.fake_hcloud import FakeHcloud, a_server
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
+from tests.hetzner import a_server
 from tests.local_machines import a_local_cloud
 from tests.ports.engines import a_sim_worker
 
@@ -71,15 +72,16 @@ def _local(stack: ExitStack, folder: Path) -> Example:
 
 
 def _hcloud(stack: ExitStack, _: Path) -> Example:
-    two = {"fleet": "demo-two", "pool": "builders"}
-    servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
-    api = stack.enter_context(FakeHcloud(*servers, a_server(id=9, name=OTHER, labels=two)))
+    api = stack.enter_context(SimulatedHetzner())
+    for name in DEMO:
+        a_server(api, name)
+    a_server(api, OTHER, labels={"fleet": "demo-two", "pool": "builders"})
     provider = HcloudProvider.model_validate(
         {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
     )
     return Example(
-        HcloudListing(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
-        HcloudListing(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
     )
 
 

@@ -54,6 +54,17 @@ def test_an_adopted_instance_is_declared_without_user_data() -> None:
     assert (instance.adopts, instance.secrets) == ("i-1", ())
 
 
+def test_a_new_instance_carries_notes_that_are_no_part_of_what_it_is_made_from() -> None:
+    notes = {"expires": "20261122T090000Z", "commit": "0123456"}
+
+    (instance,) = declared("aws", accepted("aws", notes=notes))
+
+    read_back = load_project("aws").worker_of(instance.type, instance.inputs)
+    assert instance.inputs["tags"]["fleet:expires"] == "20261122T090000Z"
+    assert instance.inputs["tags"]["fleet:commit"] == "0123456"
+    assert read_back == WorkerInputs.model_validate(a_worker_of("aws"))
+
+
 def test_an_instance_ends_when_it_shuts_down() -> None:
     assert an_instance().inputs["instanceInitiatedShutdownBehavior"] == "terminate"
 

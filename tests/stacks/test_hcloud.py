@@ -33,6 +33,16 @@ def test_an_adopted_server_is_declared_without_user_data() -> None:
     assert (server.adopts, server.secrets) == ("42", ())
 
 
+def test_a_new_server_carries_notes_that_are_no_part_of_what_it_is_made_from() -> None:
+    notes = {"expires": "20261122T090000Z", "commit": "0123456"}
+
+    (server,) = declared("hcloud", accepted("hcloud", notes=notes))
+
+    read_back = load_project("hcloud").worker_of(server.type, server.inputs)
+    assert notes.items() <= server.inputs["labels"].items()
+    assert read_back == WorkerInputs.model_validate(a_worker_of("hcloud"))
+
+
 def test_a_server_is_attached_to_what_its_settings_name() -> None:
     settings = {
         "location": "fsn1",
