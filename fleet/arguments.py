@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     _export(verbs)
     _import(verbs)
     _debusine(verbs)
+    _sim(verbs)
     _completion(verbs, parser)
     return parser
 
@@ -379,6 +380,24 @@ def _debusine(verbs: _Verbs) -> None:
     )
     grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
     _json(grants)
+
+
+def _sim(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "sim", "simulate a cloud's API on this computer", config=False)
+    clouds = parser.add_subparsers(dest="cloud", metavar="CLOUD", required=True)
+    help_text = "serve Hetzner Cloud's API for trials without an account; Ctrl-C ends it"
+    hcloud = _verb(clouds, "hcloud", help_text, config=False)
+    hcloud.add_argument(
+        "--port",
+        type=int,
+        choices=range(1 << 16),
+        default=0,
+        metavar="N",
+        help="where to listen, on this computer only (default: any port that is free)",
+    )
+    hcloud.add_argument(
+        "--state", metavar="FILE", help="keep what exists in FILE, and begin with what it holds"
+    )
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:
