@@ -240,7 +240,7 @@ def _state(verbs: _Verbs) -> None:
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
         ("forget-machine", "take a machine that its provider no longer has out of its stack"),
-        ("unlock", "take away the lock of a run that died"),
+        ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
         action = _verb(actions, name, help_text)
         if name == "show":
@@ -248,6 +248,12 @@ def _state(verbs: _Verbs) -> None:
         if name == "forget-machine":
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
+        if name == "unlock":
+            action.add_argument(
+                "--holder",
+                metavar="WHO",
+                help="the holder of a lock, as it is named, that you know to be dead",
             )
         if name == "init":
             action.add_argument(
