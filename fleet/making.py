@@ -17,14 +17,12 @@ from fleet.schema.model import (
     AwsProvider,
     Fleet,
     HcloudProvider,
+    HooksProvider,
     LocalProvider,
     Pool,
-    SimProvider,
 )
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
-
-SUPPORTED_PROVIDERS = (AwsProvider, HcloudProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,6 @@ def _obstacles(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> Iterato
         yield "what it has is unknown in this run"
     if pool.mode in ("drain", "pause"):
         yield f"it has mode: {pool.mode}"
-    provider = fleet.providers[pool.provider]
-    if not isinstance(provider, SUPPORTED_PROVIDERS):
-        yield f"providers of kind {provider.kind} cannot make machines yet"
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
     if not choice.id:
@@ -130,7 +125,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
-    settings = _settings(fleet, pool)
+    settings = _settings(fleet, pool, next(_types(fleet, pool, option.type), None))
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -158,7 +153,11 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     )
 
 
-def _settings(fleet: Fleet, pool: Pool) -> dict[str, str]:
+def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
+    return (known for known in find_types(fleet, pool) if known.name == name)
+
+
+def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
     """Return what else a pool's machines are made from at its provider."""
     provider = fleet.providers[pool.provider]
     match provider:
@@ -168,6 +167,9 @@ def _settings(fleet: Fleet, pool: Pool) -> dict[str, str]:
             return {"location": provider.location}
         case LocalProvider():
             return {"run": shlex.join(provider.run)}
+        case HooksProvider() if known is not None:
+            figures = {"cores": known.cores, "memory_mib": known.memory, "disk_mib": known.disk}
+            return {key: str(figure) for key, figure in figures.items() if figure}
         case _:
             return {}
 
