@@ -33,7 +33,13 @@ MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
 def a_sim_worker(name: str, **overrides: object) -> WorkerInputs:
     """Return what the machine of a worker of debian/builders is made from."""
     labels = {"fleet": "debian", "pool": "builders", "worker": name, "digest": "0123456789abcdef"}
-    defaults = {"name": name, "type": "ccx33", "image": "trixie", "labels": labels}
+    defaults = {
+        "name": name,
+        "type": "ccx33",
+        "image": "debian-13",
+        "labels": labels,
+        "settings": {"location": "fsn1"},
+    }
     return WorkerInputs.model_validate(defaults | overrides)
 
 
@@ -43,6 +49,10 @@ def quiet(_: object) -> None:
 
 class Rig(Protocol):
     """An engine, its cloud, and what can go wrong there."""
+
+    @property
+    def ref(self) -> StackRef:
+        """Return which stack is driven."""
 
     @property
     def engine(self) -> Engine:
@@ -72,6 +82,8 @@ class Rig(Protocol):
 
 class FakeRig:
     """The written engine."""
+
+    ref = REF
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
@@ -137,6 +149,8 @@ class MortalMachines(LocalMachines):
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
 
+    ref = REF
+
     cloud: MortalCloud | MortalMachines
 
     def __init__(self, folder: Path) -> None:
@@ -198,6 +212,8 @@ class LocalRig(EmbeddedRig):
 class PulumiRig:
     """The real engine over the simulated cloud, which it reaches as a plugin."""
 
+    ref = REF
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
@@ -241,7 +257,7 @@ class PulumiRig:
             child.start()
             while worker not in self.pending():
                 assert not wait([child.sentinel], timeout=0.05), "the child was to be killed"
-            for process in _family(child.pid or 0):
+            for process in family(child.pid or 0):
                 os.kill(process, signal.SIGKILL)
             child.join()
             child.close()
@@ -272,7 +288,7 @@ def _up_in_a_child(folder: Path, workers: Sequence[WorkerInputs]) -> None:
     PulumiRig(folder).engine.up(REF, workers, quiet)
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """Return a process and all that it has started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -321,9 +337,9 @@ def id_in(cloud: Provider, worker: str) -> str:
     return next(machine.id for machine in listing.machines if machine.name == worker)
 
 
-def read(engine: Engine) -> Stack:
+def read(engine: Engine, ref: StackRef = REF) -> Stack:
     """Return the stack, which must be there."""
-    stack = engine.read(REF)
+    stack = engine.read(ref)
     assert stack is not None
     assert not isinstance(stack, Unknown), stack
     return stack
