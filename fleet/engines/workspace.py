@@ -6,7 +6,7 @@ Everything lives in one folder of fleet's own, never in the folder of the stack 
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,15 @@ class Home:
             "PULUMI_BACKEND_URL": backend,
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "PATH": os.pathsep.join((str(self.folder / "plugins"), os.environ.get("PATH", ""))),
+            "PATH": os.pathsep.join(self._programs()),
         }
+
+    def _programs(self) -> Iterator[str]:
+        """Yield where the CLI looks for programs: whatever is found first is its plugin."""
+        if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
+            yield named
+        yield str(self.folder / "plugins")
+        yield os.environ.get("PATH", "")
 
     def command_root(self, cli: Path) -> Path:
         """Return a folder whose bin/pulumi is this CLI, as the SDK wants it."""
