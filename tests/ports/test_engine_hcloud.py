@@ -13,6 +13,8 @@ from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_servers import act_on_server
+from tests.hetzner import a_server
 from tests.ports.engines import a_sim_worker, id_in, quiet, read
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
 
@@ -104,3 +106,30 @@ def test_a_later_run_touches_no_label(rig: HcloudRig) -> None:
 
     assert steps == (Step(worker=TWO.name, operation="create"),)
     assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
+
+
+def test_an_adopted_server_differs_in_nothing_from_one_that_was_made(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
+
+    stack = by_hand(rig)
+    stack.refresh()
+    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
+    assert read(rig.engine, rig.ref).workers == (ONE, TWO)
+
+
+def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
+    source = a_server(rig.api, name="baked", labels={})
+    made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
+    assert made.content is not None
+    rig.api.state.settle()
+    worker = a_sim_worker("debian-builders-3", image=str(made.content["image"]["id"]))
+    rig.engine.up(rig.ref, [worker], quiet, {worker.name: "#cloud-config {}"})
+
+    stack = by_hand(rig)
+    stack.refresh()
+
+    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
+    assert read(rig.engine, rig.ref).workers == (worker,)
