@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.pulumi_events import Events, shorten
-from fleet.engines.pulumi_state import drop_worker, file_root
+from fleet.engines.pulumi_state import drop_worker
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
 from fleet.ports import Provider, StackRef

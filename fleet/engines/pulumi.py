@@ -10,18 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from fleet.engines.backends import open_objects
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
 from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
-from fleet.engines.pulumi_state import (
-    Deployment,
-    file_root,
-    find_locks,
-    read_checkpoint,
-    read_deployment,
-)
+from fleet.engines.pulumi_locks import drop_locks, find_locks
+from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
@@ -53,20 +49,21 @@ class PulumiEngine:
         accounts: Mapping[str, Account],
         claimed_by: Callable[[StackRef], str | None] = lambda _: None,
     ) -> None:
-        self._root = file_root(backend)
+        self._objects = open_objects(backend)
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
         self._claimed_by = claimed_by
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; of a file backend without starting the CLI."""
+        """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
         try:
             deployment = self._recorded(ref)
+            objects = self._objects
+            locked = objects and deployment and find_locks(objects, self._project(ref), ref.name)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
             return None
-        locked = self._root and find_locks(self._root, self._project(ref), ref.name)
         return deployment.stack.model_copy(
             update={"interrupted": deployment.stack.interrupted or bool(locked)}
         )
@@ -134,8 +131,8 @@ class PulumiEngine:
 
     def _recorded(self, ref: StackRef) -> Deployment | None:
         check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
-        if self._root:
-            found = read_checkpoint(self._root, self._project(ref), ref.name)
+        if self._objects:
+            found = read_checkpoint(self._objects, self._project(ref), ref.name)
         else:
             found = self._cli.export(ref, self._account(ref))
         if found is None:
@@ -231,16 +228,17 @@ class PulumiEngine:
         return session
 
     def _break_dead_locks(self, ref: StackRef) -> None:
-        locks = find_locks(self._root, self._project(ref), ref.name) if self._root else ()
+        """Take away what dead runs hold, as `pulumi cancel` does; Locked where one may live."""
+        if self._objects is None:
+            return
+        locks = find_locks(self._objects, self._project(ref), ref.name)
         for lock in locks:
-            if lock.alive:
+            if lock.alive is not False:
                 raise Locked(
                     f"stack {ref.name} is being changed by {lock.owner} since {lock.since}; wait, "
-                    "or if that run is dead: `pulumi cancel`"
+                    "or if that run is dead: `fleet state unlock`"
                 )
-        if locks:
-            session = self._session(ref, _Given())
-            session.run(session.stack.cancel)
+        drop_locks(self._objects, locks)
 
     def _account(self, ref: StackRef) -> Account:
         account = self._accounts.get(ref.provider)

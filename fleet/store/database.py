@@ -19,7 +19,7 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
-from fleet.store.holders import has_died
+from fleet.store.holders import is_alive
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 
@@ -195,15 +195,20 @@ class DatabaseStore:
             row = connection.execute(sa.select(tables.LOCK.c.owner, tables.LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
-    def unlock(self) -> tuple[str, str] | None:
-        """Take the lock away from a run that died and return whose it was; Locked if it lives."""
-        with self._checked():
-            pass
+    def is_holder_alive(self, owner: str) -> bool | None:
+        """Say whether who holds the lock still runs; None where nobody here can tell."""
+        if not _file_of(self.url):
+            return is_alive(owner)
+        try:
+            with self._alive():
+                return False
+        except Locked:
+            return True
+
+    def unlock(self, owner: str) -> None:
+        """Take the lock away from a run that died; beside SQLite Locked if any run lives."""
         with self._alive():
-            holder = self.lock_holder()
-            if holder:
-                self._release(holder[0])
-            return holder
+            self._release(owner)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -232,7 +237,9 @@ class DatabaseStore:
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         holder = self.lock_holder()
         # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
-        died = holder[0] if holder and (_file_of(self.url) or has_died(holder[0])) else None
+        died = (
+            holder[0] if holder and (_file_of(self.url) or is_alive(holder[0]) is False) else None
+        )
         if died:
             self._release(died)
         try:

@@ -18,7 +18,7 @@ from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_wire import Request
 from tests.hetzner import a_server
-from tests.ports.engines import REF, family, id_in, names_in, quiet, sha256_of, skip_without_cli
+from tests.ports.engines import REF, family_of, id_in, names_in, quiet, sha256_of, skip_without_cli
 
 PROVIDER = HcloudProvider.model_validate(
     {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
@@ -71,7 +71,7 @@ class HcloudRig:
         )
         child.start()
         assert made.wait(60), f"{worker} was to be made"
-        for process in family(child.pid or 0):
+        for process in family_of(child.pid or 0):
             os.kill(process, signal.SIGKILL)
         killed.set()
         child.join()

@@ -12,6 +12,7 @@ from fleet.user_data import write_user_data
 from tests.ports.engines import (
     EmbeddedRig,
     FakeRig,
+    HookRig,
     LocalRig,
     PulumiRig,
     Rig,
@@ -33,7 +34,7 @@ ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2
 PULUMI, HCLOUD = (pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud"))
 
 
-@pytest.fixture(params=["fake", "embedded", "local", PULUMI, HCLOUD])
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", PULUMI, HCLOUD])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     if request.param == "fake":
         yield FakeRig()
@@ -43,6 +44,8 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         rig = LocalRig(tmp_path)
         yield rig
         rig.close()
+    elif request.param == "hooks":
+        yield HookRig(tmp_path)
     elif request.param == "pulumi":
         skip_without_cli()
         yield PulumiRig(tmp_path)
