@@ -125,7 +125,7 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     assert objects.keys(".pulumi/") == (".pulumi/meta.yaml", KEY)
     assert objects.read(".pulumi/meta.yaml") == b"version: 1\n"
     assert json.loads(objects.read(KEY) or b"") == CHECKPOINT
-    (settings,) = project.rglob(f"Pulumi.{STACK}.yaml")
+    (settings,) = project.parent.rglob(f"Pulumi.{STACK}.yaml")
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
 
 
