@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.census import DEAF_SAID, State, demand_trouble
+from fleet.census import DEAF_SAID, FAILED_SAID, State, demand_trouble
 from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World
@@ -16,6 +16,7 @@ _ATTENTION = {
     State.MISSING: "its stack knows it, but its provider does not list it",
     State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
     State.DEAF: f"it costs money, but {DEAF_SAID}",
+    State.FAILED: f"it costs money, but {FAILED_SAID}",
     State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
 }
 

@@ -13,6 +13,7 @@ from fleet.estimates import estimate_of
 from fleet.facts import (
     Listing,
     Machine,
+    MachineState,
     Stack,
     Unknown,
     Worker,
@@ -21,17 +22,15 @@ from fleet.facts import (
     World,
 )
 from fleet.registrations import (
-    Registries,
     enrols_at,
     queue_registries,
     registries_of,
     revokes_at,
-    workers_by_machine,
 )
-from fleet.renames import find_owners
 from fleet.schema.model import Boot, Fleet, Pool
 from fleet.schema.units import write_duration
-from fleet.tagrules import serves_queue, static_names
+from fleet.sightings import Seen
+from fleet.tagrules import serves_queue
 
 
 class State(StrEnum):
@@ -44,6 +43,7 @@ class State(StrEnum):
     DRAINING = "draining"
     DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
     DISCONNECTED = "disconnected"
+    FAILED = "failed"  # its provider says that it does not work, and there is no registry to ask
     DISABLED = "disabled"
     NEVER_REGISTERED = "never-registered"
     UNRECORDED = "unrecorded"  # the provider lists it, the stack does not know it
@@ -58,6 +58,7 @@ _CLOCK_SKEW = 60
 
 DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+FAILED_SAID = "its provider has looked at it several times, and each time it did not work"
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
 
 _NOT_READ = Unknown(unknown="it was not read in this run")
@@ -82,6 +83,11 @@ class Unit:
         if self.worker and self.worker.since:
             return self.worker.since
         return self.machine.created_at if self.machine else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Say whether its provider found again and again that its machine does not work."""
+        return _has_failed(self.machine)
 
     @property
     def awaits_token(self) -> bool:
@@ -122,54 +128,14 @@ class PoolCensus:
 def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
     """Return every pool that is configured or still has machines, by name, sorted."""
     names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
-    seen = _Seen(fleet, world)
+    seen = Seen(fleet, world)
     return {
         name: _census_of(fleet, world, name, seen)
         for name in sorted(names | _vanished(fleet, seen))
     }
 
 
-class _Seen:
-    """What the census of every pool looks at, sorted by pool once."""
-
-    def __init__(self, fleet: Fleet, world: World) -> None:
-        self._static = static_names(fleet)
-        self.owners = find_owners(fleet, world)
-        self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
-        self._machines: dict[str, dict[str, list[Machine]]] = {}
-        self._ids: dict[str, set[tuple[str, str]]] = {}
-        for provider, listing in sorted(world.providers.items()):
-            if isinstance(listing, Listing):
-                by_pool = self._machines.setdefault(provider, {})
-                self._ids[provider] = {(m.name, m.id) for m in listing.machines}
-                for machine in listing.machines:
-                    by_pool.setdefault(self.owners.owner_of(machine), []).append(machine)
-
-    def machines(self, provider: str, pool: str) -> Sequence[Machine]:
-        """Return the machines of a pool that a provider lists."""
-        return self._machines.get(provider, {}).get(pool, ())
-
-    def listers(self, pool: str) -> list[str]:
-        """Return the providers that list machines of a pool, sorted."""
-        return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
-
-    def lists(self, provider: str, machine: Machine) -> bool:
-        """Say whether a provider lists a machine, under whatever pool."""
-        return (machine.name, machine.id) in self._ids.get(provider, ())
-
-    def pools(self) -> set[str]:
-        """Return every pool of which a provider lists machines."""
-        return {pool for by_pool in self._machines.values() for pool in by_pool}
-
-    def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Return machine name to where its worker is registered, and the worker."""
-        key = tuple((name, id(workers)) for name, workers in registries.items())
-        if key not in self._registered:
-            self._registered[key] = workers_by_machine(registries, self._static)
-        return self._registered[key]
-
-
-def _vanished(fleet: Fleet, seen: _Seen) -> set[str]:
+def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
     """Return pools that fleet.yaml no longer has but the world does."""
     stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
     with_stack = {
@@ -181,7 +147,7 @@ def _vanished(fleet: Fleet, seen: _Seen) -> set[str]:
     return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus:
+def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
@@ -220,7 +186,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
     )
 
 
-def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str]:
+def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
     """Yield what of a pool could not be read, or is contested."""
     listing = world.providers.get(provider, _NOT_READ)
     stack = _stack_of(seen, name)
@@ -238,18 +204,18 @@ def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str
         )
 
 
-def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
+def _stack_of(seen: Seen, name: str) -> Stack | Unknown | None:
     stacks = seen.owners.stacks
     return stacks if isinstance(stacks, Unknown) else stacks.get(name)
 
 
-def _provider_of(name: str, stack: Stack | Unknown | None, seen: _Seen) -> str:
+def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
     if isinstance(stack, Stack):
         return stack.provider
     return next(iter(seen.listers(name)), "")
 
 
-def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
+def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
     """Yield where else machines of a pool are listed: what it has is not known then."""
     for other in seen.listers(name):
         if other == provider:
@@ -268,7 +234,7 @@ def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
 def _unseen(
     pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
-    seen: _Seen,
+    seen: Seen,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
     """Return the machines that a pool's stack holds, as far as registries tell of them."""
@@ -350,7 +316,7 @@ def _units(
             Unit(
                 name=name,
                 pool=seen.pool,
-                state=state,
+                state=State.FAILED if state is State.ASSUMED and _has_failed(machine) else state,
                 machine=machine,
                 worker=worker,
                 inputs=inputs.get(name),
@@ -358,6 +324,10 @@ def _units(
             )
         )
     return tuple(units)
+
+
+def _has_failed(machine: Machine | None) -> bool:
+    return machine is not None and machine.state is MachineState.FAILED
 
 
 def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:

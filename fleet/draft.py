@@ -22,6 +22,7 @@ _CAUSES = {
     Reason.POOL_DRAINING: Cause.CONFIG,
     Reason.POOL_REMOVED: Cause.CONFIG,
     Reason.REGISTRATION_LOST: Cause.KNOWLEDGE,
+    Reason.LIVECHECK_FAILED: Cause.KNOWLEDGE,
 }
 Because = tuple[Reason, str]
 

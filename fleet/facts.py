@@ -203,6 +203,7 @@ class MachineState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
+    FAILED = "failed"  # its provider looked at it several times, and it did not work
 
 
 class Machine(Value):

@@ -15,6 +15,7 @@ from fleet.plan import digest
 from fleet.schema.model import (
     Fleet,
     HcloudProvider,
+    HooksProvider,
     LocalProvider,
     Pool,
     Provider,
@@ -23,7 +24,7 @@ from fleet.schema.model import (
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
 
-SUPPORTED_PROVIDERS = (HcloudProvider, LocalProvider, SimProvider)
+SUPPORTED_PROVIDERS = (HcloudProvider, HooksProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
     provider = fleet.providers[pool.provider]
-    settings = _settings(provider)
+    settings = _settings(provider, next(_types(fleet, pool, option.type), None))
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -158,13 +159,20 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     )
 
 
-def _settings(provider: Provider) -> dict[str, str]:
+def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
+    return (known for known in find_types(fleet, pool) if known.name == name)
+
+
+def _settings(provider: Provider, known: MachineType | None) -> dict[str, str]:
     """Return what else machines of a provider are made from."""
     match provider:
         case HcloudProvider():
             return {"location": provider.location}
         case LocalProvider():
             return {"run": shlex.join(provider.run)}
+        case HooksProvider() if known is not None:
+            figures = {"cores": known.cores, "memory_mib": known.memory, "disk_mib": known.disk}
+            return {key: str(figure) for key, figure in figures.items() if figure}
         case _:
             return {}
 

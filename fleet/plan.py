@@ -42,6 +42,7 @@ class Reason(StrEnum):
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
     DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
+    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
     MAX_AGE = "max-age"

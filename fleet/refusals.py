@@ -21,7 +21,7 @@ from fleet.withholding import Held, by_pool, held_by, held_by_fleet
 
 _DELETE = ("guards", "refuse", "delete")
 _COST = ("guards", "refuse", "cost_increase")
-_REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES})
+_REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
 _WAY_OUT = "check that the change means this; then add under approvals, in the same merge request:"
 _RESTORE = "restore what was lost; or if they shall go, add under approvals:"
 _CAUSES = {Cause.CONFIG: "a change of config", Cause.KNOWLEDGE: "lost knowledge"}

@@ -18,7 +18,7 @@ from fleet.bystanders import (
     warn_of_rivals,
 )
 from fleet.catalogue import type_names
-from fleet.census import DEAF_SAID, State, Unit, demand_trouble
+from fleet.census import DEAF_SAID, FAILED_SAID, State, Unit, demand_trouble
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
@@ -169,6 +169,10 @@ _PLAIN: dict[State, tuple[Reason, str]] = {
         "its worker did not register within boot.deadline",
     ),
     State.DEAF: (Reason.DEAF, DEAF_SAID),
+    State.FAILED: (
+        Reason.LIVECHECK_FAILED,
+        f"{FAILED_SAID}; no registry says whether it is busy",
+    ),
     State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
     State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
     State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),

@@ -16,6 +16,7 @@ from fleet.facts import Listing, Unknown
 from fleet.ports import Clock, Engine, Keeper, Provider, Registry
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
 from fleet.providers.sim import SimCloud
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clouds:
-    """The providers that are on this computer, by name."""
+    """The providers that the embedded engine can change, by name."""
 
     simulated: Mapping[str, SimCloud]
     processes: Mapping[str, LocalMachines]
+    hooked: Mapping[str, HookMachines]
 
     @property
     def registries(self) -> dict[str, Registry]:
@@ -50,9 +52,9 @@ class Clouds:
         return {**self.simulated, **own}
 
     @property
-    def here(self) -> dict[str, SimCloud | LocalMachines]:
+    def here(self) -> dict[str, SimCloud | LocalMachines | HookMachines]:
         """Return all of them: what the embedded engine can change."""
-        return {**self.simulated, **self.processes}
+        return {**self.simulated, **self.processes, **self.hooked}
 
 
 def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Clouds:
@@ -74,6 +76,22 @@ def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Cloud
             for name, provider in fleet.providers.items()
             if isinstance(provider, LocalProvider)
         },
+        hooked={
+            name: HookMachines(
+                provider,
+                Surroundings(
+                    provider=name,
+                    fleet=fleet.fleet,
+                    folder=base,
+                    state=places.folder / f"hooks-{name}",
+                    environment=environment,
+                    ours=os.environ,
+                ),
+                clock,
+            )
+            for name, provider in fleet.providers.items()
+            if isinstance(provider, HooksProvider)
+        },
     )
 
 
@@ -94,7 +112,7 @@ def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
 
 def keepers_of(providers: Mapping[str, Provider]) -> dict[str, Keeper]:
     """Return those whose machines can be looked after without their stack."""
-    kinds = (AwsMachines, HcloudMachines, LocalMachines, SimCloud)
+    kinds = (AwsMachines, HcloudMachines, HookMachines, LocalMachines, SimCloud)
     return {name: each for name, each in providers.items() if isinstance(each, kinds)}
 
 
@@ -129,7 +147,7 @@ def engines_of(
             )
         if isinstance(declared, SimProvider):
             return engine(declared.engine)
-        if isinstance(declared, LocalProvider):
+        if isinstance(declared, LocalProvider | HooksProvider):
             return engine("embedded")
         if isinstance(declared, HcloudProvider):
             return engine("pulumi")

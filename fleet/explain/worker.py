@@ -147,6 +147,7 @@ def _next(verdict: WorkerVerdict) -> str:
 _NEXT_FOR_REASON = {
     Reason.NEVER_REGISTERED: "a person has to look why it does not boot, and delete its machine",
     Reason.DEAF: "restart its worker: it then says again what it can do",
+    Reason.LIVECHECK_FAILED: "a person has to look why it does not work, and delete its machine",
     Reason.NOT_KNOWN: "a person has to look: docs/explanation/failure-model.md says what to do",
     Reason.DISCONNECTED: "bring its worker back, or disable it: then its machine is deleted",
 }

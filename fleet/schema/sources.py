@@ -8,6 +8,7 @@ from fleet.schema.base import (
     Command,
     Cores,
     Count,
+    EnvNames,
     SecretRef,
     Section,
     Text,
@@ -133,13 +134,42 @@ class LocalProvider(Section):
     )
 
 
+class HookTimeouts(Section):
+    """How long each command may take; then it is ended, and all that it started."""
+
+    new: Seconds = Field(600, description="To make a machine.")
+    delete: Seconds = Field(300, description="To delete one.")
+    list: Seconds = Field(60, description="To print all.")
+    livecheck: Seconds = Field(30, description="To look at one.")
+
+
 class Hooks(Section):
     """Commands that make, list and delete machines."""
 
-    new: Command = Field(description="Makes a machine: a program and its arguments.")
-    delete: Command = Field(description="Deletes a machine.")
-    list: Command = Field(description="Prints the machines that exist.")
-    livecheck: Command | None = Field(None, description="Says whether a machine still works.")
+    new: Command = Field(
+        description="Makes a machine, a program and its arguments: gets user data on standard "
+        "input and prints the machine's id, or nothing where its name is its id."
+    )
+    delete: Command = Field(description="Deletes a machine; one that is gone is no failure.")
+    list: Command = Field(description="Prints the machines that exist, as a JSON list.")
+    livecheck: Command | None = Field(
+        None, description="Ends with status 0 where a machine still works; left out: it does."
+    )
+    timeouts: HookTimeouts = Field(
+        default_factory=HookTimeouts.model_construct,
+        description="How long each command may take; then it has failed.",
+    )
+    livecheck_every: Seconds = Field(
+        300, description="A machine is looked at again after this, by the next run."
+    )
+    livecheck_failures: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="A machine has failed when that many livechecks in a row have."
+    )
+    environment: EnvNames = Field(
+        [],
+        description="Variables of fleet's own environment that the commands get, beside PATH, "
+        "LANG and what they are told of the machine.",
+    )
 
 
 class HooksProvider(Hooks):

@@ -5,11 +5,12 @@ no token can be revoked, they stay and a person is told. A worker that had regis
 many are not known any more, it is their registry that lost something, and guards refuse that.
 
 A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
-is replaced.
+is replaced. What its provider found again and again not to work gets nothing new, and goes when it
+runs nothing; while it boots, only boot.deadline counts.
 """
 
-from fleet.census import DEAF_GRACE, DEAF_SAID, State, Unit
-from fleet.draft import Draft
+from fleet.census import DEAF_GRACE, DEAF_SAID, FAILED_SAID, State, Unit
+from fleet.draft import Draft, is_going
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.schema.model import Boot
@@ -26,6 +27,20 @@ def delete_deaf(draft: Draft) -> None:
     because = f"{DEAF_SAID}, for more than {write_duration(DEAF_GRACE)}"
     for unit in draft.census.having(State.DEAF):
         draft.delete(unit, Reason.DEAF, because)
+
+
+def let_go_of_failed(draft: Draft) -> None:
+    """Drain what its provider found not to work, and delete what is not even connected."""
+    for unit in draft.census.units:
+        if not unit.has_failed:
+            continue
+        if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
+            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, FAILED_SAID)
+        if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
+            draft.drain(unit, Reason.LIVECHECK_FAILED, FAILED_SAID)
+        elif unit.state is State.DISCONNECTED:
+            because = f"{FAILED_SAID}, and its worker is not connected"
+            draft.delete(unit, Reason.LIVECHECK_FAILED, because)
 
 
 def delete_failed(world: World, draft: Draft) -> None:

@@ -1,6 +1,7 @@
 """This module lets one contract suite drive every engine: each with a cloud it can look into."""
 
 import fcntl
+import hashlib
 import json
 import multiprocessing
 import os
@@ -19,12 +20,14 @@ from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef
+from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu, load
-from fleet.schema.model import Faults
+from fleet.schema.model import Faults, HooksProvider
 from tests.builders import NOW
 from tests.fakes_engine import FakeEngine, FixedClock, Killed
+from tests.hook_machines import write_hooks
 
 REF = StackRef(project="sim", name="debian-builders", provider="desk", pool="builders")
 MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
@@ -134,17 +137,32 @@ class MortalMachines(LocalMachines):
         return machine_id
 
 
+class MortalHooks(HookMachines):
+    """Machines of a person's own commands; a name is refused, or their maker is killed."""
+
+    refuses: str | None = None
+    kills: str | None = None
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        if inputs.name == self.refuses:
+            inputs = inputs.model_copy(update={"type": "not-sold"})
+        machine_id = super().create(inputs, user_data)
+        if inputs.name == self.kills:
+            raise Killed
+        return machine_id
+
+
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
 
-    cloud: MortalCloud | MortalMachines
+    cloud: MortalCloud | MortalMachines | MortalHooks
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cloud = self.new_cloud()
         self.engine = self.new_engine()
 
-    def new_cloud(self) -> MortalCloud | MortalMachines:
+    def new_cloud(self) -> MortalCloud | MortalMachines | MortalHooks:
         cloud = MortalCloud(self.folder / "sim.json", FixedClock(NOW))
         cloud.configure(MENU)
         return cloud
@@ -158,6 +176,7 @@ class EmbeddedRig:
         return names_in(self.cloud)
 
     def given(self, worker: str) -> str:
+        assert not isinstance(self.cloud, MortalHooks)
         return given_in(self.cloud, worker)
 
     def refuse(self, worker: str) -> None:
@@ -193,6 +212,27 @@ class LocalRig(EmbeddedRig):
         """End the processes."""
         for name in self.machines():
             self.lose(name)
+
+
+class HookRig(EmbeddedRig):
+    """The embedded engine over a person's own commands."""
+
+    def new_cloud(self) -> MortalHooks:
+        write_hooks(self.folder)
+        (self.folder / "refuse.sh").write_text(
+            '[ "$FLEET_TYPE" != not-sold ] && cat > "given-$FLEET_MACHINE" && . ./new.sh'
+        )
+        hooks = {name: ["sh", f"{name}.sh"] for name in ("delete", "list")}
+        declared = HooksProvider.model_validate(
+            {"kind": "hooks", "new": ["sh", "refuse.sh"], **hooks}
+        )
+        path = {"PATH": os.environ["PATH"]}
+        around = Surroundings("desk", "debian", self.folder, self.folder / "state", path, {})
+        return MortalHooks(declared, around, FixedClock(NOW))
+
+    def given(self, worker: str) -> str:
+        data = (self.folder / f"given-{worker}").read_bytes()
+        return hashlib.sha256(data).hexdigest() if data else ""
 
 
 class PulumiRig:

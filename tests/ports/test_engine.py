@@ -12,6 +12,7 @@ from tests.ports.engines import (
     REF,
     EmbeddedRig,
     FakeRig,
+    HookRig,
     LocalRig,
     PulumiRig,
     Rig,
@@ -32,7 +33,7 @@ ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2
 PULUMI = pytest.param("pulumi", marks=pytest.mark.engine)
 
 
-@pytest.fixture(params=["fake", "embedded", "local", PULUMI])
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", PULUMI])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     if request.param == "fake":
         yield FakeRig()
@@ -42,6 +43,8 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         rig = LocalRig(tmp_path)
         yield rig
         rig.close()
+    elif request.param == "hooks":
+        yield HookRig(tmp_path)
     else:
         skip_without_cli()
         yield PulumiRig(tmp_path)

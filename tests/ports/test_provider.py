@@ -1,4 +1,4 @@
-"""This module holds what every Provider promises, run over the fake, sim and clouds."""
+"""This module holds what every Provider promises, run over every kind of provider."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +20,7 @@ from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
 from tests.hetzner import a_server
+from tests.hook_machines import a_hook_cloud, hooks_over
 from tests.local_machines import a_local_cloud
 from tests.ports.engines import a_sim_worker
 
@@ -71,6 +72,15 @@ def _local(stack: ExitStack, folder: Path) -> Example:
     return Example(machines, a_local_cloud(folder / "broken", NOW))
 
 
+def _hooks(_: ExitStack, folder: Path) -> Example:
+    machines = a_hook_cloud(folder / "here")
+    for name in (*DEMO, OTHER):
+        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        machines.create(a_sim_worker(name, labels=labels))
+    machines = hooks_over(folder / "here", NOW)
+    return Example(machines, a_hook_cloud(folder / "broken", list="echo []; exit 1"))
+
+
 def _hcloud(stack: ExitStack, _: Path) -> Example:
     api = stack.enter_context(SimulatedHetzner())
     for name in DEMO:
@@ -93,7 +103,14 @@ def _aws(stack: ExitStack, _: Path) -> Example:
     return Example(AwsMachines(PROVIDER, now=lambda: NOW), AwsMachines(nowhere))
 
 
-MAKERS = {"fake": _fake, "sim": _sim, "local": _local, "hcloud": _hcloud, "aws": _aws}
+MAKERS = {
+    "fake": _fake,
+    "sim": _sim,
+    "local": _local,
+    "hooks": _hooks,
+    "hcloud": _hcloud,
+    "aws": _aws,
+}
 
 
 @pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
