@@ -251,6 +251,8 @@ def _state(verbs: _Verbs) -> None:
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
+        ("export", "write all that the fleet remembers to a file: its store and its stacks"),
+        ("import", "put what such a file holds where fleet.yaml keeps state"),
         ("forget-machine", "take a machine that its provider no longer has out of its stack"),
         ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
@@ -261,6 +263,10 @@ def _state(verbs: _Verbs) -> None:
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"
             )
+        if name == "export":
+            action.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+        if name == "import":
+            action.add_argument("source", metavar="FILE", help="the file to read")
         if name == "unlock":
             action.add_argument(
                 "--holder",
