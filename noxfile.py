@@ -1,7 +1,8 @@
 """This module names what can be checked: `make test` runs lint, types and tests.
 
 Sessions use the tools of .venv (see tools/setup.sh). One that cannot run on this machine says
-`SKIPPED name: reason` on a line of its own and succeeds; .ci/run collects these lines.
+`SKIPPED name: reason` on a line of its own and succeeds; one that runs without a part of it says
+`WITHOUT name: what`. .ci/run collects these lines.
 """
 
 import hashlib
@@ -70,20 +71,15 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def engine(session: nox.Session) -> None:
-    """Run the contract suite of engines over the real Pulumi CLI."""
-    found = subprocess.run(
-        [BIN / "python", "tools/pulumi_cli.py"],
-        cwd=ROOT,
-        check=False,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if found.returncode == NO_CLI:
+    """Run what needs the real Pulumi CLI; with Hetzner's plugin what needs that one too."""
+    cli = obtain(session, "tools/pulumi_cli.py")
+    if cli is None:
         skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")
-    elif found.returncode:
-        session.error(f"tools/pulumi_cli.py ended with {found.returncode}")
-    else:
-        run_marked(session, FLEET_PULUMI=found.stdout.strip())
+        return
+    plugins = obtain(session, "tools/pulumi_plugins.py")
+    if plugins is None:
+        print(f"WITHOUT {session.name}: the plugin of Hetzner Cloud (see above)", flush=True)
+    run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins or "")
 
 
 @nox.session
@@ -163,6 +159,18 @@ def lock(session: nox.Session) -> None:
             *session.posargs,
             env={"UV_CUSTOM_COMPILE_COMMAND": "nox -s lock"},
         )
+
+
+def obtain(session: nox.Session, tool: str) -> str | None:
+    """Return what a tool prints; None when it says that this cannot be had here."""
+    found = subprocess.run(
+        [BIN / "python", tool], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
+    )
+    if found.returncode == NO_CLI:
+        return None
+    if found.returncode:
+        session.error(f"{tool} ended with {found.returncode}")
+    return found.stdout.strip()
 
 
 def skip(session: nox.Session, reason: str) -> None:

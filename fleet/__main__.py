@@ -1,6 +1,7 @@
 """This module is the program: `fleet` and `python -m fleet`."""
 
 import gc
+import resource
 import signal
 import sys
 from types import ModuleType
@@ -12,10 +13,22 @@ def main() -> None:
     """Run the command line and exit with its code."""
     # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _leave_no_core()
     _start_lean()
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
     sys.exit(code)
+
+
+def _leave_no_core() -> None:
+    """Have a crash, of this process or of an engine that it starts, leave no image of its memory.
+
+    Tokens are in it. One byte, not none: with that Linux does not even start a program that
+    `core_pattern` names, which is asked whatever the limit is.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard != 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, hard))
 
 
 def _start_lean() -> None:

@@ -7,7 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fleet.arguments_exchange import add_exchange
 from fleet.usage import Parser
+from fleet.usage import add_json as _json
+from fleet.usage import add_verb as _verb
+from fleet.usage import add_world as _world
+
+if TYPE_CHECKING:
+    from fleet.usage import Verbs as _Verbs
 
 EXIT_CODES = """\
 exit codes:
@@ -42,9 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     _tags(verbs)
     _state(verbs)
     _sweep(verbs)
-    _export(verbs)
-    _import(verbs)
-    _debusine(verbs)
+    add_exchange(verbs)
     _completion(verbs, parser)
     return parser
 
@@ -62,34 +67,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-if TYPE_CHECKING:
-    # argparse exports no public name for what add_subparsers returns
-    _Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
-
-
-def _verb(verbs: _Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
-    parser = verbs.add_parser(name, help=help_text, description=help_text)
-    if config:
-        parser.add_argument(
-            "-f",
-            "--file",
-            default="fleet.yaml",
-            metavar="FILE",
-            help="the configuration (default: fleet.yaml)",
-        )
-    return parser
-
-
-def _world(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--world",
-        metavar="FILE",
-        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
-    )
-
-
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, not {text}")
+    return int(text)
 
 
 def _validate(verbs: _Verbs) -> None:
@@ -138,7 +119,9 @@ def _plan(verbs: _Verbs) -> None:
         help="also say what differs from the plan of this fleet.yaml, as of the target branch",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="also save the plan as JSON to FILE, without what differs"
+        "--out",
+        metavar="FILE",
+        help="also save the plan as JSON to FILE, for `fleet apply FILE`; without what differs",
     )
     parser.add_argument(
         "--gitlab-terraform-report",
@@ -152,6 +135,26 @@ def _plan(verbs: _Verbs) -> None:
 
 def _apply(verbs: _Verbs) -> None:
     parser = _verb(verbs, "apply", "make it so: observe, plan, guard, then change machines")
+    parser.add_argument(
+        "plan",
+        nargs="?",
+        metavar="PLAN",
+        help="a plan saved by `fleet plan --out`: refuse, with the difference, where the plan of "
+        "now is another",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -248,8 +251,10 @@ def _state(verbs: _Verbs) -> None:
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
+        ("export", "write all that the fleet remembers to a file: its store and its stacks"),
+        ("import", "put what such a file holds where fleet.yaml keeps state"),
         ("forget-machine", "take a machine that its provider no longer has out of its stack"),
-        ("unlock", "take away the lock of a run that died"),
+        ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
         action = _verb(actions, name, help_text)
         if name == "show":
@@ -257,6 +262,16 @@ def _state(verbs: _Verbs) -> None:
         if name == "forget-machine":
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"
+            )
+        if name == "export":
+            action.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+        if name == "import":
+            action.add_argument("source", metavar="FILE", help="the file to read")
+        if name == "unlock":
+            action.add_argument(
+                "--holder",
+                metavar="WHO",
+                help="the holder of a lock, as it is named, that you know to be dead",
             )
         if name == "init":
             action.add_argument(
@@ -278,91 +293,6 @@ def _sweep(verbs: _Verbs) -> None:
         "--apply", action="store_true", help="do it; left out: only show what would go"
     )
     _json(parser)
-
-
-def _export(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "export", "write rules for the queue that assigns work", config=False)
-    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
-    debusine = _verb(targets, "debusine", "write Debusine task-configuration entries")
-    debusine.add_argument(
-        "--task",
-        action="append",
-        metavar="NAME",
-        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
-    )
-    copr = _verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
-    for target in (debusine, copr):
-        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
-
-
-def _import(verbs: _Verbs) -> None:
-    parser = _verb(
-        verbs, "import", "write a fleet.yaml from what another system has", config=False
-    )
-    # `import` is no name that a Python module can have.
-    parser.set_defaults(command="import_")
-    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
-    for name, what, help_text in (
-        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
-        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
-        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
-    ):
-        source = _verb(sources, name, help_text, config=False)
-        live = name == "debusine"
-        source.add_argument(
-            "path", nargs="?" if live else None, metavar=what, help="the file to read"
-        )
-        source.add_argument(
-            "--fleet",
-            default="imported",
-            metavar="NAME",
-            help="the name of the fleet (default: imported)",
-        )
-        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
-        source.add_argument(
-            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
-        )
-        if name == "copr":
-            _world(source)
-        if name == "debusine":
-            _server(source)
-
-
-def _server(source: Parser) -> None:
-    source.add_argument(
-        "--dsn-env",
-        metavar="VARIABLE",
-        help="ask the server's database in place of a file: this environment variable holds the "
-        "DSN of a read-only PostgreSQL role",
-    )
-    source.add_argument(
-        "--admin",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="ask the server in place of a file: the command that runs debusine-admin there, as "
-        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
-    )
-
-
-def _debusine(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "debusine", "prepare a Debusine server for fleet", config=False)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    grants = _verb(
-        actions,
-        "grants",
-        "print the SQL for a role that reads demand and workers; changes nothing",
-    )
-    grants.add_argument(
-        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
-    )
-    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
-    grants.add_argument(
-        "--check",
-        action="store_true",
-        help="ask the database that fleet.yaml names what its role lacks or has too much",
-    )
-    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
-    _json(grants)
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from fleet.estimates import estimate_of
 from fleet.facts import (
     Listing,
     Machine,
+    MachineState,
     Stack,
     Unknown,
     Worker,
@@ -20,18 +21,17 @@ from fleet.facts import (
     WorkerState,
     World,
 )
+from fleet.freshness import stale_demand
 from fleet.registrations import (
-    Registries,
     enrols_at,
+    is_busy,
     queue_registries,
     registries_of,
     revokes_at,
-    workers_by_machine,
 )
-from fleet.renames import find_owners
 from fleet.schema.model import Boot, Fleet, Pool
-from fleet.schema.units import write_duration
-from fleet.tagrules import serves_queue, static_names
+from fleet.sightings import Seen
+from fleet.tagrules import serves_queue
 
 
 class State(StrEnum):
@@ -44,7 +44,9 @@ class State(StrEnum):
     DRAINING = "draining"
     DEAF = "deaf"  # connected for long, but its queue gives it nothing: it knows no tags of it
     DISCONNECTED = "disconnected"
+    FAILED = "failed"  # its provider says that it does not work, and there is no registry to ask
     DISABLED = "disabled"
+    STOPPED = "stopped"  # both witnesses know its machine, which is off: it runs nothing
     NEVER_REGISTERED = "never-registered"
     UNRECORDED = "unrecorded"  # the provider lists it, the stack does not know it
     MISSING = "missing"  # the stack knows it, the provider does not list it
@@ -53,12 +55,12 @@ class State(StrEnum):
     STATIC = "static"
 
 
-_CLOCK_SKEW = 60
-"""Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
-
 DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
+FAILED_SAID = "its provider has looked at it several times, and each time it did not work"
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
+NEVER_REGISTERED_SAID = "its worker did not register within boot.deadline"
+STOPPED_SAID = "its machine is off: nothing runs on it"
 
 _NOT_READ = Unknown(unknown="it was not read in this run")
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
@@ -84,11 +86,29 @@ class Unit:
         return self.machine.created_at if self.machine else None
 
     @property
+    def has_failed(self) -> bool:
+        """Say whether its provider found again and again that its machine does not work."""
+        return _has_failed(self.machine)
+
+    @property
     def awaits_token(self) -> bool:
         """Say whether its worker can only come with a token that it has not used so far."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
-        return self.state in (State.STARTING, State.NEVER_REGISTERED)
+        return self.state in (State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+
+    @property
+    def holds_in_vain(self) -> bool:
+        """Say whether it was given something that it can surely not run: it has to be released."""
+        if self.worker is None or not is_busy(self.worker):
+            return False
+        is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
+        return is_off or self.worker.stranded
+
+    @property
+    def may_run(self) -> bool:
+        """Say whether it may run something: then it is never deleted."""
+        return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,8 @@ class PoolCensus:
     """False where its provider's machines could not be read: that is not the same as none."""
     tokens: str | None = None
     """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    has_registry: bool = True
+    """False where nobody at all can be asked what its workers do."""
     enrols: str | None = None
     """The queue that a new worker needs a token of; None: it registers at its provider."""
 
@@ -122,54 +144,14 @@ class PoolCensus:
 def take_census(fleet: Fleet, world: World) -> dict[str, PoolCensus]:
     """Return every pool that is configured or still has machines, by name, sorted."""
     names = {name for name, pool in fleet.pools.items() if isinstance(pool, Pool)}
-    seen = _Seen(fleet, world)
+    seen = Seen(fleet, world)
     return {
         name: _census_of(fleet, world, name, seen)
         for name in sorted(names | _vanished(fleet, seen))
     }
 
 
-class _Seen:
-    """What the census of every pool looks at, sorted by pool once."""
-
-    def __init__(self, fleet: Fleet, world: World) -> None:
-        self._static = static_names(fleet)
-        self.owners = find_owners(fleet, world)
-        self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
-        self._machines: dict[str, dict[str, list[Machine]]] = {}
-        self._ids: dict[str, set[tuple[str, str]]] = {}
-        for provider, listing in sorted(world.providers.items()):
-            if isinstance(listing, Listing):
-                by_pool = self._machines.setdefault(provider, {})
-                self._ids[provider] = {(m.name, m.id) for m in listing.machines}
-                for machine in listing.machines:
-                    by_pool.setdefault(self.owners.owner_of(machine), []).append(machine)
-
-    def machines(self, provider: str, pool: str) -> Sequence[Machine]:
-        """Return the machines of a pool that a provider lists."""
-        return self._machines.get(provider, {}).get(pool, ())
-
-    def listers(self, pool: str) -> list[str]:
-        """Return the providers that list machines of a pool, sorted."""
-        return [provider for provider, by_pool in self._machines.items() if pool in by_pool]
-
-    def lists(self, provider: str, machine: Machine) -> bool:
-        """Say whether a provider lists a machine, under whatever pool."""
-        return (machine.name, machine.id) in self._ids.get(provider, ())
-
-    def pools(self) -> set[str]:
-        """Return every pool of which a provider lists machines."""
-        return {pool for by_pool in self._machines.values() for pool in by_pool}
-
-    def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
-        """Return machine name to where its worker is registered, and the worker."""
-        key = tuple((name, id(workers)) for name, workers in registries.items())
-        if key not in self._registered:
-            self._registered[key] = workers_by_machine(registries, self._static)
-        return self._registered[key]
-
-
-def _vanished(fleet: Fleet, seen: _Seen) -> set[str]:
+def _vanished(fleet: Fleet, seen: Seen) -> set[str]:
     """Return pools that fleet.yaml no longer has but the world does."""
     stacks = {} if isinstance(seen.owners.stacks, Unknown) else seen.owners.stacks
     with_stack = {
@@ -181,7 +163,7 @@ def _vanished(fleet: Fleet, seen: _Seen) -> set[str]:
     return {name for name in known if not isinstance(fleet.pools.get(name), Pool)}
 
 
-def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus:
+def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
     pool = fleet.pools.get(name)
     stack = _stack_of(seen, name)
     provider = pool.provider if isinstance(pool, Pool) else _provider_of(name, stack, seen)
@@ -212,15 +194,16 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: _Seen) -> PoolCensus
             has_registry=bool(registries) and not unreadable,
         ),
         blind=tuple(blind),
-        frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
+        frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),
         sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
         tokens=provider if listing.workers is not None else revokes_at(fleet, queues),
+        has_registry=bool(registries or unreadable),
         enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
 
 
-def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str]:
+def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:
     """Yield what of a pool could not be read, or is contested."""
     listing = world.providers.get(provider, _NOT_READ)
     stack = _stack_of(seen, name)
@@ -238,18 +221,18 @@ def _hidden(world: World, name: str, provider: str, seen: _Seen) -> Iterator[str
         )
 
 
-def _stack_of(seen: _Seen, name: str) -> Stack | Unknown | None:
+def _stack_of(seen: Seen, name: str) -> Stack | Unknown | None:
     stacks = seen.owners.stacks
     return stacks if isinstance(stacks, Unknown) else stacks.get(name)
 
 
-def _provider_of(name: str, stack: Stack | Unknown | None, seen: _Seen) -> str:
+def _provider_of(name: str, stack: Stack | Unknown | None, seen: Seen) -> str:
     if isinstance(stack, Stack):
         return stack.provider
     return next(iter(seen.listers(name)), "")
 
 
-def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
+def _strays(seen: Seen, name: str, provider: str) -> Iterator[str]:
     """Yield where else machines of a pool are listed: what it has is not known then."""
     for other in seen.listers(name):
         if other == provider:
@@ -268,7 +251,7 @@ def _strays(seen: _Seen, name: str, provider: str) -> Iterator[str]:
 def _unseen(
     pool_and_time: tuple[str, datetime],
     stack: Stack | Unknown | None,
-    seen: _Seen,
+    seen: Seen,
     registries: tuple[dict[str, tuple[Worker, ...]], tuple[str, ...]],
 ) -> tuple[Unit, ...]:
     """Return the machines that a pool's stack holds, as far as registries tell of them."""
@@ -282,34 +265,6 @@ def _unseen(
         state = _registered(worker, now, has_registry=has_registry, overdue=False)
         units.append(Unit(name, pool, state, worker=worker, registry=registry))
     return tuple(units)
-
-
-def _stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    reasons = []
-    for queue in queues:
-        trouble = demand_trouble(fleet, world, queue)
-        if trouble:
-            reasons.append(f"demand of queue {queue} is unknown: {trouble}")
-    return tuple(reasons)
-
-
-def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
-    """Return why a queue's demand may not be relied on; empty when it may."""
-    demand = world.queues[queue].demand
-    if isinstance(demand, Unknown):
-        return demand.unknown
-    age = (world.time - demand.read_at).total_seconds()
-    if age < -_CLOCK_SKEW:
-        return (
-            f"it claims to be read {write_duration(int(-age))} later than everything else; "
-            "compare the clocks of the computers that recorded it"
-        )
-    if age > fleet.guards.demand_max_age:
-        return (
-            f"it was read {write_duration(int(age))} before, more than "
-            f"guards.demand_max_age ({write_duration(fleet.guards.demand_max_age)})"
-        )
-    return ""
 
 
 @dataclass(frozen=True)
@@ -336,21 +291,26 @@ def _units(
         registry, worker = seen.workers.get(name, (None, None))
         # Another machine may carry the name of one that is gone: a name proves nothing.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
-        state = _witnessed(
-            listed=machine is not None,
-            wanted=not strange and (silent or name in inputs),
-            recorded=not strange and (silent or name in ids),
-        ) or _registered(
-            worker,
-            now,
-            has_registry=has_registry,
-            overdue=machine is not None and (now - machine.created_at).total_seconds() > deadline,
+        state = (
+            _witnessed(
+                listed=machine is not None,
+                wanted=not strange and (silent or name in inputs),
+                recorded=not strange and (silent or name in ids),
+            )
+            or (State.STOPPED if machine and machine.state is MachineState.STOPPED else None)
+            or _registered(
+                worker,
+                now,
+                has_registry=has_registry,
+                overdue=machine is not None
+                and (now - machine.created_at).total_seconds() > deadline,
+            )
         )
         units.append(
             Unit(
                 name=name,
                 pool=seen.pool,
-                state=state,
+                state=State.FAILED if state is State.ASSUMED and _has_failed(machine) else state,
                 machine=machine,
                 worker=worker,
                 inputs=inputs.get(name),
@@ -358,6 +318,10 @@ def _units(
             )
         )
     return tuple(units)
+
+
+def _has_failed(machine: Machine | None) -> bool:
+    return machine is not None and machine.state is MachineState.FAILED
 
 
 def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:
@@ -387,7 +351,7 @@ def _registered(
         case WorkerState.ENROLLED:
             expired = worker.token_expires is not None and worker.token_expires <= now
             return State.NEVER_REGISTERED if overdue or expired else State.STARTING
-        case WorkerState.IDLE | WorkerState.DEAF if worker.draining:
+        case WorkerState.IDLE | WorkerState.DEAF | WorkerState.DISCONNECTED if worker.draining:
             return State.DRAINING
         case WorkerState.DEAF if _is_young(worker, now):
             return State.STARTING

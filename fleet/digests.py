@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pydantic_core import to_json
 
 from fleet.facts import Demand, Listing, QueueReading, Request, Value, World
-from fleet.plan import Plan, Signature, Unserved, canonical_json, digest
+from fleet.plan import Action, Create, Plan, Signature, Unserved, canonical_json, digest
 from fleet.schema.model import Fleet
 
 
@@ -27,7 +27,7 @@ def seal(plan: Plan) -> Plan:
     for lines in (
         map(_signature, plan.signatures),
         _unserved(plan.unserved),
-        map(_json, plan.actions),
+        map(_action, plan.actions),
         map(_json, plan.workers),
     ):
         said.update(b"".join(b"\n" + line for line in lines))
@@ -59,6 +59,13 @@ def world_digest(world: World) -> str:
         for line in sorted(map(_record, records)):
             said.update(b"\n" + line)
     return said.hexdigest()
+
+
+def _action(action: Action) -> bytes:
+    if not isinstance(action, Create):
+        return _json(action)
+    tables = [sorted(each.items()) for each in (action.inputs.labels, action.inputs.settings)]
+    return _json(action, exclude={"inputs": {"labels", "settings"}}) + to_json(tables)
 
 
 def _signature(signature: Signature) -> bytes:
@@ -104,7 +111,7 @@ def _record(record: Value) -> bytes:
     return _canonical_bytes(record) if loose else _json(record)
 
 
-def _json(value: Value, *, exclude: set[str] | None = None) -> bytes:
+def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None) -> bytes:
     return value.__pydantic_serializer__.to_json(value, exclude=exclude)
 
 

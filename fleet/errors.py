@@ -66,6 +66,12 @@ class PlanRefused(FleetError):
     exit_code = 4
 
 
+class PlanOutdated(FleetError):
+    """A saved plan that is not, or no longer, what would be done."""
+
+    exit_code = 4
+
+
 class StackFailed(FleetError):
     """Some of a stack's operations failed; what succeeded is recorded."""
 
@@ -78,7 +84,7 @@ class StackFailed(FleetError):
     ) -> None:
         super().__init__(message)
         self.done = done
-        self.failed = failed
+        self.failed = dict(failed)
         """Worker to what its provider said, where it was asked for it and refused."""
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from fleet.digests import seal
 from fleet.guard_results import ApprovalVerdict, GuardResult
-from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Signature, Unserved
+from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Release, Signature, Unserved
 from fleet.refusals import refuse_cost, refuse_delete
 from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.schema.units import write_count
@@ -23,6 +23,8 @@ _SAY_ADMIN = (
     "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
     "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
+_CLOUDS = frozenset({"hcloud", "aws"})
+"""Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
 
@@ -43,15 +45,20 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     if not results and plan.digests.plan:
         return plan  # as it was sealed
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
+    releases = tuple(each for each in plan.releases if each.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
     for action in kept:
         by_pool[action.pool].append(action)
     pools = tuple(_recount(pool, by_pool[pool.pool]) for pool in plan.pools)
-    approvals = tuple(_passing(approval, approved, kept) for approval in plan.approvals)
+    approvals = tuple(
+        _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
+    )
     guarded = plan.model_copy(
         update={
             "actions": kept,
             "withheld": tuple(action for action in plan.actions if action.worker in withheld),
+            "releases": releases,
+            "unreleased": tuple(each for each in plan.releases if each.worker in withheld),
             "guards": tuple(results),
             "approvals": approvals,
             "pools": pools,
@@ -64,10 +71,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
 
 
 def _passing(
-    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action]
+    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
     """Return an approval with what it lets pass, as far as no other guard withholds it."""
-    passes = [a.worker for a in kept if approved.get(a.worker) == approval.digest]
+    passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
     return approval.model_copy(update={"passes": tuple(passes)})
 
 
@@ -135,16 +142,15 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     """Refuse to buy machines whose workers could never register: they would only cost."""
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
-        if _kind(fleet, verdict.pool) == "hcloud":
+        without = [action for action in own if action.registry is None]
+        if without and _kind(fleet, verdict.pool) in _CLOUDS:
             because = (
-                f"machines of pool {verdict.pool} would never register: this version plans for "
-                f"providers of kind hcloud, but gives their workers no token yet: "
-                f"{many(len(own), 'creation')} withheld"
+                f"machines of pool {verdict.pool} would never register: none of its queues gives "
+                f"workers a token: {many(len(without), 'creation')} withheld"
             )
             path = ("pools", verdict.pool, "provider")
-            way_out = "set `mode: observe` on the pool and only plan"
-            yield _held(_refused("unappliable", because, path, way_out), verdict, own)
-            continue
+            way_out = "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
+            yield _held(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted({action.registry for action in own if action.registry}):
             if not _is_told(fleet, queue):
                 lacking = [action for action in own if action.registry == queue]

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from fleet.census import PoolCensus, take_census
 from fleet.facts import ImageVersion, World
 from fleet.failures import Memory, recall, stopped_images
-from fleet.schema.model import ExistingImage, Fleet, LocalProvider, Pool, SimProvider
+from fleet.schema.model import (
+    ExistingImage,
+    Fleet,
+    HooksProvider,
+    LocalProvider,
+    Pool,
+    SimProvider,
+)
 from fleet.tagrules import newest_version
 
 
@@ -73,11 +80,12 @@ def _closed(
 
 
 def _id_of(fleet: Fleet, pool: Pool, newest: ImageVersion | None) -> str:
-    """Return the provider's own id of an image; simulated and local ones go by its name."""
+    """Return the provider's own id of an image; elsewhere than in a cloud it goes by its name."""
     image = fleet.images[pool.image]
     if isinstance(image, ExistingImage):
         return image.existing.get(pool.provider, "")
     if newest is not None:
         return newest.ids[pool.provider]
     provider = fleet.providers[pool.provider]
-    return pool.image if isinstance(provider, SimProvider | LocalProvider) else ""
+    by_name = isinstance(provider, SimProvider | LocalProvider | HooksProvider)
+    return pool.image if by_name else ""

@@ -168,7 +168,8 @@ class Engine(Protocol):
         """Make it so and return what was done; raises StackFailed when some of it failed.
 
         `user_data` is what new workers are given at boot, by name. It holds secrets: it goes to
-        the provider and is recorded nowhere in the clear.
+        the provider and is recorded nowhere in the clear. An empty text: an earlier run gave that
+        machine its own, so it is adopted; where it is gone, StackFailed and nothing is done.
         """
 
     def forget(self, ref: StackRef, worker: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
+from fleet.engines.ownership import check_made_before
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.facts import Stack, WorkerInputs
 from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
@@ -71,6 +72,8 @@ class FakeEngine:
     ) -> tuple[Step, ...]:
         """Make it so, step by step."""
         steps = self.preview(ref, workers)
+        held = self.read(ref)
+        check_made_before(ref, user_data, {*self.machines, *(held.ids if held else ())})
         inputs = {each.name: each for each in workers}
         self.stacks.setdefault(ref.name, Stack(engine=self.name, provider=ref.provider, serial=1))
         for step in steps:
@@ -79,7 +82,9 @@ class FakeEngine:
             if step.operation == "create":
                 self._record(ref, {step.worker: inputs[step.worker]}, {}, interrupted=True)
                 self.machines[step.worker] = inputs[step.worker]
-                self.given[step.worker] = user_data.get(step.worker, "")
+                self.given[step.worker] = user_data.get(step.worker) or self.given.get(
+                    step.worker, ""
+                )
                 if step.worker == self.dies_at:
                     raise Killed
                 self._record(ref, {}, {step.worker: f"fake-{step.worker}"})

@@ -16,6 +16,7 @@ class Received:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    body: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Loopback:
             def do_GET(self) -> None:
                 loopback._serve(self)
 
+            do_POST = do_GET  # noqa: N815 - the library's name
+
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - same
                 """Say nothing."""
 
@@ -102,7 +105,8 @@ class Loopback:
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
         headers = {name.lower(): value for name, value in handler.headers.items()}
-        received = Received(parts.path, dict(parse_qsl(parts.query)), headers)
+        body = handler.rfile.read(int(headers.get("content-length", 0))).decode()
+        received = Received(parts.path, dict(parse_qsl(parts.query)), headers, body)
         self.received.append(received)
         self.asked.set()
         count = len(self.received)

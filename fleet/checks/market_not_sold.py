@@ -4,9 +4,18 @@ from collections.abc import Iterator
 
 from fleet.catalogue import find_types, markets_of
 from fleet.schema.findings import Finding
-from fleet.schema.model import Fleet, HcloudProvider, LocalProvider, Pool, SimProvider
+from fleet.schema.model import (
+    Fleet,
+    HcloudProvider,
+    HooksProvider,
+    LocalProvider,
+    Pool,
+    SimProvider,
+)
 
 RULE = "market-not-sold"
+_NEVER = (HcloudProvider, HooksProvider, LocalProvider)
+"""Kinds of provider that sell nothing on the spot market."""
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
@@ -21,7 +30,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     provider = fleet.providers.get(pool.provider)
-    if isinstance(provider, HcloudProvider | LocalProvider):
+    if isinstance(provider, _NEVER):
         said = f"provider '{pool.provider}' sells no machines on the spot market"
     else:
         types = ", ".join(unsold)
@@ -33,8 +42,6 @@ def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
         f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
         ("pools", name, "machine", "market", number),
         # Elsewhere a spot price that nobody knows today may be known tomorrow.
-        severity="error"
-        if alone and isinstance(provider, HcloudProvider | LocalProvider | SimProvider)
-        else "warning",
+        severity="error" if alone and isinstance(provider, (*_NEVER, SimProvider)) else "warning",
         hint="buy on-demand",
     )

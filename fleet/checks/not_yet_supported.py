@@ -16,22 +16,14 @@ class Key:
 
     path: tuple[str, ...]
     values: tuple[str, ...] = ()
-    instead: str = ""
-    """What it does, where it does something."""
 
 
-def _key(path: str, *values: str, instead: str = "") -> Key:
-    return Key(tuple(path.split(".")), values, instead)
+def _key(path: str, *values: str) -> Key:
+    return Key(tuple(path.split(".")), values)
 
 
 KEYS = (
     _key("money.net"),
-    _key("providers.*.kind", "aws", "hooks"),
-    _key(
-        "providers.*.kind",
-        "hcloud",
-        instead="is planned for, but buys no machine yet: fleet apply refuses to create there",
-    ),
     _key("queues.*.kind", "copr", "tickets"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
@@ -70,7 +62,7 @@ def _finding(key: Key, path: Path, value: object) -> Finding:
     what = f"{path[-1]}: {value}" if key.values else path[-1]
     return Finding(
         RULE,
-        f"'{what}' {key.instead or 'is understood but has no effect yet'}",
+        f"'{what}' is understood but has no effect yet",
         path,
         severity="warning",
         at="value" if key.values else "key",

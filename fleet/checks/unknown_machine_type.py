@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fleet.catalogue import find_types, known_types, type_names
 from fleet.schema.findings import Finding, Path, nearest
-from fleet.schema.model import Fleet, HooksProvider, Pool
+from fleet.schema.model import Fleet, Pool
 
 RULE = "unknown-machine-type"
 
@@ -15,7 +15,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if not isinstance(pool, Pool):
             continue
         provider = fleet.providers.get(pool.provider)
-        if provider is None or isinstance(provider, HooksProvider):
+        if provider is None:
             continue
         known = {each.name for each in find_types(fleet, pool)}
         path: Path = ("pools", name, "machine")

@@ -4,44 +4,62 @@ import argparse
 import os
 from pathlib import Path
 
-from fleet.commands.applying import Applied, Ending, apply_once
+from fleet.commands.applying import Applied, Terms, apply_once
+from fleet.commands.crew import default_jobs
 from fleet.commands.loading import check_file
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, SystemClock, load_config, to_config
 from fleet.errors import PlanRefused, WrongUsage
 from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
+from fleet.operate.order import Order
 from fleet.plan import Plan
 from fleet.ports import Console
 from fleet.render.findings import to_text
 from fleet.render.outcome_text import outcome_to_text
 from fleet.render.to_json import outcome_to_json
 from fleet.render.to_text import plan_to_text
+from fleet.saved import LIMIT_BYTES, read_plan
 from fleet.schema.model import Fleet
 from fleet.schema.units import read_duration
+from fleet.store.files import LocalFiles
 from fleet.store.places import find_places
 
 
 def run(args: argparse.Namespace, console: Console, signals: Signals | None = None) -> int:
     """Apply what a plan made under the lock says, and print the outcome."""
     rhythm = _rhythm(args)
+    order = _order(args)
     config = load_config(args, console)
     _refuse_throwaway_state(config.fleet, args.file)
+    signals = signals or Signals()
+    terms = Terms(order, args.jobs or default_jobs(), signals)
     if rhythm is not None:
-        signals = signals or Signals()
-        runs = _Runs(args, console, config, signals)
-        return _loop(runs, rhythm, console, signals)
+        return _loop(_Runs(args, console, config, terms), rhythm, console, signals)
 
     def show(plan: Plan) -> None:
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
 
-    applied = apply_once(config, args.file, console, show, Ending())
+    with signals.heard():
+        applied = apply_once(config, args.file, console, show, terms)
     console.out(
         outcome_to_json(applied.outcome)
         if args.json
         else outcome_to_text(applied.outcome, applied.plan, colour=console.colour)
     )
+    if signals.is_ending():
+        raise KeyboardInterrupt
     return applied.exit_code
+
+
+def _order(args: argparse.Namespace) -> Order:
+    """Return what is to be applied: the pools named, the plan that was saved."""
+    if args.plan is None:
+        return Order(frozenset(args.pool))
+    if args.every is not None:
+        raise WrongUsage("a saved plan is applied once: leave --every out")
+    content = LocalFiles().read(args.plan, LIMIT_BYTES)
+    return Order(frozenset(args.pool), read_plan(args.plan, content))
 
 
 def _rhythm(args: argparse.Namespace) -> Rhythm | None:
@@ -66,33 +84,34 @@ def _seconds(option: str, text: str) -> int:
 def _loop(runs: "_Runs", rhythm: Rhythm, console: Console, signals: Signals) -> int:
     with signals.heard():
         try:
-            return keep_applying(rhythm, runs.run, SystemClock(), signals, console.note)
+            code = keep_applying(rhythm, runs.run, SystemClock(), signals, console.note)
         except KeyboardInterrupt:
             if signals.was_cut:
                 raise
             console.note("ended as asked; nothing was being changed")
             return 0
+    if signals.was_cut:
+        raise KeyboardInterrupt
+    return code
 
 
 class _Runs:
     """The runs of one loop: each with the fleet.yaml of its moment, if that is valid."""
 
     def __init__(
-        self, args: argparse.Namespace, console: Console, config: Config, signals: Signals
+        self, args: argparse.Namespace, console: Console, config: Config, terms: Terms
     ) -> None:
         self._args = args
         self._console = console
         self._config = config
-        self._ending = Ending(signals.is_ending, signals.changing)
+        self._terms = terms
         self._refused = ""
         self._last_code: int | None = None
 
     def run(self) -> Run:
         """Apply once, with what fleet.yaml says now."""
         is_current = self._reload()
-        applied = apply_once(
-            self._config, self._args.file, self._console, self._show, self._ending
-        )
+        applied = apply_once(self._config, self._args.file, self._console, self._show, self._terms)
         code = applied.exit_code or (0 if is_current else 1)
         run = Run(code, tuple(find_on_the_way(applied.plan)))
         self._tell(applied, run)

@@ -1,9 +1,10 @@
 """This module carries out one run of apply: lock, observe, plan, guard, change, record."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from fleet.commands.crew import crewed
+from fleet.commands.signals import Signals
 from fleet.commands.wiring import (
     Config,
     SystemClock,
@@ -15,6 +16,7 @@ from fleet.commands.wiring import (
 )
 from fleet.operate.apply import apply_plan
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan
 from fleet.ports import Console
 
@@ -33,32 +35,40 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a run hears that it is to end; a plain apply is just interrupted."""
+class Terms:
+    """What one run may do, how many pools at once, and how it hears that it is to end."""
 
-    is_ending: Callable[[], bool] = lambda: False
-    changing: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What holds an interruption back until the step that was begun is done."""
+    order: Order = field(default_factory=Order)
+    jobs: int = 1
+    signals: Signals = field(default_factory=Signals)
 
 
 def apply_once(
-    config: Config, file: str, console: Console, show: Callable[[Plan], None], ending: Ending
+    config: Config, file: str, console: Console, show: Callable[[Plan], None], terms: Terms
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     clock = SystemClock()
     started = clock.now()
-    sources = replace(wire(config.fleet, file), is_ending=ending.is_ending)
+    sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
     with sources.store.lock(lock_owner(), started) as died:
         if died:
             console.note(f"took over the lock of {died}, which died; finishing what it began")
+        check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = look(config, sources, console)
-        plan = plan_for(config, world)
+        plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
-        with ending.changing():
-            extend_expiries(config.fleet, world, sources, console.note)
-            outcome = apply_plan(config.fleet, world, plan, sources, console.note)
+        with (
+            crewed(config.fleet, file, sources, terms.jobs, console.note) as (many, cut),
+            terms.signals.changing(cut),
+        ):
+            drift = find_changes(terms.order, plan)
+            if drift:
+                outcome = Outcome(plan=plan.digests.plan, outdated=drift)
+            else:
+                extend_expiries(config.fleet, world, sources, console.note)
+                outcome = apply_plan(config.fleet, world, plan, many, console.note)
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),

@@ -1,17 +1,22 @@
 """This module wires the providers that a fleet.yaml names, and the engines that change them."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
+from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Provider, Registry
-from fleet.providers.hcloud import HcloudListing
+from fleet.ports import Clock, Engine, Keeper, Provider, Registry
+from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
 from fleet.providers.sim import SimCloud
@@ -34,10 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clouds:
-    """The providers that are on this computer, by name."""
+    """The providers that the embedded engine can change, by name."""
 
     simulated: Mapping[str, SimCloud]
     processes: Mapping[str, LocalMachines]
+    hooked: Mapping[str, HookMachines]
 
     @property
     def registries(self) -> dict[str, Registry]:
@@ -46,9 +52,9 @@ class Clouds:
         return {**self.simulated, **own}
 
     @property
-    def here(self) -> dict[str, SimCloud | LocalMachines]:
+    def here(self) -> dict[str, SimCloud | LocalMachines | HookMachines]:
         """Return all of them: what the embedded engine can change."""
-        return {**self.simulated, **self.processes}
+        return {**self.simulated, **self.processes, **self.hooked}
 
 
 def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Clouds:
@@ -70,6 +76,22 @@ def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Cloud
             for name, provider in fleet.providers.items()
             if isinstance(provider, LocalProvider)
         },
+        hooked={
+            name: HookMachines(
+                provider,
+                Surroundings(
+                    provider=name,
+                    fleet=fleet.fleet,
+                    folder=base,
+                    state=places.folder / f"hooks-{name}",
+                    environment=environment,
+                    ours=os.environ,
+                ),
+                clock,
+            )
+            for name, provider in fleet.providers.items()
+            if isinstance(provider, HooksProvider)
+        },
     )
 
 
@@ -78,18 +100,29 @@ def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
     match provider:
         case HcloudProvider():
             try:
-                return HcloudListing(provider, secrets.read(provider.token))
+                return HcloudMachines(provider, secrets.read(provider.token))
             except SecretMissing as error:
                 return _UnreadableProvider(str(error))
-        case AwsProvider() | LocalProvider() | HooksProvider() | SimProvider():
+        case AwsProvider():
+            return AwsMachines(provider)
+        case LocalProvider() | HooksProvider() | SimProvider():
             return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
     assert_never(provider)
 
 
+def keepers_of(providers: Mapping[str, Provider]) -> dict[str, Keeper]:
+    """Return those whose machines can be looked after without their stack."""
+    kinds = (AwsMachines, HcloudMachines, HookMachines, LocalMachines, SimCloud)
+    return {name: each for name, each in providers.items() if isinstance(each, kinds)}
+
+
 def engines_of(
-    fleet: Fleet, places: Places, clouds: Clouds, secrets: HostSecrets
+    fleet: Fleet, places: Places, clouds: Clouds, secrets: HostSecrets, now: datetime
 ) -> Callable[[str], Engine]:
-    """Return what tells which engine changes a provider's stacks; EngineAbsent where none does."""
+    """Return what tells which engine changes a provider's stacks; EngineAbsent where none does.
+
+    A machine that is made in this run is vouched for from `now` on.
+    """
 
     @cache
     def engine(name: str) -> Engine:
@@ -102,7 +135,7 @@ def engines_of(
             places.backend,
             places.folder / "pulumi",
             (lambda: secrets.read(passphrase)) if passphrase else None,
-            _accounts(fleet, clouds.simulated, secrets),
+            _accounts(fleet, clouds.simulated, secrets, notes_of(fleet, now, os.environ)),
         )
 
     def engine_of(provider: str) -> Engine:
@@ -112,19 +145,30 @@ def engines_of(
                 f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
                 "gone"
             )
-        if isinstance(declared, SimProvider):
-            return engine(declared.engine)
-        if isinstance(declared, LocalProvider):
-            return engine("embedded")
-        if isinstance(declared, HcloudProvider):
-            return engine("pulumi")
-        raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
+        match declared:
+            case SimProvider():
+                return engine(declared.engine)
+            case LocalProvider() | HooksProvider():
+                return engine("embedded")
+            case AwsProvider() | HcloudProvider():
+                return engine("pulumi")
+        assert_never(declared)
 
     return engine_of
 
 
+def notes_of(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a new machine that say nothing of what it is made from."""
+    notes = {"expires": write_moment(extended(fleet, now))}
+    commit = environment.get("CI_COMMIT_SHA", "")
+    return notes | {"commit": commit} if re.fullmatch(r"[0-9a-f]{7,63}", commit) else notes
+
+
 def _accounts(
-    fleet: Fleet, simulated: Mapping[str, SimCloud], secrets: HostSecrets
+    fleet: Fleet,
+    simulated: Mapping[str, SimCloud],
+    secrets: HostSecrets,
+    notes: Mapping[str, str],
 ) -> dict[str, "Account"]:
     """Return what the real engine needs of each provider; tokens go to it by environment."""
     from fleet.engines.pulumi import Account
@@ -136,7 +180,15 @@ def _accounts(
     for name, declared in fleet.providers.items():
         if isinstance(declared, HcloudProvider):
             environment = partial(_hcloud_environment, declared, secrets)
-            accounts[name] = Account(provider_of(declared, secrets), environment=environment)
+            accounts[name] = Account(
+                provider_of(declared, secrets), environment=environment, inputs={"notes": notes}
+            )
+        elif isinstance(declared, AwsProvider):
+            accounts[name] = Account(
+                AwsMachines(declared),
+                config={"aws:region": declared.region},
+                inputs={"notes": notes},
+            )
     return accounts
 
 

@@ -104,7 +104,7 @@ def _database(
 def _tools(fleet: Fleet) -> Iterator[_Look]:
     for provider in fleet.providers.values():
         is_simulated = isinstance(provider, SimProvider) and provider.engine == "embedded"
-        if not (is_simulated or isinstance(provider, LocalProvider)):
+        if not (is_simulated or isinstance(provider, LocalProvider | HooksProvider)):
             yield "Pulumi", _pulumi
             return
 

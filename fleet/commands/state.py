@@ -4,6 +4,8 @@ import argparse
 import json
 from collections.abc import Callable
 
+from fleet.commands.state_carry import export_state, import_state
+from fleet.commands.state_unlock import unlock
 from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
@@ -28,10 +30,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return _init(fleet, store, args, console)
         case "show":
             return _show(store, places, args, console)
+        case "export":
+            return export_state(fleet, store, places, args.out, console)
+        case "import":
+            return import_state(fleet, store, places, args.source, console)
         case "forget-machine":
             return _forget_machine(config, args, console)
         case _:
-            return _unlock(store, console)
+            return unlock(fleet.fleet, store, places, args.holder, console)
 
 
 def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:
@@ -110,13 +116,4 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
     latest = runs[:1]
     lines += [run_to_text(run, running=bool(holder) and run in latest) for run in runs]
     console.out("\n".join(lines))
-    return 0
-
-
-def _unlock(store: DatabaseStore, console: Console) -> int:
-    holder = store.unlock()
-    if holder is None:
-        console.out("nobody holds the lock")
-        return 0
-    console.out(f"took the lock away from {holder[0]}, who held it since {holder[1]}")
     return 0

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import assert_never
 
-from fleet.commands.clouds import engines_of, find_clouds, provider_of
+from fleet.commands.clouds import engines_of, find_clouds, keepers_of, provider_of
 from fleet.commands.loading import Checked, check_file
 from fleet.commands.registries import registries_of
 from fleet.errors import ConfigInvalid, SecretMissing, WrongUsage
@@ -146,19 +146,20 @@ def wire(fleet: Fleet, config: str) -> Sources:
     clouds = find_clouds(fleet, places, base, SystemClock())
     enrollers = registries_of(fleet, secrets)
     registries: dict[str, Registry] = {**clouds.registries, **enrollers}
+    providers = {
+        name: clouds.here.get(name) or provider_of(provider, secrets)
+        for name, provider in fleet.providers.items()
+    }
     return Sources(
         queues={
             name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())
             for name, queue in fleet.queues.items()
         },
-        providers={
-            name: clouds.here.get(name) or provider_of(provider, secrets)
-            for name, provider in fleet.providers.items()
-        },
+        providers=providers,
         registries=registries,
         enrollers=enrollers,
-        engine_of=engines_of(fleet, places, clouds, secrets),
-        keepers=dict(clouds.here),
+        engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
+        keepers=keepers_of(providers),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members

@@ -4,14 +4,16 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.pulumi_events import Events, shorten
-from fleet.engines.pulumi_state import drop_worker, file_root
+from fleet.engines.pulumi_state import drop_worker
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
 from fleet.ports import Provider, StackRef
@@ -64,9 +66,24 @@ class Cli:
         self._home = home
         self._passphrase = passphrase
 
-    def open(self, ref: StackRef, account: Account, program: Callable[[], None]) -> Session:
-        """Return the stack, made when it does not exist, with a program to run."""
-        from pulumi import automation
+    def make(self, ref: StackRef, account: Account) -> None:
+        """Make a stack that does not exist yet."""
+        workspace = self._workspace(ref, account, None)
+        _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+
+    def open(
+        self,
+        ref: StackRef,
+        account: Account,
+        program: Callable[[], None],
+        *,
+        secrets: Collection[str] = (),
+    ) -> Session:
+        """Return a stack that exists, with a program to run.
+
+        `secrets` are those of the program: no message shows them.
+        """
+        from fleet.engines.pulumi_stack import Stack
 
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -75,14 +92,8 @@ class Cli:
             program()
 
         workspace = self._workspace(ref, account, noted)
-        secrets = self.secrets(account)
-        found: list[automation.Stack] = []
-        _run(
-            ref,
-            lambda: found.append(automation.Stack.create_or_select(ref.name, workspace)),
-            secrets,
-        )
-        return Session(ref, found[0], self._home, secrets, loops)
+        hidden = (*self.secrets(account), *secrets)
+        return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
         """Return a stack's deployment, its secrets still encrypted; None when it is not there."""
@@ -145,10 +156,18 @@ class Cli:
         _run(ref, run, self.secrets(account))
         return said[0]
 
+    @cached_property
+    def _command(self) -> "automation.PulumiCommand":
+        from pulumi import automation
+
+        return automation.PulumiCommand(str(self._home.command_root(find_cli())))
+
     def _workspace(
         self, ref: StackRef, account: Account, program: Callable[[], None] | None
     ) -> "automation.LocalWorkspace":
         from pulumi import automation
+
+        from fleet.engines.pulumi_stack import Workspace
 
         if self._passphrase is None:
             raise SecretMissing(
@@ -158,12 +177,11 @@ class Cli:
         # The SDK's server answers to a CLI that is gone after a failure; the traceback that grpc
         # would log of it says nothing that StackFailed does not.
         logging.getLogger("grpc._server").setLevel(logging.CRITICAL)
-        cli = find_cli()
         project = load_project(ref.project)
         name = project_name(project)
         root = file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
-        return automation.LocalWorkspace(
+        return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),
             program=program,
@@ -175,7 +193,7 @@ class Cli:
             project_settings=automation.ProjectSettings(
                 name=name, runtime="python", main=str(project.folder)
             ),
-            pulumi_command=automation.PulumiCommand(str(self._home.command_root(cli))),
+            pulumi_command=self._command,
         )
 
 

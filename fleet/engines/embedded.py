@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
 from fleet.engines.evaluate import Resource, evaluate
-from fleet.engines.ownership import check_holds, check_owner, check_provider
+from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
@@ -110,6 +110,8 @@ class EmbeddedEngine:
             recorded = self._recorded(ref)
             moves = self._moves(ref, workers, recorded)
             _refuse_changes(ref, moves)
+            exists = {move.name for move in moves if move.found or move.kind != "create"}
+            check_made_before(ref, user_data, exists)
             if recorded is None:
                 self._records.begin(ref)
             elif recorded.provider != ref.provider:

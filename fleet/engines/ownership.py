@@ -1,8 +1,11 @@
-"""This module refuses what is not this engine's to change: another's stack, a moved pool."""
+"""This module refuses what is not this engine's to change: another's stack, a moved pool.
 
-from collections.abc import Container
+Nor does an engine make a machine again whose worker's token went to the one that is gone.
+"""
 
-from fleet.errors import EngineMismatch, PlanRefused
+from collections.abc import Container, Mapping
+
+from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.ports import StackRef
 
 
@@ -29,4 +32,18 @@ def check_holds(ref: StackRef, worker: str, held: Container[str]) -> None:
     if worker not in held:
         raise PlanRefused(
             f"stack {ref.name} does not hold {worker}, so there is nothing to forget"
+        )
+
+
+def check_made_before(ref: StackRef, user_data: Mapping[str, str], exists: Container[str]) -> None:
+    """Raise StackFailed where a machine that was there when this run looked is gone by now."""
+    gone = {
+        name: f"{name} was there and is gone; without a token its worker would never register"
+        for name, text in user_data.items()
+        if not text and name not in exists
+    }
+    if gone:
+        raise StackFailed(
+            f"stack {ref.name}: {'; '.join(gone.values())}; the next apply gives it one",
+            failed=gone,
         )

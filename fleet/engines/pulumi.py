@@ -10,18 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from fleet.engines.backends import open_objects
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
-from fleet.engines.ownership import check_holds, check_owner, check_provider
+from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
-from fleet.engines.pulumi_state import (
-    Deployment,
-    file_root,
-    find_locks,
-    read_checkpoint,
-    read_deployment,
-)
+from fleet.engines.pulumi_locks import drop_locks, find_locks
+from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
@@ -35,6 +31,9 @@ from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
 
 __all__ = ["Account", "PulumiEngine"]
+
+_LIKE_A_TOKEN = 16
+"""Words of user data that are at least this long may be a token."""
 
 
 class PulumiEngine:
@@ -50,20 +49,21 @@ class PulumiEngine:
         accounts: Mapping[str, Account],
         claimed_by: Callable[[StackRef], str | None] = lambda _: None,
     ) -> None:
-        self._root = file_root(backend)
+        self._objects = open_objects(backend)
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
         self._claimed_by = claimed_by
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
-        """Return the stack as recorded; of a file backend without starting the CLI."""
+        """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
         try:
             deployment = self._recorded(ref)
+            objects = self._objects
+            locked = objects and deployment and find_locks(objects, self._project(ref), ref.name)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
             return None
-        locked = self._root and find_locks(self._root, self._project(ref), ref.name)
         return deployment.stack.model_copy(
             update={"interrupted": deployment.stack.interrupted or bool(locked)}
         )
@@ -78,7 +78,7 @@ class PulumiEngine:
             return tuple(Step(worker=name, operation="create") for name in names)
         left = self._leftovers(ref, recorded, workers)
         events = Events(secrets=self._cli.secrets(self._account(ref)))
-        session = self._session(ref, workers, left.adopted)
+        session = self._session(ref, _Given(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
         steps = (*(step for step in events.planned if step.worker not in left.gone), *gone)
@@ -93,10 +93,6 @@ class PulumiEngine:
     ) -> tuple[Step, ...]:
         """Make it so; a creation that fails does not stop the others."""
         self._check(ref, workers)
-        if user_data:
-            raise PlanRefused(
-                f"stack {ref.name}: workers cannot be given a token by `engine: pulumi` yet"
-            )
         recorded = self._recorded(ref)
         left = _Leftovers()
         if recorded:
@@ -104,13 +100,18 @@ class PulumiEngine:
             left = self._leftovers(ref, recorded, workers)
             if recorded.stack.interrupted:
                 self._cli.forget_pending(ref, self._account(ref))
+        check_made_before(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
             # Only what the state knows can be deleted: what nobody wants is adopted first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept += recorded.deleting
-            self._up(ref, [*kept, *left.orphans], left.orphan_ids, Events())
-        events = Events(progress, self._cli.secrets(self._account(ref)))
-        self._up(ref, workers, left.adopted, events)
+            self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), Events())
+        if recorded is None:
+            self._cli.make(ref, self._account(ref))
+        new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
+        given = _Given(workers, left.adopted, new)
+        events = Events(progress, (*self._cli.secrets(self._account(ref)), *given.secrets))
+        self._up(ref, given, events)
         return tuple(step for step in events.done if step.worker not in left.gone)
 
     def forget(self, ref: StackRef, worker: str) -> None:
@@ -130,8 +131,8 @@ class PulumiEngine:
 
     def _recorded(self, ref: StackRef) -> Deployment | None:
         check_owner(ref, mine=self.name, owner=self._claimed_by(ref))
-        if self._root:
-            found = read_checkpoint(self._root, self._project(ref), ref.name)
+        if self._objects:
+            found = read_checkpoint(self._objects, self._project(ref), ref.name)
         else:
             found = self._cli.export(ref, self._account(ref))
         if found is None:
@@ -181,27 +182,20 @@ class PulumiEngine:
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""
         program = load_project(ref.project).program
-        inputs = self._inputs(ref, workers, {})
+        inputs = self._inputs(ref, _Given(workers))
         evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
 
-    def _inputs(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], adopt: Mapping[str, str]
-    ) -> dict[str, Any]:
+    def _inputs(self, ref: StackRef, given: "_Given") -> dict[str, Any]:
         return dict(self._account(ref).inputs) | {
-            "workers": [worker.model_dump(mode="json") for worker in workers],
-            "adopt": dict(adopt),
+            "workers": [worker.model_dump(mode="json") for worker in given.workers],
+            "user_data": dict(given.user_data),
+            "adopt": dict(given.adopt),
             "owner": {"engine": self.name, "provider": ref.provider},
         }
 
-    def _up(
-        self,
-        ref: StackRef,
-        workers: Sequence[WorkerInputs],
-        adopt: Mapping[str, str],
-        events: Events,
-    ) -> None:
-        session = self._session(ref, workers, adopt)
-        self._configure(ref, workers)
+    def _up(self, ref: StackRef, given: "_Given", events: Events) -> None:
+        session = self._session(ref, given)
+        self._configure(ref, given.workers)
         try:
             session.run(
                 lambda: session.stack.up(
@@ -219,31 +213,32 @@ class PulumiEngine:
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Write the workers into the settings: `pulumi up` by hand finds the same and no more."""
-        inputs = self._inputs(ref, workers, {})
+        inputs = self._inputs(ref, _Given(workers))
         texts = {key: json.dumps(inputs[key], sort_keys=True) for key in ("workers", "owner")}
         project = self._project(ref)
         self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
 
-    def _session(
-        self, ref: StackRef, workers: Sequence[WorkerInputs], adopt: Mapping[str, str]
-    ) -> Session:
+    def _session(self, ref: StackRef, given: "_Given") -> Session:
         program = load_project(ref.project).program
-        inputs = self._inputs(ref, workers, adopt)
-        session = self._cli.open(ref, self._account(ref), lambda: program(inputs))
+        inputs = self._inputs(ref, given)
+        session = self._cli.open(
+            ref, self._account(ref), lambda: program(inputs), secrets=given.secrets
+        )
         self._cli.configure(ref, self._account(ref).config)
         return session
 
     def _break_dead_locks(self, ref: StackRef) -> None:
-        locks = find_locks(self._root, self._project(ref), ref.name) if self._root else ()
+        """Take away what dead runs hold, as `pulumi cancel` does; Locked where one may live."""
+        if self._objects is None:
+            return
+        locks = find_locks(self._objects, self._project(ref), ref.name)
         for lock in locks:
-            if lock.alive:
+            if lock.alive is not False:
                 raise Locked(
                     f"stack {ref.name} is being changed by {lock.owner} since {lock.since}; wait, "
-                    "or if that run is dead: `pulumi cancel`"
+                    "or if that run is dead: `fleet state unlock`"
                 )
-        if locks:
-            session = self._session(ref, [], {})
-            session.run(session.stack.cancel)
+        drop_locks(self._objects, locks)
 
     def _account(self, ref: StackRef) -> Account:
         account = self._accounts.get(ref.provider)
@@ -258,6 +253,21 @@ class PulumiEngine:
         return project_name(load_project(ref.project))
 
 
+class _Given(NamedTuple):
+    """What a program is given to declare; its user data is secret."""
+
+    workers: Sequence[WorkerInputs] = ()
+    adopt: Mapping[str, str] = MappingProxyType({})
+    user_data: Mapping[str, str] = NO_USER_DATA
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Return what no message may show: each text, and the words that may be a token in it."""
+        texts = self.user_data.values()
+        words = {word for text in texts for word in text.split() if len(word) >= _LIKE_A_TOKEN}
+        return (*texts, *sorted(words, key=len, reverse=True))
+
+
 class _Leftovers(NamedTuple):
     """Machines that no state names, wanted or not; and those that only the state still names."""
 
@@ -265,3 +275,7 @@ class _Leftovers(NamedTuple):
     orphans: tuple[WorkerInputs, ...] = ()
     orphan_ids: Mapping[str, str] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
+
+
+def _ids(recorded: Deployment | None) -> Mapping[str, str]:
+    return recorded.stack.ids if recorded else {}

@@ -1,23 +1,35 @@
-"""This module reads what the real engine recorded: the deployment as JSON, and its locks.
-
-For a file backend no program is started: the checkpoint is a file.
-"""
+"""This module reads what the real engine recorded: the deployment, as JSON."""
 
 import gzip
 import json
-import os
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fleet.engines.objects import Objects
 from fleet.engines.projects import Project
 from fleet.errors import EngineMismatch, StoreFailed
 from fleet.facts import Stack, WorkerInputs
 from fleet.ports import StackRef
 
 ROOT = "pulumi:pulumi:Stack"
+STACKS = ".pulumi/stacks/"
+
+
+def _unzstd(raw: bytes) -> bytes:
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(raw).read()
+    except zstandard.ZstdError as error:
+        raise OSError(str(error)) from error
+
+
+_PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
+)
+"""Suffix to how it is unpacked, in the order in which the CLI would have left one for another."""
 
 
 class Deployment(NamedTuple):
@@ -28,35 +40,36 @@ class Deployment(NamedTuple):
     deleting: tuple[WorkerInputs, ...]
 
 
-class Lock(NamedTuple):
-    """Who holds a stack of a file backend."""
-
-    owner: str
-    since: str
-    alive: bool
+def stack_key(project: str, stack: str) -> str:
+    """Return where a stack's checkpoint is; a compressed one has a further suffix."""
+    return f"{STACKS}{project}/{stack}.json"
 
 
-def file_root(backend: str) -> Path | None:
-    """Return the folder of a file backend; None for any other."""
-    if not backend.startswith("file://"):
-        return None
-    return Path(backend.removeprefix("file://").split("?")[0]).expanduser() / ".pulumi"
+def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any] | None:
+    """Return a stack's deployment; None when the stack does not exist."""
+    key = stack_key(project, stack)
+    file = find_checkpoint(objects, key)
+    return None if file is None else dict(file["checkpoint"].get("latest") or {})
 
 
-def read_checkpoint(root: Path, project: str, stack: str) -> dict[str, Any] | None:
-    """Return a stack's deployment from a file backend; None when the stack does not exist."""
-    path = root / "stacks" / project / f"{stack}.json"
-    zipped = path.with_suffix(".json.gz")
+def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
+    """Return what is recorded behind a key, unpacked; None when there is nothing."""
+    for suffix, unpacked in _PACKINGS.items():
+        raw = objects.read(key + suffix)
+        if raw is not None:
+            return _checkpoint(f"{objects.place}/{key}{suffix}", raw, unpacked)
+    return None
+
+
+def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
     try:
-        raw = gzip.decompress(zipped.read_bytes()) if zipped.exists() else path.read_bytes()
-        checkpoint = json.loads(raw)["checkpoint"]
-        return dict(checkpoint.get("latest") or {})
-    except FileNotFoundError:
-        return None
+        file = json.loads(unpacked(raw))
+        file["checkpoint"].get("latest")
+        return dict(file)
     except (OSError, EOFError) as error:
-        raise StoreFailed(f"{path}: {error}") from error
+        raise StoreFailed(f"{place}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreFailed(f"{path} is not a Pulumi checkpoint: {error}") from error
+        raise StoreFailed(f"{place} is not a Pulumi checkpoint: {error}") from error
 
 
 def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Project) -> Deployment:
@@ -106,46 +119,6 @@ def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bo
     # An import keeps the time of the last write, which tells one state from the next.
     deployment["manifest"]["time"] = datetime.now(UTC).isoformat()
     return bool(gone)
-
-
-def find_locks(root: Path, project: str, stack: str) -> tuple[Lock, ...]:
-    """Return the locks on a stack of a file backend."""
-    found = []
-    for path in sorted((root / "locks" / "organization" / project / stack).glob("*.json")):
-        try:
-            lock = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            # Being written or taken away this very moment: whoever does it is alive.
-            lock = {}
-        owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
-        found.append(
-            Lock(
-                owner=f"{owner} (process {lock.get('pid', 'unknown')})",
-                since=str(lock.get("timestamp", "an unknown time")),
-                alive=_is_alive(lock),
-            )
-        )
-    return tuple(found)
-
-
-def _is_alive(lock: Mapping[str, Any]) -> bool:
-    """Say whether the owner may still run; on another host nobody here can tell."""
-    pid = lock.get("pid")
-    if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
-        return True
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
-    except FileNotFoundError:
-        return not Path("/proc/uptime").exists()
-    except OSError:
-        return True
-    # A process that is younger than the lock only has the same number.
-    age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
-    taken = _moment(str(lock.get("timestamp", "")))
-    slack = 5.0
-    held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
-    return words[0] != "Z" and age + slack >= held
 
 
 def _touched(operations: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:

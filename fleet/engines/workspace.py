@@ -6,7 +6,7 @@ Everything lives in one folder of fleet's own, never in the folder of the stack 
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Home:
             launcher = (
                 f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.providers.sim_plugin "$@"\n'
             )
-            _replace(self.folder / "plugins" / "pulumi-resource-sim", launcher, mode=0o700)
+            replace_file(self.folder / "plugins" / "pulumi-resource-sim", launcher, mode=0o700)
         except OSError as error:
             raise StoreFailed(f"{self.folder}: {error.strerror or error}") from error
 
@@ -55,8 +55,15 @@ class Home:
             "PULUMI_BACKEND_URL": backend,
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "PATH": os.pathsep.join((str(self.folder / "plugins"), os.environ.get("PATH", ""))),
+            "PATH": os.pathsep.join(self._programs()),
         }
+
+    def _programs(self) -> Iterator[str]:
+        """Yield where the CLI looks for programs: whatever is found first is its plugin."""
+        if named := os.environ.get("FLEET_PULUMI_PLUGINS"):
+            yield named
+        yield str(self.folder / "plugins")
+        yield os.environ.get("PATH", "")
 
     def command_root(self, cli: Path) -> Path:
         """Return a folder whose bin/pulumi is this CLI, as the SDK wants it."""
@@ -64,8 +71,10 @@ class Home:
             return cli.parent.parent
         link = self.folder / "cli" / "link" / "bin" / "pulumi"
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(cli.absolute())
+        draft = link.with_name(f"{link.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(cli.absolute())
+        draft.replace(link)
         return link.parent.parent
 
     def configure(self, project: str, stack: str, config: Mapping[str, str]) -> None:
@@ -75,20 +84,26 @@ class Home:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             settings: dict[str, Any] = yaml.safe_load(text) or {}
             settings["config"] = {**(settings.get("config") or {}), **config}
-            _replace(path, yaml.safe_dump(settings, sort_keys=True), mode=0o600)
+            replace_file(path, yaml.safe_dump(settings, sort_keys=True), mode=0o600)
         except OSError as error:
             raise StoreFailed(f"{path}: {error.strerror or error}") from error
 
     def prune_logs(self) -> None:
         """Keep the latest of the CLI's own (encrypted) logs; it never deletes one itself."""
-        logs = sorted(
-            (self.folder / "cli" / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime
-        )
+        logs = sorted((self.folder / "cli" / "logs").glob("*.log"), key=_written_at)
         for path in logs[:-_LOGS_KEPT]:
             path.unlink(missing_ok=True)
 
 
-def _replace(path: Path, text: str, *, mode: int) -> None:
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another run has pruned it
+        return 0.0
+
+
+def replace_file(path: Path, text: str, *, mode: int) -> None:
+    """Write a file whole, where it says something else; others may read it meanwhile."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")

@@ -42,9 +42,11 @@ class Enrolled:
     creates: list[Create] = field(default_factory=list)
     """The machines that may be made."""
     user_data: dict[str, str] = field(default_factory=dict, repr=False)
-    """Worker to what its machine is given; it holds tokens."""
+    """Worker to what its machine is given, with its token; empty: it was given one before."""
     refused: list[str] = field(default_factory=list)
     """Why some are not made in this run."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about is not made either."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,28 @@ class Enrolling:
     delays: Mapping[str, int]
 
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
-        """Enrol each that needs a token; where one fails, none of them keeps its token."""
+        """Enrol each that needs a token; where a registry fails, those behind are not tried."""
         enrolled = Enrolled()
         listed = self._listed()
+        failing: set[str] = set()
         for action in creates:
-            # A killed run has made this machine already, and given it a token.
-            if action.registry is None or action.worker in listed:
+            if action.registry is None:
                 enrolled.creates.append(action)
+                continue
+            if action.worker in listed:
+                # A killed run has made this machine already, and given it a token.
+                enrolled.user_data[action.worker] = ""
+                enrolled.creates.append(action)
+                continue
+            if action.registry in failing:
                 continue
             try:
                 enrolled.user_data[action.worker] = self._user_data(action, action.registry)
             except WorkerBusy as busy:
                 enrolled.refused.append(f"{action.worker} is not made: {busy}")
-            except FleetError:
-                self.revoke(creates, enrolled, after=None)
-                raise
+            except FleetError as trouble:
+                enrolled.troubles.append(f"{action.worker} is not made: {trouble}")
+                failing.add(action.registry)
             else:
                 enrolled.creates.append(action)
         return enrolled
@@ -88,7 +97,7 @@ class Enrolling:
         known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
         troubles = []
         for action in creates:
-            if action.worker in enrolled.user_data and action.worker not in known:
+            if enrolled.user_data.get(action.worker) and action.worker not in known:
                 try:
                     self.sources.registries[action.registry or ""].revoke(action.worker)
                 except FleetError as trouble:

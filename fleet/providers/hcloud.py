@@ -1,11 +1,11 @@
-"""This module lists the machines of a Hetzner Cloud project by their label.
+"""This module lists the machines of a Hetzner Cloud project by their label, and looks after them.
 
 A listing is whole or it is Unknown: half a list would read as machines that are gone.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ from fleet.facts import Listing, Machine, MachineState, Unknown
 from fleet.schema.model import HcloudProvider
 
 if TYPE_CHECKING:
-    from fleet.web.reader import Reader
+    from fleet.web.reader import Reader, Reply
 
 _ENDPOINT = "https://api.hetzner.cloud/v1"
 _PER_PAGE = 50
 _MAX_PAGES = 1_000
+_DONE = frozenset({200, 201, 204})
+_MOMENT = "%Y%m%dT%H%M%SZ"
 # A server in a state that says nothing still exists and costs money, so it counts as running.
 _STATES = {
     "initializing": MachineState.STARTING,
@@ -57,6 +59,15 @@ class _PublicNet(_Answer):
     ipv6: _Address | None
 
 
+class _Labelled(_Answer):
+    id: int
+    labels: dict[str, str]
+
+
+class _One(_Answer):
+    server: _Labelled
+
+
 class _Server(_Answer):
     id: int
     name: str
@@ -83,12 +94,28 @@ class _Page(_Answer):
     meta: _Meta
 
 
+EXPIRES = "expires"
+"""The label that says until when a run vouched for a server; not part of what it is made from."""
+
+
+def write_moment(moment: datetime) -> str:
+    """Return a moment as the value of a label, which may hold no colon."""
+    return moment.astimezone(UTC).strftime(_MOMENT)
+
+
+def _read_moment(text: str | None) -> datetime | None:
+    try:
+        return datetime.strptime(text or "", _MOMENT).replace(tzinfo=UTC)
+    except ValueError:
+        return None  # nobody's, or a person's: the next run notes its own
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class HcloudListing:
-    """What exists in one project, by the provider's own listing."""
+class HcloudMachines:
+    """What exists in one project, by the provider's own listing: Provider and Keeper."""
 
     def __init__(
         self,
@@ -113,8 +140,45 @@ class HcloudListing:
         except SourceUnreachable as error:
             return Unknown(unknown=str(error))
         return Listing(
-            read_at=read_at, machines=tuple(sorted(machines, key=lambda machine: machine.name))
+            read_at=read_at,
+            machines=tuple(sorted(machines, key=lambda machine: machine.name)),
+            notes_expiry=True,
         )
+
+    def extend(self, machines: Collection[str], until: datetime) -> None:
+        """Note in a label of servers until when they are vouched for; one that is gone is fine."""
+        from fleet.web.reader import Reader
+
+        noted = {EXPIRES: write_moment(until)}
+        with Reader(self._base, clock=self._clock) as reader:
+            for machine in sorted(machines):
+                path = f"/servers/{machine}"
+                reply = self._checked(reader.get(path, {}, self._headers))
+                if reply is not None:
+                    # Labels are set all at once: what else stands there is sent back.
+                    body = {"labels": reply.parse(_One).server.labels | noted}
+                    self._checked(reader.change("PUT", path, self._headers, body))
+
+    def delete(self, machine_id: str) -> None:
+        """Delete a server; one that is already gone is fine."""
+        from fleet.web.reader import Reader
+
+        with Reader(self._base, clock=self._clock) as reader:
+            self._checked(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def _checked(self, reply: "Reply") -> "Reply | None":
+        """Return an answer that is as it should be; None where the server is gone."""
+        if reply.status == 404 and "not_found" in reply.body.decode(errors="replace"):  # noqa: PLR2004 - HTTP's own
+            return None
+        if reply.status not in _DONE:
+            raise SourceUnreachable(
+                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
+            )
+        return reply
 
     def _servers(self, fleet: str) -> tuple[_Server, ...]:
         # httpx is slow to load, and most commands list nothing.
@@ -143,8 +207,8 @@ class HcloudListing:
             "page": str(number),
             "per_page": str(_PER_PAGE),
         }
-        reply = reader.get("/servers", query, {"Authorization": f"Bearer {self._token}"})
-        if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
+        reply = reader.get("/servers", query, self._headers)
+        if reply.status not in _DONE:
             raise SourceUnreachable(
                 f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
             )
@@ -199,5 +263,6 @@ def _machine(server: _Server) -> Machine:
         created_at=server.created,
         image=(image.name or str(image.id)) if image else None,
         digest=server.labels.get("digest"),
+        expires=_read_moment(server.labels.get(EXPIRES)),
         address=address.ip if address else None,
     )

@@ -90,6 +90,12 @@ def find(folder: Path) -> Process | None:
         return None
 
 
+def identify(pid: int) -> Process | None:
+    """Return the process that has a number now; None when it has ended."""
+    stat = _stat_of(pid)
+    return Process(pid, stat.began, _boot()) if stat else None
+
+
 def is_alive(process: Process) -> bool:
     """Say whether a process runs, it and no other of its number."""
     stat = _stat_of(process.pid)

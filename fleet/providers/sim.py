@@ -6,6 +6,7 @@ one file. It does what a cloud does and no more: it deletes a busy machine when 
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ class SimCloud:
             with changing(self.path) as change:
                 change.contents = change.contents.model_copy(update={"menu": menu})
 
-    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:  # noqa: ARG002 - its workers register by themselves
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Make a machine and return its id, or raise CreationRefused and make nothing."""
         with changing(self.path) as change:
             contents = change.contents
@@ -78,6 +79,7 @@ class SimCloud:
                 inputs=inputs,
                 created_at=now,
                 boots_at=now + timedelta(seconds=menu.boot) if boots else None,
+                given=sha256(user_data.encode()).hexdigest() if user_data else "",
             )
             number = contents.made + 1
             change.contents = contents.model_copy(

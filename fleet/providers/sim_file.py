@@ -46,6 +46,7 @@ class SimMachine(Value):
     disabled: bool = False
     revoked: bool = Field(False, description="Its token was taken back: it never registers.")
     expires: Moment | None = Field(None, description="Until when a run vouched for it.")
+    given: str = Field("", description="SHA-256 of the user data that it was given; empty: none.")
 
 
 class Contents(Value):

@@ -24,6 +24,7 @@ from fleet.providers.sim import SimCloud
 
 VERSION = "0.1.0"
 IN_PLACE = frozenset({"labels", "settings"})
+USER_DATA = "userData"
 
 
 class SimProvider(api.Provider):
@@ -41,7 +42,7 @@ class SimProvider(api.Provider):
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
         """Refuse inputs that are not a worker's."""
         try:
-            WorkerInputs.model_validate(_plain(request.new_inputs))
+            _worker(_plain(request.new_inputs))
         except ValidationError as error:
             failures = [
                 api.CheckFailure(".".join(map(str, each["loc"])), each["msg"])
@@ -64,8 +65,10 @@ class SimProvider(api.Provider):
         """Make a machine; in a preview, none."""
         if request.preview:
             return api.CreateResponse(resource_id="", properties=request.properties)
-        inputs = WorkerInputs.model_validate(_plain(request.properties))
-        machine_id = await self._in_thread(lambda cloud: cloud.create(inputs))
+        given = _plain(request.properties)
+        machine_id = await self._in_thread(
+            lambda cloud: cloud.create(_worker(given), given.get(USER_DATA, ""))
+        )
         return api.CreateResponse(resource_id=machine_id, properties=request.properties)
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
@@ -112,6 +115,13 @@ def _exit_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         never.wait(0.5)
     os._exit(0)
+
+
+def _worker(given: Mapping[str, Any]) -> WorkerInputs:
+    """Return what a machine is made from, without what it is given at its boot."""
+    return WorkerInputs.model_validate(
+        {key: value for key, value in given.items() if key != USER_DATA}
+    )
 
 
 def _plain(values: Mapping[str, PropertyValue]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ _STYLES = {
 }
 _MOST_NAMES = 5
 _MOST_ERROR_LINES = 20
+_MOST_DIFFERENCES = 20
 
 
 def outcome_to_text(
@@ -24,7 +25,9 @@ def outcome_to_text(
         _headline(outcome, plan),
         *(text for stack in _changed(outcome) for text in _stack(stack)),
         *_unchanged(outcome),
+        *_left(outcome),
         *_refused(outcome),
+        *_outdated(outcome),
         *_next(outcome, plan, command),
     ]
     return lines_to_text(lines, colour=colour)
@@ -75,9 +78,27 @@ def _unchanged(outcome: Outcome) -> Iterator[Line]:
         yield line(Span(f"  unchanged: {listed}", _STYLES["unchanged"]))
 
 
+def _left(outcome: Outcome) -> Iterator[Line]:
+    if outcome.left:
+        listed = words.some_of(outcome.left, shown=_MOST_NAMES)
+        yield line(Span(f"  not begun: {listed}", _STYLES["refused"]))
+
+
 def _refused(outcome: Outcome) -> Iterator[Line]:
     for because in outcome.refused:
         yield line("  ", Span("refused", _STYLES["refused"]), f": {because}")
+
+
+def _outdated(outcome: Outcome) -> Iterator[Line]:
+    """Yield how the plan of now, which stands above, differs from the saved one."""
+    if not outcome.outdated:
+        return
+    yield line("  ", Span("refused", _STYLES["refused"]), ": the saved plan is not that of now")
+    for difference in outcome.outdated[:_MOST_DIFFERENCES]:
+        yield line(f"    {difference}")
+    hidden = len(outcome.outdated) - _MOST_DIFFERENCES
+    if hidden > 0:
+        yield line(f"    … and {words.many(hidden, 'more difference')}")
 
 
 def _next(outcome: Outcome, plan: Plan, command: str) -> Iterator[Line]:
@@ -93,6 +114,8 @@ def _steps(outcome: Outcome, plan: Plan, command: str) -> Iterator[str]:
         recorded = any(stack.is_touched for stack in outcome.stacks)
         said = "what was done is recorded; " if recorded else ""
         yield f"{said}mend the cause above, then run `{command}` again"
+    if outcome.outdated:
+        yield "look at the plan above; save one again with `fleet plan --out` and apply that"
     if outcome.refused:
         yield "the plan above says for each refusal its limit and the way out"
     if plan.unknown or plan.attention:

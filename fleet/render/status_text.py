@@ -13,6 +13,7 @@ _STATE_STYLES = {
     "starting": Style.CYAN,
     "draining": Style.YELLOW,
     "disconnected": Style.RED,
+    "failed": Style.RED,
     "never-registered": Style.RED,
     "unrecorded": Style.RED,
     "missing": Style.RED,

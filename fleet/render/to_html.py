@@ -154,7 +154,7 @@ def _visible(value: object) -> object:
 
 def _look(state: str) -> str:
     """Return the class that a state is shown with; what is seldom and harmless has none."""
-    if state in ("disconnected", "never-registered", "unrecorded", "missing", "unknown"):
+    if state in ("disconnected", "failed", "never-registered", "unrecorded", "missing", "unknown"):
         return "wrong"
     return state if state in ("busy", "idle", "starting", "draining") else "plain"
 

@@ -14,6 +14,8 @@ URL_PATTERN = r"^https?://[!-?A-~]+$"
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 LongText = Annotated[str, Field(min_length=1, max_length=100_000)]
 WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTERN)]
+EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
+EnvNames = list[EnvName]
 Command = Annotated[list[Text], Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]
@@ -42,9 +44,7 @@ def branch(choose: Callable[[Any], str | None], expected: str) -> Discriminator:
 class EnvSecret(Section):
     """A secret read from an environment variable."""
 
-    env: Annotated[str, Field(pattern=ENV_PATTERN)] = Field(
-        description="Name of the environment variable."
-    )
+    env: EnvName = Field(description="Name of the environment variable.")
 
 
 class FileSecret(Section):

@@ -8,6 +8,7 @@ from fleet.schema.base import (
     Command,
     Cores,
     Count,
+    EnvNames,
     SecretRef,
     Section,
     Text,
@@ -15,6 +16,11 @@ from fleet.schema.base import (
     branch,
 )
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
+
+VPC_PATTERN = r"^vpc-[0-9a-f]+$"
+SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
+CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
+Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
 
 
 class HcloudProvider(Section):
@@ -25,11 +31,29 @@ class HcloudProvider(Section):
     token: SecretRef = Field(description="API token of the project, by reference.")
 
 
+class AwsNetwork(Section):
+    """A network of AWS where machines stand."""
+
+    vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
+    subnet: Annotated[str, Field(pattern=SUBNET_PATTERN)] = Field(
+        description="Id of a subnet of it; it decides whether machines have a public address."
+    )
+
+
 class AwsProvider(Section):
-    """An AWS account; credentials come by the usual AWS chain."""
+    """An AWS account in one region; credentials come by the usual AWS chain."""
 
     kind: Literal["aws"] = Field(description="Amazon EC2.")
     region: Text = Field(description="For instance eu-central-1.")
+    network: AwsNetwork | None = Field(
+        None, description="Where machines stand; left out: in the region's default VPC."
+    )
+    key_pair: Text | None = Field(
+        None, description="Name of an EC2 key pair that opens machines; left out: none does."
+    )
+    ssh_from: list[Cidr] = Field(
+        [], description="Addresses that may reach machines by ssh; left out: nothing comes in."
+    )
 
 
 class SimMachineType(Section):
@@ -133,13 +157,42 @@ class LocalProvider(Section):
     )
 
 
+class HookTimeouts(Section):
+    """How long each command may take; then it is ended, and all that it started."""
+
+    new: Seconds = Field(600, description="To make a machine.")
+    delete: Seconds = Field(300, description="To delete one.")
+    list: Seconds = Field(60, description="To print all.")
+    livecheck: Seconds = Field(30, description="To look at one.")
+
+
 class Hooks(Section):
     """Commands that make, list and delete machines."""
 
-    new: Command = Field(description="Makes a machine: a program and its arguments.")
-    delete: Command = Field(description="Deletes a machine.")
-    list: Command = Field(description="Prints the machines that exist.")
-    livecheck: Command | None = Field(None, description="Says whether a machine still works.")
+    new: Command = Field(
+        description="Makes a machine, a program and its arguments: gets user data on standard "
+        "input and prints the machine's id, or nothing where its name is its id."
+    )
+    delete: Command = Field(description="Deletes a machine; one that is gone is no failure.")
+    list: Command = Field(description="Prints the machines that exist, as a JSON list.")
+    livecheck: Command | None = Field(
+        None, description="Ends with status 0 where a machine still works; left out: it does."
+    )
+    timeouts: HookTimeouts = Field(
+        default_factory=HookTimeouts.model_construct,
+        description="How long each command may take; then it has failed.",
+    )
+    livecheck_every: Seconds = Field(
+        300, description="A machine is looked at again after this, by the next run."
+    )
+    livecheck_failures: Annotated[int, Field(ge=1, le=100)] = Field(
+        3, description="A machine has failed when that many livechecks in a row have."
+    )
+    environment: EnvNames = Field(
+        [],
+        description="Variables of fleet's own environment that the commands get, beside PATH, "
+        "LANG and what they are told of the machine.",
+    )
 
 
 class HooksProvider(Hooks):

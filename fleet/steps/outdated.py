@@ -15,7 +15,7 @@ def mark_outdated(draft: Draft) -> None:
     """Note which machines are due to be replaced because they are outdated."""
     for unit in draft.census.units:
         if draft.is_outdated(unit):
-            draft.due[unit.name] = (Reason.OUTDATED, _what_changed(draft, unit))
+            draft.due.setdefault(unit.name, (Reason.OUTDATED, _what_changed(draft, unit)))
 
 
 def _what_changed(draft: Draft, unit: Unit) -> str:

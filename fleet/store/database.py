@@ -19,7 +19,8 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
-from fleet.store.holders import has_died
+from fleet.store.dump import Rows, read_rows, write_rows
+from fleet.store.holders import is_alive
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 
@@ -50,6 +51,24 @@ class DatabaseStore:
 
     def init(self) -> bool:
         """Create the store; False when it exists already and is this fleet's."""
+        return self._create({})
+
+    def dump(self) -> Rows:
+        """Return all its rows, those of the lock left out."""
+        with self._checked() as connection:
+            return read_rows(connection)
+
+    def fill(self, rows: Rows) -> None:
+        """Create the store with these rows, or put them into one that is empty; all or nothing."""
+        if self._create(rows):
+            return
+        with self._checked() as connection:
+            # Who has these rows already has all of them.
+            if not any(read_rows(connection).values()):
+                tables.METADATA.create_all(connection)
+                write_rows(connection, rows)
+
+    def _create(self, rows: Rows) -> bool:
         path = _file_of(self.url)
         if path:
             try:
@@ -69,6 +88,7 @@ class DatabaseStore:
                 sa.insert(tables.ABOUT),
                 [{"key": "format", "value": _FORMAT}, {"key": "fleet", "value": self._fleet}],
             )
+            write_rows(connection, rows)
         return True
 
     def stacks(self) -> tuple[StackRecord, ...]:
@@ -195,15 +215,20 @@ class DatabaseStore:
             row = connection.execute(sa.select(tables.LOCK.c.owner, tables.LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
-    def unlock(self) -> tuple[str, str] | None:
-        """Take the lock away from a run that died and return whose it was; Locked if it lives."""
-        with self._checked():
-            pass
+    def is_holder_alive(self, owner: str) -> bool | None:
+        """Say whether who holds the lock still runs; None where nobody here can tell."""
+        if not _file_of(self.url):
+            return is_alive(owner)
+        try:
+            with self._alive():
+                return False
+        except Locked:
+            return True
+
+    def unlock(self, owner: str) -> None:
+        """Take the lock away from a run that died; beside SQLite Locked if any run lives."""
         with self._alive():
-            holder = self.lock_holder()
-            if holder:
-                self._release(holder[0])
-            return holder
+            self._release(owner)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -232,7 +257,9 @@ class DatabaseStore:
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         holder = self.lock_holder()
         # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
-        died = holder[0] if holder and (_file_of(self.url) or has_died(holder[0])) else None
+        died = (
+            holder[0] if holder and (_file_of(self.url) or is_alive(holder[0]) is False) else None
+        )
         if died:
             self._release(died)
         try:

@@ -19,18 +19,18 @@ def name_process(pid: int | None = None) -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}{_system()}:{number}"
 
 
-def has_died(holder: str) -> bool:
-    """Say whether the process of that name surely runs no more."""
+def is_alive(holder: str) -> bool | None:
+    """Say whether the process of that name runs; None where nobody here can tell."""
     whose, _, number = holder.rpartition(":")
     if not (_system() and whose.endswith(_system()) and number.isdecimal()):
-        return False
+        return None
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
         return False
-    return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def _system() -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.schema.model import Fleet, LocalProvider, SimProvider
+from fleet.schema.model import Fleet, HooksProvider, LocalProvider, SimProvider
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def find_places(fleet: Fleet, config: str) -> Places:
         store = f"sqlite:///{base / store.removeprefix('sqlite:///')}"
     is_file = backend == "file" or backend.startswith("file://")
     embedded = any(
-        isinstance(provider, LocalProvider)
+        isinstance(provider, LocalProvider | HooksProvider)
         or (isinstance(provider, SimProvider) and provider.engine == "embedded")
         for provider in fleet.providers.values()
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,6 +17,8 @@ from pydantic import BaseModel, ValidationError
 from fleet.errors import SourceUnreachable
 
 Query = Mapping[str, str]
+Change = Literal["PUT", "DELETE"]
+Body = Mapping[str, object] | None
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
@@ -62,6 +64,16 @@ class Reply:
                 f"{self.place} answered with something else than was expected{where}: "
                 f"{first['msg']}; is the address right, and the server's version supported?"
             ) from None
+
+
+class _Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    place: str
+    query: Query
+    headers: Mapping[str, str]
+    body: Body = None
 
 
 class Reader:
@@ -113,10 +125,18 @@ class Reader:
 
         `only` keeps of its body the lines that begin so; `silence` is how long it may say nothing.
         """
-        place = self.base + path
         self._silence = silence or self._limits.silence
+        return self._ask(_Asked("GET", self.base + path, query, headers), only)
+
+    def change(self, method: Change, path: str, headers: Mapping[str, str], body: Body) -> Reply:
+        """Return the answer to a request that may be sent twice without doing more than once."""
+        self._silence = self._limits.silence
+        return self._ask(_Asked(method, self.base + path, {}, headers, body), b"")
+
+    def _ask(self, asked: "_Asked", only: bytes) -> Reply:
+        place = asked.place
         try:
-            response = self._begin(place, query, headers)
+            response = self._begin(asked)
         except httpx.TransportError as error:
             raise self._translated(place, error) from error
         except (httpx.InvalidURL, UnicodeError):
@@ -134,9 +154,15 @@ class Reader:
         date = response.headers.get("date", "")
         return Reply(place=place, status=response.status_code, kind=kind, body=body, date=date)
 
-    def _begin(self, place: str, query: Query, headers: Mapping[str, str]) -> httpx.Response:
+    def _begin(self, asked: "_Asked") -> httpx.Response:
+        place = asked.place
         request = self._client.build_request(
-            "GET", place, params=dict(query), headers=dict(headers), timeout=self._timeout(place)
+            asked.method,
+            place,
+            params=dict(asked.query) or None,
+            headers=dict(asked.headers),
+            json=asked.body,
+            timeout=self._timeout(place),
         )
         try:
             return self._client.send(request, stream=True)

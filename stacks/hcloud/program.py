@@ -14,6 +14,7 @@ import pulumi_hcloud as hcloud
 SERVER = "hcloud:index/server:Server"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
+NOTES = ("commit", "expires")
 SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys")
 Inputs = Mapping[str, Any]
 
@@ -21,13 +22,13 @@ Inputs = Mapping[str, Any]
 def program(inputs: Inputs) -> None:
     """Declare every server, network, firewall and ssh key that the inputs list.
 
-    `user_data` holds a secret text per worker; `adopt` ids of servers that exist already;
-    `owner` says which engine and provider the stack belongs to, for the state to record.
+    `user_data` holds a secret text per new worker; `adopt` ids of servers that exist already;
+    `notes` labels that a new server gets and that change later without its stack; `owner` says
+    which engine and provider the stack belongs to, for the state to record.
     """
-    adopt = _texts(inputs.get("adopt", {}), "adopt")
-    secret = _texts(inputs.get("user_data", {}), "user_data")
+    extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
-        _server(_worker(each, f"workers[{index}]"), secret, adopt)
+        _server(_worker(each, f"workers[{index}]"), extra)
     for index, each in enumerate(_listed(inputs, "networks", optional=True)):
         _network(each, f"networks[{index}]")
     for index, each in enumerate(_listed(inputs, "firewalls", optional=True)):
@@ -42,7 +43,9 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     """Return the worker that a resource was declared for; None when it is not a server."""
     if kind != SERVER:
         return None
-    labels = dict(inputs["labels"])
+    # Of an adopted server, or after a refresh, inputs are what the provider reads of it.
+    labels = {key: text for key, text in inputs["labels"].items() if key[:2] != "__"}
+    labels = {key: text for key, text in labels.items() if key not in NOTES}
     settings = {
         "location": inputs["location"],
         "network_ids": " ".join(
@@ -61,10 +64,10 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     }
 
 
-def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str]) -> None:
-    name, settings = worker["name"], worker["settings"]
-    if name not in secret:
-        raise ValueError(f"user_data lacks {name}: a server without it would never register")
+def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
+    name, settings, adopt = worker["name"], worker["settings"], extra["adopt"]
+    given = extra["user_data"].get(name) if name not in adopt else None
+    notes = {key: text for key, text in extra["notes"].items() if key in NOTES}
     hcloud.Server(
         name,
         name=name,
@@ -72,7 +75,7 @@ def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str])
         image=worker["image"],
         location=settings["location"],
         # A server does not tell its architecture, and what a worker is made from is read back.
-        labels={**worker["labels"], "architecture": worker["architecture"]},
+        labels={**worker["labels"], "architecture": worker["architecture"], **notes},
         networks=[
             hcloud.ServerNetworkArgs(network_id=each, alias_ips=[])
             for each in _numbers(settings, "network_ids", name)
@@ -80,11 +83,15 @@ def _server(worker: Inputs, secret: Mapping[str, str], adopt: Mapping[str, str])
         or None,
         firewall_ids=_numbers(settings, "firewall_ids", name) or None,
         ssh_keys=settings.get("ssh_keys", "").split() or None,
-        user_data=pulumi.Output.secret(secret[name]),
+        user_data=pulumi.Output.secret(given) if given else None,
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
-            # Hetzner never tells the user data of a server, so an adopted one would be replaced.
-            ignore_changes=["userData"] if name in adopt else [],
+            # What a server was given at its first boot is in the state, or, where it was adopted,
+            # known to nobody; it never makes another server.
+            ignore_changes=[
+                *(f"labels.{key}" for key in NOTES),
+                *([] if given else ["userData", "sshKeys"]),
+            ],
         ),
     )
 

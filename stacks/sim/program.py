@@ -24,16 +24,25 @@ class Machine(pulumi.CustomResource):
 def program(inputs: Mapping[str, Any]) -> None:
     """Declare one machine per worker; `adopt` holds ids of machines that exist already.
 
-    `owner` says which engine and provider the stack belongs to; the state records it.
+    `user_data` holds a secret text per new worker; `owner` says which engine and provider the
+    stack belongs to; the state records it.
     """
     adopt = _table(inputs.get("adopt", {}), "adopt")
+    secret = _table(inputs.get("user_data", {}), "user_data")
     workers = inputs.get("workers")
     if not isinstance(workers, list):
         raise TypeError(f"workers must be a list, not {type(workers).__name__}")
     for worker in [_checked(each, index) for index, each in enumerate(workers)]:
-        # An import fails on a difference, so an adopted machine is exactly what was asked for.
-        options = pulumi.ResourceOptions(import_=adopt.get(worker["name"]))
-        Machine(worker["name"], worker, options)
+        name = worker["name"]
+        given = secret.get(name) if name not in adopt else None
+        options = pulumi.ResourceOptions(
+            # An import fails on a difference, so an adopted machine is exactly what was asked for.
+            import_=adopt.get(name),
+            # What a machine was given at its first boot never makes another.
+            ignore_changes=[] if given else ["userData"],
+        )
+        extra = {"userData": pulumi.Output.secret(given)} if given else {}
+        Machine(name, worker | extra, options)
     for key, text in _table(inputs.get("owner", {}), "owner").items():
         pulumi.export(key, text)
 

@@ -9,10 +9,13 @@ from tests.process import ROOT, RunFleet, clean_environment, run_process
 
 HEAVY = {
     "ansible_runner",
+    "boto3",
+    "botocore",
     "highspy",
     "httpx",
     "jinja2",
     "pulumi",
+    "pulumi_aws",
     "pulumi_hcloud",
     "re2",
     "sqlalchemy",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.commands.clouds import Clouds, engines_of, find_clouds
+from fleet.commands.clouds import Clouds, engines_of, find_clouds, notes_of
 from fleet.facts import Listing
 from fleet.providers.local_workers import LocalWorkers
 from fleet.schema.model import Fleet
@@ -61,7 +61,9 @@ def test_the_embedded_engine_changes_them_and_its_folder_is_state(tmp_path: Path
     fleet = a_local_fleet(state={"backend": "s3://bucket"})
     places = find_places(fleet, str(tmp_path / "fleet.yaml"))
 
-    engine_of = engines_of(fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path))
+    engine_of = engines_of(
+        fleet, places, clouds_of(fleet, tmp_path), HostSecrets({}, tmp_path), NOW
+    )
 
     assert engine_of("here").name == "embedded"
     assert places.uses_folder
@@ -81,3 +83,21 @@ def test_no_secret_of_our_environment_reaches_a_process(
     end_machines(tmp_path)
     assert "LANG=C.UTF-8" in log.read_text()
     assert "FLEET_PASSPHRASE" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("environment", "commit"),
+    [
+        ({"CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567"}, True),
+        ({"CI_COMMIT_SHA": "not a commit"}, False),
+        ({}, False),
+    ],
+)
+def test_a_new_machine_is_vouched_for_and_names_the_commit_that_ci_says(
+    environment: dict[str, str],
+    commit: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
+    notes = notes_of(a_fleet(expire_after="1h"), NOW, environment)
+
+    assert notes.pop("expires") == "20261121T091500Z"
+    assert notes == ({"commit": environment["CI_COMMIT_SHA"]} if commit else {})

@@ -56,6 +56,12 @@ def refused_by_a_guard(trial: Trial) -> list[str]:
     return ["plan"]
 
 
+def refused_as_outdated(trial: Trial) -> list[str]:
+    trial.do("plan", "--out", "p.json")
+    trial.wait_for("1")
+    return ["apply", "p.json"]
+
+
 def partly_applied(trial: Trial) -> list[str]:
     stock = "types: {ccx63: {cores: 48, memory: 192GiB, disk: 960GiB, price: 0.5 EUR/h, stock: 0}}"
     trial.write(fleet_yaml(desk=f"boot: 1s, {stock}"))
@@ -74,6 +80,7 @@ def partly_applied(trial: Trial) -> list[str]:
         (3, changes),
         (4, refused),
         (4, refused_by_a_guard),
+        (4, refused_as_outdated),
         (5, partly_applied),
     ],
 )

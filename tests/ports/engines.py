@@ -1,14 +1,16 @@
 """This module lets one contract suite drive every engine: each with a cloud it can look into."""
 
 import fcntl
+import hashlib
 import json
 import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from hashlib import sha256
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pytest
 
@@ -18,12 +20,14 @@ from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import EngineAbsent
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import Engine, Provider, StackRef
+from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
-from fleet.providers.sim_file import Menu
-from fleet.schema.model import Faults
+from fleet.providers.sim_file import Menu, load
+from fleet.schema.model import Faults, HooksProvider
 from tests.builders import NOW
 from tests.fakes_engine import FakeEngine, FixedClock, Killed
+from tests.hook_machines import write_hooks
 
 REF = StackRef(project="sim", name="debian-builders", provider="desk", pool="builders")
 MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
@@ -32,7 +36,13 @@ MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
 def a_sim_worker(name: str, **overrides: object) -> WorkerInputs:
     """Return what the machine of a worker of debian/builders is made from."""
     labels = {"fleet": "debian", "pool": "builders", "worker": name, "digest": "0123456789abcdef"}
-    defaults = {"name": name, "type": "ccx33", "image": "trixie", "labels": labels}
+    defaults = {
+        "name": name,
+        "type": "ccx33",
+        "image": "debian-13",
+        "labels": labels,
+        "settings": {"location": "fsn1"},
+    }
     return WorkerInputs.model_validate(defaults | overrides)
 
 
@@ -44,11 +54,18 @@ class Rig(Protocol):
     """An engine, its cloud, and what can go wrong there."""
 
     @property
+    def ref(self) -> StackRef:
+        """Return which stack is driven."""
+
+    @property
     def engine(self) -> Engine:
         """Return the engine as a new process would see it."""
 
     def machines(self) -> list[str]:
         """Return the names of the machines that exist, sorted."""
+
+    def given(self, worker: str) -> str:
+        """Return the SHA-256 of the user data that a worker's machine was given; empty: none."""
 
     def refuse(self, worker: str) -> None:
         """Have the creation of this worker's machine fail from now on."""
@@ -69,11 +86,16 @@ class Rig(Protocol):
 class FakeRig:
     """The written engine."""
 
+    ref = REF
+
     def __init__(self) -> None:
         self.engine = FakeEngine()
 
     def machines(self) -> list[str]:
         return sorted(self.engine.machines)
+
+    def given(self, worker: str) -> str:
+        return sha256_of(self.engine.given[worker])
 
     def refuse(self, worker: str) -> None:
         self.engine.fails = {worker}
@@ -114,10 +136,28 @@ class MortalMachines(LocalMachines):
 
     refuses: str | None = None
     kills: str | None = None
+    texts: ClassVar[dict[str, str]] = {}
+    """User data that each machine was given, by name."""
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        self.texts[inputs.name] = user_data
         run = "nothing-of-this-name" if inputs.name == self.refuses else "sleep infinity"
         inputs = inputs.model_copy(update={"settings": {"run": run}})
+        machine_id = super().create(inputs, user_data)
+        if inputs.name == self.kills:
+            raise Killed
+        return machine_id
+
+
+class MortalHooks(HookMachines):
+    """Machines of a person's own commands; a name is refused, or their maker is killed."""
+
+    refuses: str | None = None
+    kills: str | None = None
+
+    def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
+        if inputs.name == self.refuses:
+            inputs = inputs.model_copy(update={"type": "not-sold"})
         machine_id = super().create(inputs, user_data)
         if inputs.name == self.kills:
             raise Killed
@@ -127,14 +167,16 @@ class MortalMachines(LocalMachines):
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
 
-    cloud: MortalCloud | MortalMachines
+    ref = REF
+
+    cloud: MortalCloud | MortalMachines | MortalHooks
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cloud = self.new_cloud()
         self.engine = self.new_engine()
 
-    def new_cloud(self) -> MortalCloud | MortalMachines:
+    def new_cloud(self) -> MortalCloud | MortalMachines | MortalHooks:
         cloud = MortalCloud(self.folder / "sim.json", FixedClock(NOW))
         cloud.configure(MENU)
         return cloud
@@ -146,6 +188,10 @@ class EmbeddedRig:
 
     def machines(self) -> list[str]:
         return names_in(self.cloud)
+
+    def given(self, worker: str) -> str:
+        assert not isinstance(self.cloud, MortalHooks)
+        return given_in(self.cloud, worker)
 
     def refuse(self, worker: str) -> None:
         self.cloud.refuses = worker
@@ -173,14 +219,40 @@ class LocalRig(EmbeddedRig):
         path = {"PATH": os.environ["PATH"]}
         return MortalMachines(self.folder / "machines", FixedClock(NOW), Faults(), path)
 
+    def given(self, worker: str) -> str:
+        return sha256_of(MortalMachines.texts[worker])
+
     def close(self) -> None:
         """End the processes."""
         for name in self.machines():
             self.lose(name)
 
 
+class HookRig(EmbeddedRig):
+    """The embedded engine over a person's own commands."""
+
+    def new_cloud(self) -> MortalHooks:
+        write_hooks(self.folder)
+        (self.folder / "refuse.sh").write_text(
+            '[ "$FLEET_TYPE" != not-sold ] && cat > "given-$FLEET_MACHINE" && . ./new.sh'
+        )
+        hooks = {name: ["sh", f"{name}.sh"] for name in ("delete", "list")}
+        declared = HooksProvider.model_validate(
+            {"kind": "hooks", "new": ["sh", "refuse.sh"], **hooks}
+        )
+        path = {"PATH": os.environ["PATH"]}
+        around = Surroundings("desk", "debian", self.folder, self.folder / "state", path, {})
+        return MortalHooks(declared, around, FixedClock(NOW))
+
+    def given(self, worker: str) -> str:
+        data = (self.folder / f"given-{worker}").read_bytes()
+        return hashlib.sha256(data).hexdigest() if data else ""
+
+
 class PulumiRig:
     """The real engine over the simulated cloud, which it reaches as a plugin."""
+
+    ref = REF
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -202,6 +274,9 @@ class PulumiRig:
     def machines(self) -> list[str]:
         return names_in(self.cloud)
 
+    def given(self, worker: str) -> str:
+        return given_in(self.cloud, worker)
+
     def refuse(self, worker: str) -> None:
         taken = a_sim_worker(worker, labels={"fleet": "somebody-else"})
         self.blocker = self.cloud.create(taken)
@@ -222,7 +297,7 @@ class PulumiRig:
             child.start()
             while worker not in self.pending():
                 assert not wait([child.sentinel], timeout=0.05), "the child was to be killed"
-            for process in _family(child.pid or 0):
+            for process in family_of(child.pid or 0):
                 os.kill(process, signal.SIGKILL)
             child.join()
             child.close()
@@ -253,7 +328,7 @@ def _up_in_a_child(folder: Path, workers: Sequence[WorkerInputs]) -> None:
     PulumiRig(folder).engine.up(REF, workers, quiet)
 
 
-def _family(pid: int) -> list[int]:
+def family_of(pid: int) -> list[int]:
     """Return a process and all that it has started."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -284,6 +359,17 @@ def names_in(cloud: Provider) -> list[str]:
     return [machine.name for machine in listing.machines]
 
 
+def sha256_of(text: str) -> str:
+    """Return the SHA-256 of user data; empty where none was given."""
+    return sha256(text.encode()).hexdigest() if text else ""
+
+
+def given_in(cloud: MortalCloud | MortalMachines | SimCloud, worker: str) -> str:
+    """Return the SHA-256 of what a simulated machine was given."""
+    machines = load(cloud.path).machines.values()
+    return next(each.given for each in machines if each.inputs.name == worker)
+
+
 def id_in(cloud: Provider, worker: str) -> str:
     """Return the id of a worker's machine in a cloud."""
     listing = cloud.list("debian")
@@ -291,9 +377,9 @@ def id_in(cloud: Provider, worker: str) -> str:
     return next(machine.id for machine in listing.machines if machine.name == worker)
 
 
-def read(engine: Engine) -> Stack:
+def read(engine: Engine, ref: StackRef = REF) -> Stack:
     """Return the stack, which must be there."""
-    stack = engine.read(REF)
+    stack = engine.read(ref)
     assert stack is not None
     assert not isinstance(stack, Unknown), stack
     return stack

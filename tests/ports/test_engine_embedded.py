@@ -165,7 +165,7 @@ def test_a_failure_says_of_other_steps_only_where_there_were_some(rig: EmbeddedR
 
 def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: EmbeddedRig) -> None:
     rig.die_making(ONE.name, [ONE])
-    rig.cloud.path.write_text("{}")
+    (rig.folder / "sim.json").write_text("{}")
 
     with pytest.raises(FleetError, match="cannot say whether it exists"):
         rig.engine.up(REF, [ONE], quiet)

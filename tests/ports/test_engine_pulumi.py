@@ -12,6 +12,8 @@ from fleet.engines.pulumi import PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
 from fleet.facts import Listing, Unknown, WorkerInputs
 from fleet.ports import Step
+from fleet.providers.sim_file import Menu
+from fleet.user_data import write_user_data
 from tests.ports.engines import (
     REF,
     PulumiRig,
@@ -108,6 +110,33 @@ def test_the_passphrase_is_written_nowhere(real: PulumiRig) -> None:
     files = [path for path in real.folder.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
+
+
+@pytest.mark.engine
+def test_user_data_is_written_nowhere_in_the_clear(
+    real: PulumiRig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "a-planted-token-for-tests" * 2
+    text = write_user_data("https://debusine.example.org", token)
+    told: list[Step] = []
+
+    real.engine.up(REF, [ONE], told.append, {ONE.name: text})
+    real.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
+
+    files = [path for path in real.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if token.encode() in path.read_bytes()]
+    assert token not in f"{told} {capfd.readouterr()}"
+
+
+@pytest.mark.engine
+def test_a_failure_shows_no_word_of_the_user_data(real: PulumiRig) -> None:
+    real.cloud.configure(Menu(boot=0, types={"ccx33": 0}))
+
+    with pytest.raises(StackFailed) as caught:
+        real.engine.up(REF, [ONE], quiet, {ONE.name: "one resource_unavailable: two"})
+
+    assert "resource_unavailable" not in str(caught.value)
+    assert "[secret]" in str(caught.value)
 
 
 @pytest.mark.engine

@@ -1,6 +1,7 @@
-"""The contract of the port Keeper, over the fake, the simulated cloud and this computer."""
+"""The contract of the port Keeper, over the fake and everything that keeps machines."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,38 +9,65 @@ import pytest
 
 from fleet.facts import Listing
 from fleet.ports import Keeper
+from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.local import LocalMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
+from fleet.schema.model import HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, some_inputs
+from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_keeper import FakeKeeper
+from tests.hetzner import a_server
 from tests.local_machines import a_local_cloud, end_machines
 
 Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
+HETZNER = HcloudProvider.model_validate(
+    {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+)
 LATER = NOW + timedelta(days=1)
 
 
-def fake_kept(_: Path) -> Kept:
+def fake_kept(_: ExitStack, __: Path) -> Kept:
     keeper = FakeKeeper("one", "two")
     return keeper, "one", "two", lambda: keeper.expiries
 
 
-def sim_kept(folder: Path) -> Kept:
+def sim_kept(_: ExitStack, folder: Path) -> Kept:
     cloud = SimCloud(folder / "cloud.json", FixedClock(NOW))
     cloud.configure(Menu(types={"ccx33": None}))
     return cloud_kept(cloud)
 
 
-def local_kept(folder: Path) -> Kept:
+def local_kept(_: ExitStack, folder: Path) -> Kept:
     return cloud_kept(a_local_cloud(folder / "machines"))
+
+
+def aws_kept(stack: ExitStack, _: Path) -> Kept:
+    amazon = stack.enter_context(Amazon())
+    one, two = (amazon.launch(f"b-{n}", fleet="debian-ci") for n in (1, 2))
+    return kept_of(AwsMachines(PROVIDER), one, two)
+
+
+def hcloud_kept(stack: ExitStack, _: Path) -> Kept:
+    hetzner = stack.enter_context(SimulatedHetzner())
+    labels = {"fleet": "debian-ci", "pool": "b"}
+    one, two = (str(a_server(hetzner, labels=labels, name=f"b-{n}")["id"]) for n in (1, 2))
+    return kept_of(HcloudMachines(HETZNER, hetzner.token, base_url=hetzner.endpoint), one, two)
 
 
 def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
     labels = {"fleet": "debian-ci", "pool": "builders"}
     made = {"labels": labels, "settings": {"run": "sleep infinity"}}
     one, two = (cloud.create(some_inputs(name=f"b-{n}", **made)) for n in (1, 2))
+    return kept_of(cloud, one, two)
 
+
+def kept_of(
+    cloud: SimCloud | LocalMachines | AwsMachines | HcloudMachines, one: str, two: str
+) -> Kept:
     def expiries() -> dict[str, datetime | None]:
         listing = cloud.list("debian-ci")
         assert isinstance(listing, Listing)
@@ -49,11 +77,12 @@ def cloud_kept(cloud: SimCloud | LocalMachines) -> Kept:
     return cloud, one, two, expiries
 
 
-@pytest.fixture(params=[fake_kept, sim_kept, local_kept])
+@pytest.fixture(params=[fake_kept, sim_kept, local_kept, aws_kept, hcloud_kept])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Return a keeper of two machines, their ids, and what tells their expiries."""
-    yield request.param(tmp_path)
-    end_machines(tmp_path)
+    with ExitStack() as stack:
+        stack.callback(end_machines, tmp_path)
+        yield request.param(stack, tmp_path)
 
 
 def test_a_machine_carries_no_expiry_until_one_is_noted(kept: Kept) -> None:
@@ -90,7 +119,7 @@ def test_a_machine_that_is_gone_stops_nothing(kept: Kept) -> None:
 
 
 def test_what_a_machine_is_made_from_does_not_change_by_its_expiry(tmp_path: Path) -> None:
-    cloud, one, _, _ = sim_kept(tmp_path)
+    cloud, one, _, _ = sim_kept(ExitStack(), tmp_path)
     assert isinstance(cloud, SimCloud)
     before = cloud.read(one)
 

@@ -1,4 +1,4 @@
-"""This module holds what every Provider promises, run over the fake, sim and Hetzner's API."""
+"""This module holds what every Provider promises, run over every kind of provider."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,13 +10,17 @@ import pytest
 
 from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Provider
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
-from fleet.schema.model import HcloudProvider
-from tests.fake_hcloud import FakeHcloud, a_server
+from fleet.schema.model import AwsProvider, HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
+from tests.fake_aws import PROVIDER, Amazon
 from tests.fakes_engine import FixedClock
 from tests.fakes_queue import FakeProvider
+from tests.hetzner import a_server
+from tests.hook_machines import a_hook_cloud, hooks_over
 from tests.local_machines import a_local_cloud
 from tests.ports.engines import a_sim_worker
 
@@ -68,20 +72,48 @@ def _local(stack: ExitStack, folder: Path) -> Example:
     return Example(machines, a_local_cloud(folder / "broken", NOW))
 
 
+def _hooks(_: ExitStack, folder: Path) -> Example:
+    machines = a_hook_cloud(folder / "here")
+    for name in (*DEMO, OTHER):
+        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        machines.create(a_sim_worker(name, labels=labels))
+    machines = hooks_over(folder / "here", NOW)
+    return Example(machines, a_hook_cloud(folder / "broken", list="echo []; exit 1"))
+
+
 def _hcloud(stack: ExitStack, _: Path) -> Example:
-    two = {"fleet": "demo-two", "pool": "builders"}
-    servers = [a_server(id=number, name=name) for number, name in enumerate(DEMO)]
-    api = stack.enter_context(FakeHcloud(*servers, a_server(id=9, name=OTHER, labels=two)))
+    api = stack.enter_context(SimulatedHetzner())
+    for name in DEMO:
+        a_server(api, name)
+    a_server(api, OTHER, labels={"fleet": "demo-two", "pool": "builders"})
     provider = HcloudProvider.model_validate(
         {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
     )
     return Example(
-        HcloudListing(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
-        HcloudListing(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, api.token, base_url=api.endpoint, now=lambda: NOW),
+        HcloudMachines(provider, "made-up-wrong-token", base_url=api.endpoint, now=lambda: NOW),
     )
 
 
-@pytest.fixture(params=[_fake, _sim, _local, _hcloud], ids=["fake", "sim", "local", "hcloud"])
+def _aws(stack: ExitStack, _: Path) -> Example:
+    amazon = stack.enter_context(Amazon())
+    for name in (*DEMO, OTHER):
+        amazon.launch(name, fleet=name[: -len("-builders-N")], type="ccx33")
+    nowhere = AwsProvider.model_validate({"kind": "aws", "region": "the moon"})
+    return Example(AwsMachines(PROVIDER, now=lambda: NOW), AwsMachines(nowhere))
+
+
+MAKERS = {
+    "fake": _fake,
+    "sim": _sim,
+    "local": _local,
+    "hooks": _hooks,
+    "hcloud": _hcloud,
+    "aws": _aws,
+}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
     make: Callable[[ExitStack, Path], Example] = request.param
     with ExitStack() as stack:

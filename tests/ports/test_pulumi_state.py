@@ -2,22 +2,16 @@
 
 import gzip
 import json
-import os
-import socket
-import subprocess
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
+from fleet.engines.backend_file import FileObjects
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_state import (
-    file_root,
-    find_locks,
-    read_checkpoint,
-    read_deployment,
-)
+from fleet.engines.pulumi_state import read_checkpoint, read_deployment
 from fleet.errors import EngineMismatch, StoreFailed
 from fleet.facts import Stack
 from tests.ports.engines import REF, a_sim_worker
@@ -43,25 +37,13 @@ def stack_of(deployment: dict[str, Any]) -> Stack:
 
 
 def write(root: Path, text: bytes, name: str = "s.json") -> None:
-    path = root / "stacks" / "fleet-sim" / name
+    path = root / ".pulumi/stacks" / "fleet-sim" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
 
 
-def write_lock(root: Path, **overrides: object) -> None:
-    folder = root / "locks" / "organization" / "fleet-sim" / "s"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = {
-        "pid": os.getpid(),
-        "username": "ana",
-        "hostname": socket.gethostname(),
-        "timestamp": datetime.now(UTC).isoformat(),
-    }
-    (folder / "1.json").write_text(json.dumps(lock | overrides))
-
-
 def test_a_stack_without_a_file_does_not_exist(tmp_path: Path) -> None:
-    assert read_checkpoint(tmp_path, "fleet-sim", "s") is None
+    assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") is None
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"checkpoint": null}'])
@@ -69,14 +51,25 @@ def test_a_damaged_file_is_an_error_and_not_an_empty_stack(tmp_path: Path, text:
     write(tmp_path, text)
 
     with pytest.raises(StoreFailed, match="not a Pulumi checkpoint"):
-        read_checkpoint(tmp_path, "fleet-sim", "s")
+        read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
-def test_a_compressed_file_is_read_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
+def test_a_compressed_file_is_read_too(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
     text = json.dumps({"checkpoint": {"latest": {"manifest": {}}}}).encode()
-    write(tmp_path, gzip.compress(text), "s.json.gz")
+    write(tmp_path, pack(text), f"s.json.{suffix}")
 
-    assert read_checkpoint(tmp_path, "fleet-sim", "s") == {"manifest": {}}
+    assert read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s") == {"manifest": {}}
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_damaged_compressed_file_is_an_error_too(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path, b"not packed at all", f"s.json.{suffix}")
+
+    with pytest.raises(StoreFailed, match=rf"/s\.json\.{suffix}: "):
+        read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
 
 
 def test_workers_and_ids_come_from_the_recorded_resources() -> None:
@@ -123,43 +116,3 @@ def test_a_stack_that_was_only_begun_is_empty() -> None:
     stack = stack_of({})
 
     assert (stack.workers, stack.serial, stack.provider) == ((), 0, REF.provider)
-
-
-def test_a_lock_of_a_running_process_is_alive(tmp_path: Path) -> None:
-    write_lock(tmp_path)
-
-    (lock,) = find_locks(tmp_path, "fleet-sim", "s")
-
-    assert lock.alive
-    assert lock.owner == f"ana on {socket.gethostname()} (process {os.getpid()})"
-
-
-def test_a_lock_of_an_ended_process_is_dead(tmp_path: Path) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    write_lock(tmp_path, pid=ended.pid)
-
-    assert not find_locks(tmp_path, "fleet-sim", "s")[0].alive
-
-
-def test_a_process_that_is_younger_than_the_lock_only_has_its_number(tmp_path: Path) -> None:
-    write_lock(tmp_path, timestamp="2020-01-01T00:00:00Z")
-
-    assert not find_locks(tmp_path, "fleet-sim", "s")[0].alive
-
-
-@pytest.mark.parametrize("overrides", [{"hostname": "elsewhere"}, {"pid": None}])
-def test_an_owner_nobody_here_can_see_counts_as_alive(
-    tmp_path: Path, overrides: dict[str, object]
-) -> None:
-    write_lock(tmp_path, **overrides)
-
-    assert find_locks(tmp_path, "fleet-sim", "s")[0].alive
-
-
-@pytest.mark.parametrize(
-    ("backend", "root"),
-    [("file:///a/b", "/a/b/.pulumi"), ("file:///a?x=1", "/a/.pulumi"), ("s3://bucket", None)],
-)
-def test_only_a_file_backend_has_a_folder(backend: str, root: str | None) -> None:
-    assert file_root(backend) == (Path(root) if root else None)

@@ -6,75 +6,84 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fleet.errors import SourceUnreachable
 from fleet.facts import Listing, Machine, MachineState, Unknown
-from fleet.providers.hcloud import HcloudListing
+from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
-from tests.fake_hcloud import FakeHcloud, a_server
+from fleet.service.hetzner import TOKEN, SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from tests.hetzner import a_server
 from tests.loopback import Answer, Loopback, html, redirect
 
+MADE = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-SERVERS = "/v1/servers"
 PROVIDER = HcloudProvider.model_validate(
     {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
 )
 
 
 @pytest.fixture
-def api() -> Iterator[FakeHcloud]:
-    with FakeHcloud(a_server()) as fake:
-        yield fake
+def api() -> Iterator[SimulatedHetzner]:
+    with SimulatedHetzner(now=lambda: MADE) as simulated:
+        yield simulated
 
 
-def _read(api: FakeHcloud, token: str = FakeHcloud.token) -> Listing | Unknown:
-    return HcloudListing(PROVIDER, token, base_url=api.endpoint, now=lambda: NOW).list("demo")
+def _read(endpoint: str, token: str = TOKEN) -> Listing | Unknown:
+    return HcloudMachines(PROVIDER, token, base_url=endpoint, now=lambda: NOW).list("demo")
 
 
-def _machines(api: FakeHcloud) -> tuple[Machine, ...]:
-    listing = _read(api)
+def _machines(api: SimulatedHetzner) -> tuple[Machine, ...]:
+    listing = _read(api.endpoint)
     assert isinstance(listing, Listing), listing
     return listing.machines
 
 
-def _why_unknown(api: FakeHcloud, token: str = FakeHcloud.token) -> str:
-    unknown = _read(api, token)
+def _why_unknown(endpoint: str, token: str = TOKEN) -> str:
+    unknown = _read(endpoint, token)
     assert isinstance(unknown, Unknown), unknown
     return unknown.unknown
 
 
-def test_a_server_is_read_with_everything_a_decision_rests_on(api: FakeHcloud) -> None:
-    labels = {"fleet": "demo", "pool": "builders", "digest": "abc123"}
-    api.servers = [a_server(labels=labels)]
+def _why_unknown_after(answer: Answer) -> str:
+    with Loopback(lambda _: answer) as liar:
+        return _why_unknown(f"{liar.url}/v1")
+
+
+def test_a_server_is_read_with_everything_a_decision_rests_on(api: SimulatedHetzner) -> None:
+    server = a_server(api, labels={"fleet": "demo", "pool": "builders", "digest": "abc123"})
 
     assert _machines(api) == (
         Machine(
             name="demo-builders-1",
-            id="1",
+            id=str(server["id"]),
             pool="builders",
             type="ccx33",
             state=MachineState.RUNNING,
-            created_at=datetime(2026, 11, 21, 8, 0, tzinfo=UTC),
+            created_at=MADE,
             image="debian-13",
             digest="abc123",
-            address="203.0.113.5",
+            address=server["public_net"]["ipv4"]["ip"],
         ),
     )
 
 
-def test_a_server_made_from_a_snapshot_names_it_by_id(api: FakeHcloud) -> None:
-    api.servers = [a_server(image={"id": 77, "name": None, "type": "snapshot"})]
+def test_a_server_made_from_a_snapshot_names_it_by_id(api: SimulatedHetzner) -> None:
+    a_server(api, image={"id": 77, "name": None, "type": "snapshot"})
 
     assert _machines(api)[0].image == "77"
 
 
-def test_a_server_whose_image_was_deleted_has_none(api: FakeHcloud) -> None:
-    api.servers = [a_server(image=None)]
+def test_a_server_whose_image_was_deleted_has_none(api: SimulatedHetzner) -> None:
+    a_server(api, image=None)
 
     assert _machines(api)[0].image is None
 
 
-def test_a_server_without_a_public_address_is_known_by_its_private_one(api: FakeHcloud) -> None:
-    nowhere: dict[str, object] = {"ipv4": None, "ipv6": None, "floating_ips": []}
-    api.servers = [a_server(public_net=nowhere, private_net=[{"network": 1, "ip": "10.0.0.2"}])]
+def test_a_server_without_a_public_address_is_known_by_its_private_one(
+    api: SimulatedHetzner,
+) -> None:
+    nowhere: dict[str, object] = {"ipv4": None, "ipv6": None, "floating_ips": [], "firewalls": []}
+    a_server(api, public_net=nowhere, private_net=[{"network": 1, "ip": "10.0.0.2"}])
 
     assert _machines(api)[0].address == "10.0.0.2"
 
@@ -94,60 +103,70 @@ def test_a_server_without_a_public_address_is_known_by_its_private_one(api: Fake
     ],
 )
 def test_every_status_of_the_api_has_its_state(
-    api: FakeHcloud, status: str, state: MachineState
+    api: SimulatedHetzner, status: str, state: MachineState
 ) -> None:
-    api.servers = [a_server(status=status)]
+    a_server(api, status=status)
+    api.state.frozen = True
 
     assert _machines(api)[0].state is state
 
 
-def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(api: FakeHcloud) -> None:
-    api.servers = [a_server(status="dreaming")]
+def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(
+    api: SimulatedHetzner,
+) -> None:
+    a_server(api, status="dreaming")
 
-    assert "server 'demo-builders-1' is in the state 'dreaming'" in _why_unknown(api)
-
-
-def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(api: FakeHcloud) -> None:
-    api.servers = [a_server(labels={"fleet": "demo"})]
-
-    assert "carries the label fleet but no label pool" in _why_unknown(api)
+    assert "server 'demo-builders-1' is in the state 'dreaming'" in _why_unknown(api.endpoint)
 
 
-def test_all_pages_are_read(api: FakeHcloud) -> None:
-    api.servers = [a_server(id=number, name=f"demo-{number:03}") for number in range(1, 121)]
+def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(
+    api: SimulatedHetzner,
+) -> None:
+    a_server(api, labels={"fleet": "demo"})
+
+    assert "carries the label fleet but no label pool" in _why_unknown(api.endpoint)
+
+
+def test_all_pages_are_read(api: SimulatedHetzner) -> None:
+    for number in range(1, 121):
+        a_server(api, f"demo-{number:03}")
 
     machines = _machines(api)
 
     assert [machine.name for machine in machines] == [f"demo-{n:03}" for n in range(1, 121)]
-    assert [received.query["page"] for received in api.received] == ["1", "2", "3"]
+    assert [request.query["page"] for request in api.requests] == [["1"], ["2"], ["3"]]
 
 
-def test_an_api_that_ignores_the_selector_does_not_make_other_servers_ours() -> None:
-    body = {
-        "servers": [a_server(labels={"fleet": "demo-two", "pool": "builders"})],
-        "meta": {"pagination": {"next_page": None, "total_entries": 1}},
-    }
+def test_an_api_that_ignores_the_selector_does_not_make_other_servers_ours(
+    api: SimulatedHetzner,
+) -> None:
+    server = a_server(api, labels={"fleet": "demo-two", "pool": "builders"})
+    pagination = {"next_page": None, "total_entries": 1}
+    body = json.dumps({"servers": [server], "meta": {"pagination": pagination}})
 
-    with FakeHcloud() as api:
-        api.faults.instead[SERVERS] = Answer(200, json.dumps(body).encode())
+    with Loopback(lambda _: Answer(200, body.encode())) as liar:
+        listing = _read(f"{liar.url}/v1")
 
-        assert _machines(api) == ()
+    assert isinstance(listing, Listing)
+    assert listing.machines == ()
 
 
-def test_half_a_listing_is_unknown(api: FakeHcloud) -> None:
-    api.servers = [a_server(id=1), a_server(id=2)]
-    api.hidden = 1
+def test_half_a_listing_is_unknown(api: SimulatedHetzner) -> None:
+    a_server(api, "demo-builders-1")
+    a_server(api, "demo-builders-2")
+    api.fail(Fault("GET", "/servers", half_page=True))
 
-    assert "listed 1 servers of fleet demo, but counts 2" in _why_unknown(api)
+    assert "listed 1 servers of fleet demo, but counts 2" in _why_unknown(api.endpoint)
 
 
 @pytest.mark.parametrize("following", [1, 1001])
-def test_pages_that_do_not_end_are_unknown(api: FakeHcloud, following: int) -> None:
+def test_pages_that_do_not_end_are_unknown(following: int) -> None:
     pagination = {"next_page": following, "total_entries": None}
     body = {"servers": [], "meta": {"pagination": pagination}}
-    api.faults.instead[SERVERS] = Answer(200, json.dumps(body).encode())
 
-    assert f"its pages do not end (page 1 leads to {following})" in _why_unknown(api)
+    because = _why_unknown_after(Answer(200, json.dumps(body).encode()))
+
+    assert f"its pages do not end (page 1 leads to {following})" in because
 
 
 @pytest.mark.parametrize(
@@ -161,52 +180,47 @@ def test_pages_that_do_not_end_are_unknown(api: FakeHcloud, following: int) -> N
     ],
 )
 def test_a_refusal_is_unknown_and_says_what_to_do(
-    api: FakeHcloud, status: int, advice: str
+    api: SimulatedHetzner, status: int, advice: str
 ) -> None:
-    api.faults.instead[SERVERS] = Answer(status, b"{}")
+    api.fail(Fault("GET", "/servers", status=status))
 
-    assert f"{SERVERS} answered with status {status}: {advice}" in _why_unknown(api)
+    assert f"/v1/servers answered with status {status}: {advice}" in _why_unknown(api.endpoint)
 
 
-def test_a_wrong_token_is_unknown_and_is_not_shown(api: FakeHcloud) -> None:
-    unknown = _why_unknown(api, token="canary")
+def test_a_wrong_token_is_unknown_and_is_not_shown(api: SimulatedHetzner) -> None:
+    unknown = _why_unknown(api.endpoint, token="canary")
 
     assert "status 401" in unknown
     assert "canary" not in unknown
 
 
-def test_a_redirect_is_unknown_and_the_token_is_not_sent_there(api: FakeHcloud) -> None:
+def test_a_redirect_is_unknown_and_the_token_is_not_sent_there() -> None:
     with Loopback(lambda _: Answer(200, b"{}")) as other:
-        api.faults.instead[SERVERS] = redirect(other.url)
-
-        assert "redirects to the host 127.0.0.1" in _why_unknown(api)
+        assert "redirects to the host 127.0.0.1" in _why_unknown_after(redirect(other.url))
 
     assert other.received == []
 
 
-def test_a_page_instead_of_json_is_unknown(api: FakeHcloud) -> None:
-    api.faults.instead[SERVERS] = html()
-
-    assert "answered with an HTML page" in _why_unknown(api)
+def test_a_page_instead_of_json_is_unknown() -> None:
+    assert "answered with an HTML page" in _why_unknown_after(html())
 
 
-def test_an_answer_that_breaks_off_is_unknown(api: FakeHcloud) -> None:
-    api.faults.truncate = {1}
+def test_an_answer_that_breaks_off_is_unknown(api: SimulatedHetzner) -> None:
+    api.fail(Fault("GET", "/servers", broken_off=True))
 
-    assert "broke off in the middle of its answer" in _why_unknown(api)
+    assert "broke off in the middle of its answer" in _why_unknown(api.endpoint)
 
 
-def test_a_server_without_labels_is_of_another_shape(api: FakeHcloud) -> None:
+def test_a_server_without_labels_is_of_another_shape() -> None:
     body = b'{"servers": [{"id": 1}], "meta": {"pagination": {}}}'
-    api.faults.instead[SERVERS] = Answer(200, body)
 
-    assert "at servers.0.name: Field required" in _why_unknown(api)
+    assert "at servers.0.name: Field required" in _why_unknown_after(Answer(200, body))
 
 
-def test_a_listing_that_takes_too_long_is_unknown(api: FakeHcloud) -> None:
+def test_a_listing_that_takes_too_long_is_unknown(api: SimulatedHetzner) -> None:
     seconds = iter(range(0, 10_000, 200))
 
-    listing = HcloudListing(
+    listing = HcloudMachines(
         PROVIDER, api.token, base_url=api.endpoint, clock=lambda: next(seconds)
     ).list("demo")
 
@@ -215,10 +229,49 @@ def test_a_listing_that_takes_too_long_is_unknown(api: FakeHcloud) -> None:
 
 
 def test_the_endpoint_may_come_from_the_environment(
-    api: FakeHcloud, monkeypatch: pytest.MonkeyPatch
+    api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
 
-    listing = HcloudListing(PROVIDER, api.token).list("demo")
+    listing = HcloudMachines(PROVIDER, api.token).list("demo")
 
     assert isinstance(listing, Listing)
+
+
+def test_noting_an_expiry_keeps_every_other_label(api: SimulatedHetzner) -> None:
+    labels = {"fleet": "demo", "pool": "builders", "owner": "ana"}
+    server = a_server(api, labels=labels)
+
+    _machines_of(api).extend([str(server["id"])], NOW)
+
+    noted = api.state.resources["servers"][server["id"]]["labels"]
+    assert noted == labels | {"expires": "20261121T090000Z"}
+
+
+def test_an_expiry_that_is_no_time_counts_as_none(api: SimulatedHetzner) -> None:
+    a_server(api, labels={"fleet": "demo", "pool": "builders", "expires": "next-week"})
+
+    assert [machine.expires for machine in _machines(api)] == [None]
+
+
+@pytest.mark.parametrize(("status", "says"), [(429, "too many questions"), (401, "token")])
+def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, says: str) -> None:
+    server = a_server(api)
+    api.fail(Fault("PUT", "/servers/*", status=status))
+
+    with pytest.raises(SourceUnreachable, match=says):
+        _machines_of(api).extend([str(server["id"])], NOW)
+
+
+def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
+    server = a_server(api)
+    api.fail(Fault("DELETE", "/servers/*", status=500))
+
+    with pytest.raises(SourceUnreachable, match="the trouble is the provider's"):
+        _machines_of(api).delete(str(server["id"]))
+
+    assert len(_machines(api)) == 1
+
+
+def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
+    return HcloudMachines(PROVIDER, TOKEN, base_url=api.endpoint, now=lambda: NOW)

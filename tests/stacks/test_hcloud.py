@@ -21,9 +21,26 @@ def test_user_data_is_a_secret_and_its_text_is_nowhere() -> None:
     assert "of-the-test" not in server.model_dump_json()
 
 
-def test_a_server_without_user_data_is_refused() -> None:
-    with pytest.raises(PlanRefused, match="user_data lacks debian-big-1"):
-        declared("hcloud", accepted("hcloud", user_data={}))
+def test_a_server_that_exists_is_declared_without_user_data() -> None:
+    (server,) = declared("hcloud", accepted("hcloud", user_data={}))
+
+    assert "userData" not in server.inputs
+
+
+def test_an_adopted_server_is_declared_without_user_data() -> None:
+    (server,) = declared("hcloud", accepted("hcloud", adopt={"debian-big-1": "42"}))
+
+    assert (server.adopts, server.secrets) == ("42", ())
+
+
+def test_a_new_server_carries_notes_that_are_no_part_of_what_it_is_made_from() -> None:
+    notes = {"expires": "20261122T090000Z", "commit": "0123456"}
+
+    (server,) = declared("hcloud", accepted("hcloud", notes=notes))
+
+    read_back = load_project("hcloud").worker_of(server.type, server.inputs)
+    assert notes.items() <= server.inputs["labels"].items()
+    assert read_back == WorkerInputs.model_validate(a_worker_of("hcloud"))
 
 
 def test_a_server_is_attached_to_what_its_settings_name() -> None:

@@ -1,0 +1,81 @@
+"""This module reads who holds a stack of the real engine, and takes away the locks of the dead.
+
+Each lock is a key of the backend, of whatever kind that is: its owner's death frees nothing.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleet.engines.objects import Objects
+from fleet.errors import StoreFailed
+
+_LOCKS = ".pulumi/locks/organization/"
+_SLACK = 5.0
+
+
+class Lock(NamedTuple):
+    """Who holds a stack."""
+
+    key: str
+    owner: str
+    since: str
+    alive: bool | None
+    """None where nobody here can tell: it is a process of another host."""
+
+
+def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
+    """Return the locks on a stack."""
+    found = []
+    for key in objects.keys(f"{_LOCKS}{project}/{stack}/"):
+        try:
+            lock = dict(json.loads(objects.read(key) or b""))
+        except (StoreFailed, ValueError, TypeError):
+            # Being written or taken away this very moment: whoever does it is alive.
+            lock = {}
+        owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
+        found.append(
+            Lock(
+                key=key,
+                owner=f"{owner} (process {lock.get('pid', 'unknown')})",
+                since=str(lock.get("timestamp", "an unknown time")),
+                alive=_is_alive(lock),
+            )
+        )
+    return tuple(found)
+
+
+def drop_locks(objects: Objects, locks: Iterable[Lock]) -> None:
+    """Take locks away, as `pulumi cancel` does."""
+    for lock in locks:
+        objects.remove(lock.key)
+
+
+def _is_alive(lock: Mapping[str, Any]) -> bool | None:
+    """Say whether the owner still runs; None: on another host nobody here can tell."""
+    pid = lock.get("pid")
+    if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
+        return None
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+    except FileNotFoundError:
+        return False if Path("/proc/uptime").exists() else None
+    except OSError:
+        return None
+    # A process that is younger than the lock only has the same number.
+    age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
+    taken = _moment(str(lock.get("timestamp", "")))
+    held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
+    return words[0] != "Z" and age + _SLACK >= held
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

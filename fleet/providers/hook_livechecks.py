@@ -1,0 +1,77 @@
+"""This module remembers how many livechecks of each machine have failed in a row.
+
+A machine is looked at again only when its last look is long enough ago: however often somebody
+plans, what fails for a moment has not failed for long. A lost memory begins at nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from fleet.facts import Machine, MachineState, Moment, Value
+
+AT_ONCE = 16
+"""How many machines are looked at at the same time."""
+
+
+class Look(Value):
+    """The latest livecheck of one machine."""
+
+    at: Moment
+    failures: int = Field(ge=0, description="How many have failed in a row, this one counted.")
+
+
+class _Looks(Value):
+    format: Literal["fleet-livechecks-1"] = "fleet-livechecks-1"
+    machines: dict[str, Look] = Field(default_factory=dict)
+
+
+class Livechecks:
+    """The livechecks of one provider's machines, noted in a file."""
+
+    def __init__(self, path: Path, works: Callable[[Machine], bool], *, every: int) -> None:
+        """`works` looks at one machine, and is called from several threads at once."""
+        self._path = path
+        self._works = works
+        self._every = timedelta(seconds=every)
+
+    def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
+        """Return by id how many livechecks of a machine have failed in a row.
+
+        Raises OSError or ValueError where that cannot be noted.
+        """
+        before = self._read()
+        running = [each for each in machines if each.state is MachineState.RUNNING]
+        known = {each.id: before[each.id] for each in running if each.id in before}
+        # A clock that was set back must not stop livechecks until it has caught up.
+        fresh = {k for k, look in known.items() if abs(now - look.at) < self._every}
+        due = [each for each in running if each.id not in fresh]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            results = list(threads.map(self._works, due))
+        for machine, works in zip(due, results, strict=True):
+            failed = known[machine.id].failures if machine.id in known else 0
+            known[machine.id] = Look(at=now, failures=0 if works else failed + 1)
+        if known != before:
+            self._write(known)
+        return {machine_id: look.failures for machine_id, look in known.items()}
+
+    def _read(self) -> dict[str, Look]:
+        try:
+            return _Looks.model_validate_json(self._path.read_bytes()).machines
+        except FileNotFoundError:
+            return {}
+        except ValidationError as error:
+            raise ValueError(
+                f"{self._path}: not a memory of livechecks (format fleet-livechecks-1): "
+                f"{error.errors()[0]['msg']}; remove it, and counting begins anew"
+            ) from error
+
+    def _write(self, looks: dict[str, Look]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(".new")
+        new.write_text(_Looks(machines=looks).model_dump_json(indent=1) + "\n", encoding="utf-8")
+        new.replace(self._path)

@@ -1,0 +1,210 @@
+"""`fleet apply PLAN` and `fleet apply --pool`: what a person ordered, and nothing else."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+
+def saved(trial: Trial) -> Path:
+    """Save the plan of now."""
+    code, said = trial.do("plan", "--out", "p.json")
+    assert code == 0, said
+    return trial.folder / "p.json"
+
+
+# a saved plan
+
+
+def test_a_saved_plan_is_applied_while_it_is_the_plan_of_now(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+
+    code, said = trial.do("apply", "p.json")
+
+    assert code == 0, said
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_queue_that_merely_moved_is_no_reason_to_refuse_a_saved_plan(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+    trial.wait_for("2")
+
+    code, said = trial.do("apply", "p.json")
+
+    assert code == 0, said
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_saved_plan_is_refused_with_what_is_done_otherwise_now(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+    trial.wait_for("1", "2")
+
+    code, said = trial.do("apply", "p.json")
+
+    assert code == 4
+    assert said.endswith(
+        "Refused: nothing changed (fleet trial)\n"
+        "  refused: the saved plan is not that of now\n"
+        "    now also: create trial-builders-2 of pool builders [requests-wait]: "
+        "request work/2 waits and no free worker fits it\n"
+        "Next:\n"
+        "  look at the plan above; save one again with `fleet plan --out` and apply that\n"
+    )
+    assert trial.machines() == []
+
+
+def test_a_saved_plan_is_refused_where_it_was_applied_already(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+    trial.do("apply", "p.json")
+
+    code, said = trial.do("apply", "p.json")
+
+    assert code == 4
+    assert "stack trial-builders was changed since: not there then, serial " in said
+    assert "no longer: create trial-builders-1 of pool builders [requests-wait]" in said
+    assert trial.machines() == ["trial-builders-1"]
+
+
+def test_a_saved_plan_is_refused_where_the_config_says_something_else(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+    trial.write(fleet_yaml(more="cadence: 2m\n"))
+
+    code, said = trial.do("apply", "--json", "p.json")
+
+    outcome = json.loads(said)
+    assert (code, outcome["stacks"]) == (4, [])
+    assert outcome["outdated"] == [
+        "fleet.yaml, or a file that it includes, says something else since"
+    ]
+
+
+def test_a_saved_plan_of_another_fleet_is_refused(trial: Trial) -> None:
+    saved(trial)
+    trial.write(fleet_yaml().replace("fleet: trial", "fleet: other"))
+    (trial.folder / ".fleet/store.db").unlink()
+    trial.init()
+
+    code, said = trial.do("apply", "p.json")
+
+    assert code == 4
+    assert said == (
+        "fleet: error: refused, nothing was changed: the saved plan is of fleet trial, not of "
+        "fleet other\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "told"),
+    [
+        (lambda text: text.replace("ccx33", "ccx63"), 4, "p.json is not as `fleet plan --out`"),
+        (lambda text: text[:-100], 1, "p.json: not a saved plan, or one that was cut short"),
+        (lambda text: text.replace("plan-1", "plan-9"), 1, "not 'fleet-plan-9'"),
+        (lambda _: "{}", 1, "p.json: not a saved plan: $.fleet: Field required"),
+    ],
+)
+def test_a_saved_plan_that_was_spoilt_changes_nothing(
+    trial: Trial, spoil: Callable[[str], str], code: int, told: str
+) -> None:
+    trial.wait_for("1")
+    path = saved(trial)
+    path.write_text(spoil(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    answered, said = trial.do("apply", "p.json")
+
+    assert answered == code
+    assert said.startswith("fleet: error: ")
+    assert told in said
+    assert trial.machines() == []
+
+
+def test_a_saved_plan_that_is_not_there_is_said(trial: Trial) -> None:
+    code, said = trial.do("apply", "nowhere.json")
+
+    assert (code, said) == (
+        1,
+        "fleet: error: nowhere.json: cannot be read: there is no such file or directory\n",
+    )
+
+
+def test_a_saved_plan_is_not_applied_again_and_again(trial: Trial) -> None:
+    saved(trial)
+
+    code, said = trial.do("apply", "p.json", "--every", "60s")
+
+    assert (code, said) == (
+        2,
+        "fleet: error: a saved plan is applied once: leave --every out\n",
+    )
+
+
+# some pools only
+
+
+def test_only_the_pools_named_are_changed(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    code, said = trial.do("apply", "--pool", "big")
+
+    assert code == 0, said
+    assert trial.machines() == ["trial-big-1"]
+
+
+def test_several_pools_may_be_named(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    code, said = trial.do("apply", "--pool", "big", "--pool", "builders")
+
+    assert code == 0, said
+    assert trial.machines() == ["trial-big-1", "trial-builders-1"]
+
+
+def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> None:
+    trial.wait_for(big=["1"])
+    trial.apply()
+    trial.age(minutes=1)
+    allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more=allowed))
+
+    code, said = trial.do("apply", "--pool", "big")
+
+    assert code == 0, said
+    assert "~ drained 1: trial-big-1" in said
+
+
+def test_a_pool_that_nobody_knows_is_refused_with_those_that_are_known(trial: Trial) -> None:
+    code, said = trial.do("apply", "--pool", "bgi")
+
+    assert (code, said) == (
+        2,
+        "fleet: error: --pool bgi: there is no such pool; pools of fleet trial: big, builders\n",
+    )
+
+
+def test_guards_count_the_pools_that_were_not_named_too(trial: Trial) -> None:
+    trial.write(fleet_yaml(more="guards: {throttle: {create: {count: 1}}}\n"))
+    trial.wait_for("1", big=["2"])
+
+    whole = [action["worker"] for action in trial.plan()["actions"]]
+    trial.do("apply", "--pool", "big")
+
+    assert whole == ["trial-builders-1"]
+    assert trial.machines() == []
+
+
+def test_a_saved_plan_is_held_to_the_pools_named_only(trial: Trial) -> None:
+    trial.wait_for("1")
+    saved(trial)
+    trial.wait_for("1", big=["2"])
+
+    code, said = trial.do("apply", "p.json", "--pool", "builders")
+
+    assert code == 0, said
+    assert trial.machines() == ["trial-builders-1"]

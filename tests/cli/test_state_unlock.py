@@ -1,0 +1,136 @@
+"""`fleet state unlock`: who holds what since when, and nothing is taken from the living."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleet.ports import StackRecord
+from fleet.store.database import DatabaseStore
+from fleet.store.holders import name_process
+from tests.builders import NOW
+from tests.ports.stores import postgres_store, postgres_url
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+__all__ = ["postgres_store", "postgres_url"]
+
+ELSEWHERE = "ci@runner-3/5d41402a:4711"
+STACK = "trial-builders"
+
+
+@pytest.fixture
+def shared(project: Path, postgres_url: str, postgres_store: DatabaseStore) -> Trial:
+    """Return a fleet whose store is in PostgreSQL, where nobody's lock ends with its holder."""
+    del postgres_store  # it has emptied the database, and made a store of another fleet
+    trial = Trial(project)
+    store = f"state: {{store: '{postgres_url}&options=-csearch_path%3Dtrial'}}"
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more=store))
+    import psycopg
+
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
+    trial.init()
+    return trial
+
+
+def store_of(postgres_url: str) -> DatabaseStore:
+    return DatabaseStore(f"{postgres_url}&options=-csearch_path%3Dtrial", "trial")
+
+
+def a_dead_process() -> int:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid
+
+
+def hold_stack(trial: Trial, **overrides: object) -> Path:
+    """Have somebody hold the stack of the real engine, as the CLI does."""
+    record = StackRecord(
+        name=STACK, pool="builders", provider="desk", project="sim", engine="pulumi", serial=1
+    )
+    DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial").record_stack(record)
+    path = trial.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
+    path.parent.mkdir(parents=True)
+    held = {"pid": 1, "username": "ana", "hostname": "elsewhere", "timestamp": "2026-11-21T08:00Z"}
+    path.write_text(json.dumps(held | overrides))
+    return path
+
+
+def test_the_lock_of_a_dead_process_of_this_computer_is_taken_away(
+    shared: Trial, postgres_url: str
+) -> None:
+    dead = name_process(a_dead_process())
+
+    with store_of(postgres_url).lock(dead, NOW):
+        code, said = shared.do("state", "unlock")
+
+        assert store_of(postgres_url).lock_holder() is None
+    assert (code, said) == (
+        0,
+        f"took the lock of fleet trial away from {dead}, who held it since {NOW.isoformat()}\n",
+    )
+
+
+def test_the_lock_of_a_living_process_is_not(shared: Trial, postgres_url: str) -> None:
+    with store_of(postgres_url).lock(name_process(), NOW):
+        code, said = shared.do("state", "unlock", "--holder", name_process())
+
+        assert store_of(postgres_url).lock_holder() == (name_process(), NOW.isoformat())
+    assert code == 4
+    assert said.endswith(", and that process lives: wait for it to end\n")
+
+
+def test_the_lock_of_another_computer_needs_somebody_who_knows_that_it_is_dead(
+    shared: Trial, postgres_url: str
+) -> None:
+    with store_of(postgres_url).lock(ELSEWHERE, NOW):
+        refused, said = shared.do("state", "unlock")
+        other, _ = shared.do("state", "unlock", "--holder", ELSEWHERE + "0")
+        named, _ = shared.do("state", "unlock", "--holder", ELSEWHERE)
+
+        assert store_of(postgres_url).lock_holder() is None
+    assert (refused, other, named) == (4, 4, 0)
+    assert said == (
+        f"fleet: error: the lock of fleet trial is held by {ELSEWHERE} since {NOW.isoformat()}, "
+        "and whether that process lives cannot be told from here: look where it ran, and when "
+        f"it is dead: fleet state unlock --holder '{ELSEWHERE}'\n"
+    )
+
+
+def test_a_stack_s_lock_of_a_dead_engine_is_taken_away_too(project_trial: Trial) -> None:
+    project_trial.init()
+    path = hold_stack(project_trial, pid=a_dead_process(), hostname=socket.gethostname())
+
+    code, said = project_trial.do("state", "unlock")
+
+    assert code == 0
+    assert said.startswith(f"took the lock of stack {STACK} away from ana on ")
+    assert not path.exists()
+
+
+def test_what_the_dead_hold_goes_though_a_living_one_keeps_its_own(project_trial: Trial) -> None:
+    project_trial.init()
+    path = hold_stack(project_trial, pid=a_dead_process(), hostname=socket.gethostname())
+    theirs = path.with_name("2.json")
+    theirs.write_text(path.read_text().replace(socket.gethostname(), "elsewhere"))
+
+    code, said = project_trial.do("state", "unlock")
+
+    assert code == 4
+    assert f"took the lock of stack {STACK} away from ana on {socket.gethostname()}" in said
+    assert "is held by ana on elsewhere (process " in said
+    assert (path.exists(), theirs.exists()) == (False, True)
+
+
+def test_a_stack_s_lock_of_this_very_process_stays(project_trial: Trial) -> None:
+    project_trial.init()
+    path = hold_stack(project_trial, pid=os.getpid(), hostname=socket.gethostname(), timestamp="")
+
+    code, said = project_trial.do("state", "unlock")
+
+    assert code == 4
+    assert "that process lives" in said
+    assert path.exists()

@@ -1,0 +1,297 @@
+"""Known secrets are planted wherever fleet is given one, and looked for in all that it leaves."""
+
+import base64
+import gzip
+import json
+import os
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import pytest
+import zstandard
+
+from fleet.engines.pulumi_cli import find_cli
+from tests.canary import Place, find_leaks, in_files, in_processes
+from tests.debusine_tables import RequestRow, Tables
+from tests.local_machines import end_machines
+from tests.loopback import Answer, Loopback, Received
+from tests.ports.engines import skip_without_cli
+from tests.ports.registries import tables
+from tests.ports.stores import postgres_url
+from tests.process import clean_environment, fleet_command
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+__all__ = ["postgres_url", "tables"]
+
+PASSWORD = "canary/in a+DSN&%é"
+PLANTED = {
+    "CLOUD_TOKEN": "canaryCloudToken" * 4,
+    "QUEUE_TOKEN": "canary-queue-token/+=9f2c",
+    "PASSPHRASE": "canary pass/phrase + 7 & ü?",
+    "PGPASSWORD": "canary-libpq-password",
+}
+"""Environment variable to its secret; the DSN holds PASSWORD."""
+
+FLEET = """\
+fleet: trial
+state: {{store: "postgresql://fleet@/postgres?host={folder}", passphrase: {{env: PASSPHRASE}}}}
+providers:
+  here:
+    kind: local
+    path: machines
+    run: [sleep, infinity]
+    types: {{process: {{cores: 1, memory: 1GiB}}}}
+  far: {{kind: hcloud, location: fsn1, token: {{env: CLOUD_TOKEN}}}}
+queues:
+  debian:
+    kind: debusine
+    url: {url}
+    scopes: [debian]
+    token: {{env: QUEUE_TOKEN}}
+    read: {{env: DSN}}
+    admin: {{dsn: {{env: DSN}}}}
+images:
+  sid: {{suite: sid, architecture: amd64, provides: ["worker:task:worker:noop:version:1"]}}
+pools:
+  builders: {{provider: here, machine: process, image: sid, workers: {{max: 2}}}}
+"""
+
+
+@pytest.fixture
+def planted(
+    project: Path,
+    tmp_path: Path,
+    tables: Tables,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Trial]:
+    """Return a fleet that is given every secret there is, with folders of its own for all else."""
+    _, _, socket = postgres_url.partition("host=")
+    dsn = f"postgresql://fleet:{quote(PASSWORD, safe='')}@/postgres?host={socket}"
+    for name, secret in (PLANTED | {"DSN": dsn}).items():
+        monkeypatch.setenv(name, secret)
+    for name in ("HOME", "TMPDIR"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "TMPDIR"))
+    with Loopback(_repeat_secrets) as server:
+        monkeypatch.setenv("HCLOUD_ENDPOINT", f"{server.url}/v1")
+        trial = Trial(project)
+        trial.write(FLEET.format(folder=socket, url=server.url))
+        tables.add_requests([RequestRow(id=1), RequestRow(id=2)])
+        yield trial
+    end_machines(project)
+
+
+def _repeat_secrets(received: Received) -> Answer:
+    """Refuse, and say with which secret it was asked."""
+    return Answer(401, json.dumps({"error": dict(received.headers)}).encode())
+
+
+def _in_tables(tables: Tables) -> Iterator[Place]:
+    """Yield every row of the database, the server's and the store's."""
+    names = tables.connection.execute(
+        "SELECT format('%I', table_name) FROM information_schema.tables"
+        " WHERE table_schema = 'public'"
+    ).fetchall()
+    for (name,) in names:
+        rows = tables.connection.execute(f"SELECT t::text FROM {name} t".encode()).fetchall()  # noqa: S608 - the test's own
+        yield f"table {name}", "\n".join(row for (row,) in rows).encode()
+
+
+# the canary itself
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(str.encode, id="as it is"),
+        pytest.param(lambda text: base64.b64encode(text.encode()), id="base64"),
+        pytest.param(lambda text: base64.b64encode(f"a{text}b".encode()), id="base64 after 1"),
+        pytest.param(lambda text: base64.b64encode(f"ab{text}".encode()), id="base64 after 2"),
+        pytest.param(
+            lambda text: base64.urlsafe_b64encode(f"?>{text}".encode()), id="base64 for URLs"
+        ),
+        pytest.param(lambda text: quote(text, safe="").encode(), id="URL"),
+        pytest.param(lambda text: quote(text).encode(), id="path of a URL"),
+        pytest.param(lambda text: quote_plus(text).encode(), id="form"),
+        pytest.param(lambda text: json.dumps(text).encode(), id="JSON"),
+        pytest.param(lambda text: text.encode().hex().encode(), id="hex"),
+        pytest.param(lambda text: gzip.compress(text.encode()), id="gzip"),
+        pytest.param(lambda text: zstandard.compress(text.encode()), id="zstd"),
+    ],
+)
+@pytest.mark.parametrize("secret", [PASSWORD, *PLANTED.values()])
+def test_a_planted_secret_is_found_however_it_is_written(
+    secret: str, write: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(write(secret))
+
+    assert any(
+        leak.startswith(f"SECRET in {tmp_path / 'file'}")
+        for leak in find_leaks({"SECRET": secret}, in_files(tmp_path))
+    )
+
+
+def test_a_planted_secret_is_found_in_a_database_in_a_name_and_in_an_argument(
+    tmp_path: Path,
+) -> None:
+    secret = PLANTED["QUEUE_TOKEN"].replace("/", "_")
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+        connection.execute("CREATE TABLE t AS SELECT ? AS long", ["x" * 9000 + secret])
+    (tmp_path / secret).touch()
+
+    with subprocess.Popen([sys.executable, "-c", "input()", secret], stdin=-1) as process:
+        places = [*in_files(tmp_path), *in_processes()]
+        process.kill()
+
+    assert {
+        f"SECRET in {tmp_path}/store.db (unpacked)",
+        f"SECRET in the name of {tmp_path}/{secret}",
+        f"SECRET in cmdline of process {process.pid}",
+    } <= set(find_leaks({"SECRET": secret}, places))
+
+
+# fleet
+
+
+def test_no_secret_is_left_in_any_file_row_process_or_sentence(
+    planted: Trial, tmp_path: Path, tables: Tables
+) -> None:
+    said = [
+        planted.do(*command)[1]
+        for command in (
+            ("state", "init"),
+            ("plan", "--json", "--out", "plan.json", "--gitlab-terraform-report", "gitlab.json"),
+            ("apply", "--json"),
+            ("plan", "--markdown"),
+            ("status", "--json", "--site", "site"),
+            ("doctor", "--json"),
+            ("explain", "worker", "trial-builders-1", "--json"),
+            ("observe", "--out", "world.json"),
+            ("observe", "--append", "history.jsonl.zst"),
+            ("state", "show", "--json"),
+            ("state", "export", "--out", "state.json"),
+            ("sweep", "--expired", "--json"),
+        )
+    ]
+
+    given = sorted(planted.folder.glob("machines/*/home/.config/debusine/worker/activation-token"))
+    tokens = {f"activation token {number}": path.read_text() for number, path in enumerate(given)}
+    assert len(tokens) == 2
+    leaks = find_leaks(
+        PLANTED | {"PASSWORD": PASSWORD} | tokens,
+        [
+            ("what was said", "".join(said).encode()),
+            *in_files(tmp_path, besides=given),
+            *_in_tables(tables),
+            *in_processes(),
+        ],
+    )
+    assert leaks == []
+
+
+def test_no_secret_is_told_by_what_fails(
+    planted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.do("state", "init")
+    nowhere = f"postgresql://fleet:{quote(PASSWORD, safe='')}@127.0.0.1:1/debusine"
+    monkeypatch.setenv("DSN", nowhere)
+    said = [planted.do(command)[1] for command in ("plan", "apply", "doctor")]
+    text = (planted.folder / "fleet.yaml").read_text()
+    planted.write(text.replace("    read: {env: DSN}\n", ""))
+    said += [planted.do(command)[1] for command in ("plan", "apply", "doctor")]
+
+    assert "the database does not answer" in said[0]
+    assert " 401" in said[3]
+    leaks = find_leaks(
+        PLANTED | {"PASSWORD": PASSWORD},
+        [("what was said", "".join(said).encode()), *in_files(tmp_path)],
+    )
+    assert leaks == []
+
+
+# the memory of a process that crashes
+
+
+def test_a_crash_leaves_no_image_of_the_memory_that_secrets_are_in(project: Path) -> None:
+    trial = Trial(project)
+    # Whoever is asked for the token ends fleet, as a defect in a library would.
+    ask = "{command: [sh, -c, 'kill -ABRT $PPID']}"
+    trial.write(
+        FLEET.format(folder="/", url="http://127.0.0.1:1").replace("{env: CLOUD_TOKEN}", ask)
+    )
+
+    control = _end_of("sh", "-c", "kill -ABRT $$", folder=project)
+    crashed = _end_of(*fleet_command(), "plan", folder=project)
+
+    assert os.WTERMSIG(control) == os.WTERMSIG(crashed) == signal.SIGABRT
+    assert not os.WCOREDUMP(crashed)
+    if not os.WCOREDUMP(control):
+        pytest.skip("NOT TESTED: this system makes no core dump of any process")
+
+
+def _end_of(*command: str, folder: Path) -> int:
+    """Run a program that may leave as large a core as it likes, and return how it ended."""
+    unlimited = f"ulimit -c unlimited; exec {shlex.join(command)}"
+    process = subprocess.Popen(
+        ["sh", "-c", unlimited],
+        cwd=folder,
+        env=clean_environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status = os.waitpid(process.pid, 0)
+    process.returncode = status
+    return status
+
+
+# the real engine
+
+
+@pytest.mark.engine
+def test_the_real_engine_leaves_no_secret_either(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_cli()
+    arguments = tmp_path / "arguments"
+    for name, value in (
+        PLANTED | {"FLEET_PULUMI": str(_recording_cli(tmp_path, arguments))}
+    ).items():
+        monkeypatch.setenv(name, value)
+    trial = Trial(project)
+    trial.write(
+        fleet_yaml(
+            pools={"builders": BUILDERS},
+            desk="boot: 1s, engine: pulumi",
+            more="state: {passphrase: {env: PASSPHRASE}}",
+        )
+    )
+    trial.init()
+    trial.wait_for("1", "2")
+    said = [trial.apply()]
+    trial.wait_for("1", "2", "3")
+    said += [trial.apply(), trial.do("state", "export", "--out", "state.json")[1]]
+
+    assert "1 created" in said[1]
+    assert b"up\0" in arguments.read_bytes()
+    leaks = find_leaks(PLANTED, [("what was said", "".join(said).encode()), *in_files(tmp_path)])
+    assert leaks == []
+
+
+def _recording_cli(folder: Path, arguments: Path) -> Path:
+    """Return the CLI, but before it does its work all arguments of that moment are noted."""
+    path = folder / "bin" / "pulumi"
+    path.parent.mkdir()
+    note = f'{{ printf "%s\\0" "$@"; cat /proc/[0-9]*/cmdline; }} >> {arguments} 2>/dev/null'
+    path.write_text(f'#!/bin/sh\n{note}\nexec {find_cli()} "$@"\n')
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,261 @@
+"""What a Pulumi backend holds is reached by key, whatever kind of backend it is."""
+
+import json
+import os
+import socket
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.backends import open_objects
+from fleet.engines.objects import Objects, file_root, place_of
+from fleet.engines.pulumi_locks import drop_locks, find_locks
+from fleet.engines.pulumi_state import read_checkpoint
+from fleet.errors import StoreFailed
+from tests.backends import CREDENTIALS, backend, backend_url, moto, postgres_url
+from tests.loopback import Answer, Loopback
+
+__all__ = ["backend", "moto", "postgres_url"]
+
+KEY = ".pulumi/stacks/fleet-sim/s.json"
+LOCK = ".pulumi/locks/organization/fleet-sim/s/1.json"
+
+
+@pytest.fixture
+def objects(backend: str) -> Objects:
+    return opened(backend)
+
+
+def opened(backend: str) -> Objects:
+    objects = open_objects(backend)
+    assert objects is not None
+    return objects
+
+
+def lock(objects: Objects, *, key: str = LOCK, **overrides: object) -> None:
+    """Have somebody hold a stack: this process, or another."""
+    held = {
+        "pid": os.getpid(),
+        "username": "ana",
+        "hostname": socket.gethostname(),
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+    objects.create(key, json.dumps(held | overrides).encode())
+
+
+def a_dead_process() -> int:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    return ended.pid
+
+
+# objects
+
+
+def test_what_nobody_wrote_is_not_there(objects: Objects) -> None:
+    assert objects.read(KEY) is None
+    assert objects.keys("") == ()
+
+
+def test_what_was_written_is_read_byte_by_byte(objects: Objects) -> None:
+    objects.create(KEY, b"\x00\xff bytes")
+
+    assert objects.read(KEY) == b"\x00\xff bytes"
+
+
+def test_what_is_there_is_not_written_over(objects: Objects) -> None:
+    objects.create(KEY, b"first")
+
+    with pytest.raises(StoreFailed):
+        objects.create(KEY, b"second")
+    assert objects.read(KEY) == b"first"
+
+
+def test_keys_are_those_that_begin_so_sorted(objects: Objects) -> None:
+    for name in ("b", "a", "a_b", "axb"):
+        objects.create(f".pulumi/stacks/p/{name}/1.json", b"{}")
+
+    assert objects.keys(".pulumi/stacks/p/a_b/") == (".pulumi/stacks/p/a_b/1.json",)
+    assert len(objects.keys(".pulumi/stacks/")) == 4
+    assert objects.keys(".pulumi/locks/") == ()
+
+
+def test_what_is_removed_is_gone_and_gone_is_fine(objects: Objects) -> None:
+    objects.create(KEY, b"{}")
+
+    objects.remove(KEY)
+    objects.remove(KEY)
+
+    assert objects.read(KEY) is None
+
+
+def test_a_checkpoint_is_read_from_every_backend(objects: Objects) -> None:
+    objects.create(KEY, b'{"checkpoint": {"latest": {"manifest": {}}}}')
+
+    assert read_checkpoint(objects, "fleet-sim", "s") == {"manifest": {}}
+    assert read_checkpoint(objects, "fleet-sim", "another") is None
+
+
+def test_what_is_in_one_part_of_a_bucket_is_not_seen_in_another(
+    request: pytest.FixtureRequest,
+) -> None:
+    bucket, _, options = backend_url(request, "s3").partition("?")
+    one, two = opened(f"{bucket}/one?{options}"), opened(f"{bucket}/two/?{options}")
+    one.create(KEY, b"one's")
+
+    assert two.keys("") == ()
+    assert two.read(KEY) is None
+    assert opened(f"{bucket}?{options}").keys("") == (f"one/{KEY}",)
+
+
+def test_what_is_in_one_table_or_schema_is_not_seen_in_another(
+    request: pytest.FixtureRequest,
+) -> None:
+    url = backend_url(request, "postgres")
+    here, table = opened(url), opened(f"{url}&table=other")
+    here.create(KEY, b"here")
+    table.create(KEY, b"there")
+
+    assert (here.read(KEY), table.read(KEY)) == (b"here", b"there")
+    assert opened(f"{url}&search_path=nowhere").read(KEY) is None
+
+
+# what does not answer
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_and_not_an_empty_one(
+    request: pytest.FixtureRequest,
+) -> None:
+    objects = opened(backend_url(request, "s3").replace("s3://", "s3://no-"))
+
+    with pytest.raises(StoreFailed, match=r"^s3://no-.* refuses GetObject: NoSuchBucket"):
+        objects.read(KEY)
+    with pytest.raises(StoreFailed, match="NoSuchBucket"):
+        objects.keys(".pulumi/")
+
+
+def test_an_s3_that_is_down_is_said_without_its_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (CREDENTIALS | {"AWS_MAX_ATTEMPTS": "1"}).items():
+        monkeypatch.setenv(name, value)
+    with Loopback(lambda _: Answer(200, b"")) as gone:
+        address = gone.url
+    objects = opened(f"s3://states?endpoint={address}&s3ForcePathStyle=true&region=x")
+
+    with pytest.raises(StoreFailed) as caught:
+        objects.read(KEY)
+
+    assert str(caught.value) == "s3://states does not answer: EndpointConnectionError"
+
+
+def test_an_s3_without_credentials_says_that_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.setenv(name, CREDENTIALS[name])
+
+    with pytest.raises(StoreFailed, match="s3://states cannot be asked: Unable to locate cred"):
+        opened("s3://states?region=us-east-1").read(KEY)
+
+
+def test_a_database_that_is_down_is_said_without_its_password() -> None:
+    objects = opened("postgres://me:hunter2@127.0.0.1:1/states?sslmode=disable")
+
+    with pytest.raises(StoreFailed) as caught:
+        objects.read(KEY)
+
+    assert str(caught.value).startswith("postgres://127.0.0.1:1/states does not answer: ")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".pulumi").write_text("a file")
+
+    with pytest.raises(StoreFailed, match=r"\.pulumi/stacks/fleet-sim/s\.json: "):
+        opened(f"file://{tmp_path}").create(KEY, b"{}")
+
+
+# locks
+
+
+def test_a_lock_of_a_running_process_is_alive(objects: Objects) -> None:
+    lock(objects)
+
+    (found,) = find_locks(objects, "fleet-sim", "s")
+
+    assert found.alive is True
+    assert found.owner == f"ana on {socket.gethostname()} (process {os.getpid()})"
+
+
+def test_a_lock_of_an_ended_process_is_dead_and_can_be_taken_away(objects: Objects) -> None:
+    lock(objects, pid=a_dead_process())
+    found = find_locks(objects, "fleet-sim", "s")
+
+    drop_locks(objects, found)
+
+    assert [each.alive for each in found] == [False]
+    assert find_locks(objects, "fleet-sim", "s") == ()
+
+
+def test_a_lock_of_another_stack_with_a_like_name_is_not_this_one_s(objects: Objects) -> None:
+    lock(objects, key=LOCK.replace("/s/", "/s-2/"))
+
+    assert find_locks(objects, "fleet-sim", "s") == ()
+
+
+def test_a_process_that_is_younger_than_the_lock_only_has_its_number(tmp_path: Path) -> None:
+    objects = opened(f"file://{tmp_path}")
+    lock(objects, timestamp="2020-01-01T00:00:00Z")
+
+    assert find_locks(objects, "fleet-sim", "s")[0].alive is False
+
+
+@pytest.mark.parametrize("owner", [("elsewhere", 1), (socket.gethostname(), None)])
+def test_of_an_owner_that_nobody_here_can_see_nobody_knows(
+    tmp_path: Path, owner: tuple[str, int | None]
+) -> None:
+    objects = opened(f"file://{tmp_path}")
+    lock(objects, hostname=owner[0], pid=owner[1])
+
+    assert find_locks(objects, "fleet-sim", "s")[0].alive is None
+
+
+def test_a_lock_that_cannot_be_understood_counts_as_held(tmp_path: Path) -> None:
+    objects = opened(f"file://{tmp_path}")
+    objects.create(LOCK, b"half a l")
+
+    assert find_locks(objects, "fleet-sim", "s")[0].alive is None
+
+
+# addresses
+
+
+@pytest.mark.parametrize(
+    ("backend", "root"),
+    [("file:///a/b", "/a/b/.pulumi"), ("file:///a?x=1", "/a/.pulumi"), ("s3://bucket", None)],
+)
+def test_only_a_file_backend_has_a_folder(backend: str, root: str | None) -> None:
+    assert file_root(backend) == (Path(root) if root else None)
+
+
+@pytest.mark.parametrize("backend", ["gs://bucket", "azblob://container"])
+def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
+    assert open_objects(backend) is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "place"),
+    [
+        (
+            "postgres://me:hunter2@db.example.org:5432/states?x=1",
+            "postgres://db.example.org:5432/states",
+        ),
+        ("s3://states/desk?endpoint=https://a:b@s3.example.org", "s3://states/desk"),
+        ("file:///srv/states", "file:///srv/states"),
+    ],
+)
+def test_a_place_is_named_without_what_may_be_secret(backend: str, place: str) -> None:
+    assert place_of(backend) == place

@@ -1,0 +1,289 @@
+"""This module holds how AWS's listing is read: whole, or Unknown."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Listing, Machine, MachineState, Unknown
+from fleet.providers.aws import AwsMachines
+from fleet.schema.model import AwsProvider
+from tests.fake_aws import PROVIDER, SECRET, Amazon, LyingAmazon, page, refusal, tag_list
+from tests.loopback import Answer, html
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+LATER = NOW + timedelta(days=1)
+
+
+@pytest.fixture
+def amazon() -> Iterator[Amazon]:
+    with Amazon() as account:
+        yield account
+
+
+def _read(**wiring: Callable[[], float]) -> Listing | Unknown:
+    return AwsMachines(PROVIDER, now=lambda: NOW, **wiring).list("demo")
+
+
+def _machines() -> tuple[Machine, ...]:
+    listing = _read()
+    assert isinstance(listing, Listing), listing
+    return listing.machines
+
+
+def _why_unknown(*answers: Answer, **wiring: Callable[[], float]) -> str:
+    with LyingAmazon(*answers):
+        unknown = _read(**wiring)
+    assert isinstance(unknown, Unknown), unknown
+    return unknown.unknown
+
+
+def test_an_instance_is_read_with_everything_a_decision_rests_on(amazon: Amazon) -> None:
+    more = {"fleet:digest": "abc123", "fleet:expires": LATER.isoformat()}
+    made = amazon.launch("demo-builders-1", more)
+
+    (machine,) = _machines()
+
+    known = amazon.ask("describe_instances")["Reservations"][0]["Instances"][0]
+    assert machine == Machine(
+        name="demo-builders-1",
+        id=made,
+        pool="builders",
+        type="c7a.2xlarge",
+        state=MachineState.RUNNING,
+        created_at=known["LaunchTime"],
+        image="ami-12345678",
+        digest="abc123",
+        expires=LATER,
+        address=known["PublicIpAddress"],
+    )
+
+
+def test_an_instance_that_is_terminated_is_gone(amazon: Amazon) -> None:
+    amazon.ask("terminate_instances", InstanceIds=[amazon.launch("demo-builders-1")])
+
+    assert _machines() == ()
+
+
+def test_of_two_instances_of_one_worker_the_older_goes_by_its_id(amazon: Amazon) -> None:
+    ids = sorted(amazon.launch("demo-builders-1") for _ in range(2))
+
+    machines = _machines()
+
+    assert sorted(machine.id for machine in machines) == ids
+    assert [machine.name for machine in machines if machine.name != machine.id] == [
+        "demo-builders-1"
+    ]
+
+
+@pytest.mark.parametrize("missing", ["fleet:pool", "fleet:worker"])
+def test_an_instance_of_this_fleet_without_its_marks_makes_the_listing_unknown(
+    amazon: Amazon, missing: str
+) -> None:
+    made = amazon.launch("demo-builders-1")
+    amazon.ask("delete_tags", Resources=[made], Tags=[{"Key": missing}])
+
+    unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert f"instance {made} carries the tag fleet but not both" in unknown.unknown
+
+
+@pytest.mark.parametrize("moment", ["tomorrow", "2026-11-22T09:00:00"])
+def test_an_expiry_that_is_no_moment_is_none(amazon: Amazon, moment: str) -> None:
+    amazon.launch("demo-builders-1", {"fleet:expires": moment})
+
+    assert [machine.expires for machine in _machines()] == [None]
+
+
+def test_instances_of_another_region_are_not_listed(amazon: Amazon) -> None:
+    amazon.launch("demo-builders-1")
+    elsewhere = AwsProvider.model_validate({"kind": "aws", "region": "eu-north-1"})
+
+    listing = AwsMachines(elsewhere).list("demo")
+
+    assert isinstance(listing, Listing)
+    assert listing.machines == ()
+
+
+def test_an_expiry_is_noted_at_more_machines_than_one_question_may_name(amazon: Amazon) -> None:
+    ids = [amazon.launch(f"demo-{number}") for number in range(3)]
+    unknown_ids = [f"i-{number:017x}" for number in range(300)]
+
+    AwsMachines(PROVIDER).extend([*ids, *unknown_ids], LATER)
+
+    assert {machine.expires for machine in _machines()} == {LATER}
+
+
+def test_an_expiry_leaves_every_other_tag_alone(amazon: Amazon) -> None:
+    made = amazon.launch("demo-builders-1", {"own": "kept"})
+
+    AwsMachines(PROVIDER).extend([made], LATER)
+
+    tags = amazon.ask("describe_instances")["Reservations"][0]["Instances"][0]["Tags"]
+    assert {"Key": "own", "Value": "kept"} in tags
+    assert all(mark in tags for mark in tag_list({"fleet": "demo", "fleet:pool": "builders"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("pending", MachineState.STARTING),
+        ("running", MachineState.RUNNING),
+        ("shutting-down", MachineState.STOPPING),
+        ("stopping", MachineState.STOPPING),
+        ("stopped", MachineState.STOPPED),
+    ],
+)
+def test_every_state_of_an_instance_has_its_own(status: str, state: MachineState) -> None:
+    with LyingAmazon(page("i-1", state=status)):
+        assert [machine.state for machine in _machines()] == [state]
+
+
+def test_a_state_that_fleet_does_not_know_makes_the_listing_unknown() -> None:
+    assert "instance i-1 is in the state 'dreaming'" in _why_unknown(page("i-1", state="dreaming"))
+
+
+def test_all_pages_are_read() -> None:
+    with LyingAmazon(page("i-1", "i-2", following="two"), page("i-3")) as api:
+        ids = [machine.id for machine in _machines()]
+
+    assert ids == ["i-1", "i-2", "i-3"]
+    assert "NextToken=two" in api.received[1].body
+
+
+def test_instances_that_an_api_lists_unasked_are_not_ours() -> None:
+    with LyingAmazon(page("i-1")):
+        listing = AwsMachines(PROVIDER).list("demo-two")
+
+    assert isinstance(listing, Listing)
+    assert listing.machines == ()
+
+
+def test_pages_that_do_not_end_are_unknown() -> None:
+    assert "its pages do not end" in _why_unknown(page("i-1", following="again"))
+
+
+def test_half_a_listing_is_unknown() -> None:
+    answers = (page("i-1", following="two"), refusal("InternalError", 500))
+
+    assert "was refused (InternalError): the trouble is the provider's" in _why_unknown(*answers)
+
+
+def test_a_listing_that_takes_too_long_is_unknown() -> None:
+    seconds = iter(range(0, 10_000, 200))
+
+    why = _why_unknown(
+        page("i-1", following="two"), page("i-2"), clock=lambda: float(next(seconds))
+    )
+
+    assert "was not read within 300 s" in why
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("AuthFailure", "the credentials are wrong, or the region is not enabled"),
+        ("InvalidClientTokenId", "the credentials are wrong or were deleted"),
+        ("SignatureDoesNotMatch", "the secret key is wrong, or this computer's clock is"),
+        ("RequestExpired", "this computer's clock is wrong"),
+        ("ExpiredToken", "the session token is over"),
+        ("UnauthorizedOperation", "the credentials may not do this; see the policy in"),
+        ("RequestLimitExceeded", "too many questions at once"),
+        ("OptInRequired", "this account has not subscribed to EC2 in this region"),
+        ("Unheard", "the trouble is the provider's"),
+    ],
+)
+def test_a_refusal_is_unknown_and_says_what_to_do(code: str, advice: str) -> None:
+    why = _why_unknown(refusal(code, said="canary"))
+
+    assert f"EC2 in eu-central-1: DescribeInstances was refused ({code}): {advice}" in why
+    assert "canary" not in why
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [html(), Answer(200, b"<a/>"), Answer(200, b"no XML"), Answer(200, b""), page("")],
+    ids=["page", "other XML", "no XML", "nothing", "no id"],
+)
+def test_an_answer_of_another_shape_is_unknown(garbage: Answer) -> None:
+    assert "something else than was expected" in _why_unknown(garbage)
+
+
+def test_an_answer_that_breaks_off_is_unknown() -> None:
+    with LyingAmazon(page("i-1")) as api:
+        api.faults.truncate = {1}
+
+        unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert "or with half of it" in unknown.unknown
+
+
+def test_an_address_where_nobody_listens_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LyingAmazon(page()) as api:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", api.url.rpartition(":")[0] + ":1")
+
+        unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert "is that a region of AWS" in unknown.unknown
+
+
+def test_without_credentials_the_listing_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LyingAmazon(page()):
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+        unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert "no credentials were found; set AWS_PROFILE" in unknown.unknown
+
+
+def test_half_a_credential_is_unknown_and_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LyingAmazon(page()):
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+
+        unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert SECRET not in unknown.unknown
+
+
+def test_a_profile_that_does_not_exist_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LyingAmazon(page()):
+        monkeypatch.setenv("AWS_PROFILE", "nobody")
+
+        unknown = _read()
+
+    assert isinstance(unknown, Unknown)
+    assert "cannot be used (ProfileNotFound)" in unknown.unknown
+
+
+@pytest.mark.parametrize("region", ["the moon", "eu_central"])
+def test_a_region_that_is_none_is_unknown(region: str) -> None:
+    provider = AwsProvider.model_validate({"kind": "aws", "region": region})
+
+    with LyingAmazon(page()):
+        unknown = AwsMachines(provider).list("demo")
+
+    assert isinstance(unknown, Unknown)
+    assert "not the name of a region" in unknown.unknown
+
+
+def test_an_expiry_that_cannot_be_noted_says_why() -> None:
+    with (
+        LyingAmazon(page("i-1"), refusal("UnauthorizedOperation", 403)),
+        pytest.raises(SourceUnreachable, match="CreateTags was refused"),
+    ):
+        AwsMachines(PROVIDER).extend(["i-1"], LATER)
+
+
+def test_a_machine_that_may_not_be_ended_says_why() -> None:
+    with (
+        LyingAmazon(refusal("OperationNotPermitted")),
+        pytest.raises(SourceUnreachable, match="TerminateInstances was refused"),
+    ):
+        AwsMachines(PROVIDER).delete("i-1")

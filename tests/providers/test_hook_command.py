@@ -1,0 +1,195 @@
+"""A command of a person's own costs bounded time and memory, and is believed by its status."""
+
+import base64
+import os
+import signal
+import threading
+import tracemalloc
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from fleet.providers.hook_command import Call, HookFailed, mask, run, words_of
+from tests.local_machines import until
+
+SECRET = "s3cr/et+of=the test"
+PATH = {"PATH": os.environ["PATH"]}
+
+
+def call(
+    script: str,
+    folder: Path,
+    *,
+    timeout: float = 20,
+    secrets: tuple[str, ...] = (),
+    stdin: str = "",
+) -> str:
+    command = ("sh", "-c", script)
+    return run(Call("new", command, folder, PATH, timeout, secrets, stdin))
+
+
+def failure(script: str, folder: Path, *, timeout: float = 20, secret: str = "") -> HookFailed:
+    with pytest.raises(HookFailed) as failed:
+        call(script, folder, timeout=timeout, secrets=(secret,) if secret else ())
+    return failed.value
+
+
+def is_gone(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_it_runs_in_its_folder_and_what_it_prints_is_returned(tmp_path: Path) -> None:
+    assert call("pwd", tmp_path) == f"{tmp_path}\n"
+
+
+def test_it_gets_the_environment_that_it_is_given_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HCLOUD_TOKEN", SECRET)
+
+    names = {line.partition("=")[0] for line in call("env", tmp_path).splitlines()}
+
+    assert names - {"PWD", "SHLVL", "_"} == {"PATH"}  # a shell sets some itself
+
+
+def test_it_reads_more_than_a_pipe_holds(tmp_path: Path) -> None:
+    assert call("wc -c", tmp_path, stdin="x" * 300_000).strip() == "300000"
+
+
+def test_it_need_not_read_what_it_is_given(tmp_path: Path) -> None:
+    assert call("exec <&-; echo made", tmp_path, stdin="x" * 300_000) == "made\n"
+
+
+def test_a_status_other_than_0_is_a_failure_whatever_was_printed(tmp_path: Path) -> None:
+    failed = failure("echo made; echo no room >&2; exit 3", tmp_path)
+
+    assert str(failed) == "new ended with status 3: no room"
+    assert (failed.started, failed.in_time) == (True, True)
+
+
+def test_one_that_is_killed_has_failed(tmp_path: Path) -> None:
+    assert str(failure("kill -9 $$", tmp_path)) == "new was killed by signal 9"
+
+
+def test_one_that_is_not_there_surely_did_nothing(tmp_path: Path) -> None:
+    with pytest.raises(HookFailed, match=r"new: \./nothing cannot be started: No such") as failed:
+        run(Call("new", ["./nothing"], tmp_path, PATH, 20))
+
+    assert not failed.value.started
+
+
+def test_one_that_hangs_is_ended_and_all_that_it_started(tmp_path: Path) -> None:
+    script = "trap '' TERM; setsid sleep 99 & echo $! > far; sleep 99 & echo $! > near; wait"
+
+    failed = failure(script, tmp_path, timeout=0.5)
+
+    assert str(failed) == "new did not end within 0.5s, and was ended"
+    assert not failed.in_time
+    for name in ("far", "near"):
+        assert is_gone(int((tmp_path / name).read_text()))
+
+
+def test_one_that_is_asked_to_end_may_clean_up(tmp_path: Path) -> None:
+    script = "trap 'echo cleaned > here; exit 0' TERM; sleep 99 & wait"
+
+    failure(script, tmp_path, timeout=0.5)
+
+    assert (tmp_path / "here").read_text() == "cleaned\n"
+
+
+def test_what_it_leaves_running_goes_on_and_is_not_waited_for(tmp_path: Path) -> None:
+    said = call("sleep 99 & echo $!", tmp_path)
+
+    pid = int(said)
+    assert not is_gone(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_what_it_leaves_flooding_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    assert call("yes >&2 & echo $! > pid; echo made", tmp_path) == "made\n"
+
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_output_without_end_is_refused_and_costs_no_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        failed = failure("yes", tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert str(failed) == "new printed more than 65536 bytes, and was ended"
+    assert most < 2_000_000
+
+
+def test_of_complaints_without_end_the_last_are_told_and_they_cost_no_memory(
+    tmp_path: Path,
+) -> None:
+    tracemalloc.start()
+    try:
+        failed = failure("yes | head -c 50000000 >&2; echo no room >&2; exit 1", tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert str(failed) == "new ended with status 1: y | y | no room"
+    assert most < 2_000_000
+
+
+def test_a_line_without_end_is_not_told_for_it_may_hold_half_a_secret(tmp_path: Path) -> None:
+    failed = failure("yes | tr -d '\\n' | head -c 50000 >&2; exit 1", tmp_path)
+
+    assert str(failed) == "new ended with status 1"
+
+
+def test_output_that_is_no_text_is_a_failure(tmp_path: Path) -> None:
+    assert str(failure(r"printf '\377'", tmp_path)) == "new printed what is not UTF-8 text"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        quote(SECRET, safe=""),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"x{SECRET}yz".encode()).decode(),
+        base64.b64encode(f"xy{SECRET}z".encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_a_secret_is_masked_in_every_form(tmp_path: Path, form: str) -> None:
+    (tmp_path / "complaint").write_text(f"cannot log in with {form}, sorry\n")
+
+    said = str(failure("cat complaint >&2; exit 1", tmp_path, secret=SECRET))
+
+    assert said.startswith("new ended with status 1: cannot log in with ")
+    assert said.endswith(", sorry")
+    assert "***" in said
+    assert form[4:-4] not in said
+
+
+def test_what_is_too_short_for_a_secret_is_not_masked() -> None:
+    assert mask("a 10 m hole", ("10", "")) == "a 10 m hole"
+
+
+def test_the_words_of_user_data_are_secrets() -> None:
+    words = words_of('- {path: /etc/token, content: "deadbeefdeadbeef"}\n')
+
+    assert "deadbeefdeadbeef" in words
+
+
+def test_whoever_interrupts_ends_it_too(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        call("echo $$ > pid; exec sleep 99", tmp_path)
+    thread.join()
+
+    assert is_gone(int((tmp_path / "pid").read_text()))

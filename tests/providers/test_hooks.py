@@ -1,0 +1,318 @@
+"""Commands of a person's own make machines: what they are told, and what is made of a failure."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.facts import Listing, Machine, Unknown
+from fleet.providers.hooks import HookMachines
+from tests.builders import NOW
+from tests.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks
+from tests.ports.engines import a_sim_worker
+
+NAME = "debian-builders-1"
+ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144"})
+TOKEN = "5ec4e7" * 10
+LABELS = {"fleet": "debian", "pool": "builders", "worker": NAME, "digest": "0123456789abcdef"}
+
+
+def listed(cloud: HookMachines) -> tuple[Machine, ...]:
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    return listing.machines
+
+
+def unknown(cloud: HookMachines) -> str:
+    listing = cloud.list("debian")
+    assert isinstance(listing, Unknown), listing
+    return listing.unknown
+
+
+def printing(folder: Path, *machines: object) -> HookMachines:
+    """Return machines whose `list` prints these."""
+    cloud = a_hook_cloud(folder, list="cat printed")
+    (folder / "printed").write_text(json.dumps(machines))
+    return cloud
+
+
+def a_printed_machine(**overrides: object) -> dict[str, object]:
+    made = {"name": NAME, "type": "own", "created_at": "2026-11-21T08:00:00Z", "labels": LABELS}
+    return made | overrides
+
+
+def test_new_is_told_what_to_make(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, new="env | grep ^FLEET_ | sort > told")
+
+    cloud.create(ONE)
+
+    assert (tmp_path / "told").read_text().splitlines() == [
+        "FLEET_ARCHITECTURE=amd64",
+        "FLEET_CORES=48",
+        "FLEET_HOOK=new",
+        "FLEET_IMAGE=trixie",
+        f"FLEET_LABELS={json.dumps(LABELS, sort_keys=True)}",
+        f"FLEET_MACHINE={NAME}",
+        "FLEET_MEMORY_MIB=262144",
+        "FLEET_NAME=debian",
+        "FLEET_POOL=builders",
+        "FLEET_PROVIDER=desk",
+        "FLEET_TYPE=ccx33",
+    ]
+
+
+def test_arguments_are_filled_in_once(tmp_path: Path) -> None:
+    write_hooks(tmp_path, new='echo "$@" > told')
+    cloud = hooks_over(tmp_path, new=["sh", "new.sh", "{name}:{image}", "{id}", "{cores}x{{}}"])
+
+    cloud.create(ONE.model_copy(update={"image": "{type}"}))
+
+    assert (tmp_path / "told").read_text() == f"{NAME}:{{type}} {{id}} 48x{{{{}}}}\n"
+
+
+def test_user_data_is_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
+    script = "cat > input; cat /proc/$$/environ /proc/$$/cmdline > seen"
+    cloud = a_hook_cloud(tmp_path, new=script)
+
+    cloud.create(ONE, f"token: {TOKEN}\n")
+
+    assert (tmp_path / "input").read_text() == f"token: {TOKEN}\n"
+    assert TOKEN not in (tmp_path / "seen").read_text()
+
+
+def test_its_token_is_in_no_message(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, new="echo cannot do: $(cat) >&2; exit 1")
+
+    with pytest.raises(CreationRefused) as refused:
+        cloud.create(ONE, f"token: {TOKEN}\n")
+
+    assert str(refused.value) == f"{NAME}: new ended with status 1: cannot do: token: ***"
+
+
+def test_commands_get_the_variables_that_fleet_yaml_names(tmp_path: Path) -> None:
+    write_hooks(tmp_path, new="echo $RACK_KEY $OTHER_KEY > told; echo no $RACK_KEY >&2; exit 1")
+    ours = {"RACK_KEY": TOKEN, "OTHER_KEY": "other"}
+    cloud = hooks_among(ours, tmp_path, NOW, {"environment": ["RACK_KEY"]})
+
+    with pytest.raises(CreationRefused, match=r"no \*\*\*$"):
+        cloud.create(ONE)
+
+    assert (tmp_path / "told").read_text() == f"{TOKEN}\n"
+
+
+def test_a_variable_that_is_not_set_is_a_failure_of_everything(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    cloud = hooks_over(tmp_path, environment=["RACK_KEY"])
+    said = "environment variable RACK_KEY is not set, which providers.desk.environment names"
+
+    with pytest.raises(CreationRefused, match=said):
+        cloud.create(ONE)
+
+    assert said in unknown(cloud)
+
+
+def test_the_id_is_what_new_prints(tmp_path: Path) -> None:
+    assert a_hook_cloud(tmp_path, new="echo i-0123").create(ONE) == "i-0123"
+
+
+def test_what_new_says_nothing_of_is_known_by_its_name(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+
+    assert cloud.create(ONE) == NAME
+    assert [(each.id, each.type, each.digest) for each in listed(cloud)] == [
+        (NAME, "ccx33", "0123456789abcdef")
+    ]
+
+
+def test_an_id_of_several_words_is_none_and_the_machine_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnreachable, match="no id of one word"):
+        a_hook_cloud(tmp_path, new="echo made it").create(ONE)
+
+
+def test_a_creation_that_failed_and_made_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CreationRefused, match="resource_unavailable: the rack is full"):
+        a_hook_cloud(
+            tmp_path, new="echo resource_unavailable: the rack is full >&2; exit 1"
+        ).create(ONE)
+
+
+def test_a_creation_that_failed_and_made_something_is_to_be_taken_up(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    cloud = hooks_over(tmp_path, new=["sh", "-c", ". ./new.sh; exit 1"])
+
+    with pytest.raises(SourceUnreachable, match="status 1; but the machine exists"):
+        cloud.create(ONE)
+
+    assert [each.name for each in listed(cloud)] == [NAME]
+
+
+def test_a_creation_that_took_too_long_may_yet_make_something(tmp_path: Path) -> None:
+    write_hooks(tmp_path, new="exec sleep 99")
+    cloud = hooks_over(tmp_path, timeouts={"new": "1s"})
+
+    with pytest.raises(SourceUnreachable, match=r"within 1s, .* looks whether it exists by then"):
+        cloud.create(ONE)
+
+
+def test_a_creation_that_failed_while_nothing_can_be_listed_is_not_known(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, new="exit 1", list="echo no answer >&2; exit 2")
+
+    with pytest.raises(SourceUnreachable, match=r"nobody knows whether it made one: .*no answer"):
+        cloud.create(ONE)
+
+
+def test_while_new_of_a_killed_run_goes_on_none_of_its_name_is_made(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    (tmp_path / "state").mkdir()
+    with (tmp_path / f"state/{NAME}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        with pytest.raises(SourceUnreachable, match="`new` of an earlier run has not ended yet"):
+            cloud.create(ONE)
+
+    assert listed(cloud) == ()
+
+
+def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
+    script = f"flock -n state/{NAME}.lock true || echo held > told; cat > /dev/null"
+    a_hook_cloud(tmp_path, new=script).create(ONE)
+
+    assert (tmp_path / "told").read_text() == "held\n"
+
+
+@pytest.mark.parametrize("name", ["../away", ".hidden", "a/b", "-x", "a b"])
+def test_a_name_that_might_lead_astray_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CreationRefused, match="not a name for a machine"):
+        a_hook_cloud(tmp_path).create(ONE.model_copy(update={"name": name}))
+
+
+def test_delete_is_told_which_machine(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, delete="env | grep ^FLEET_ | sort > told")
+    machine_id = cloud.create(ONE)
+
+    cloud.delete(machine_id)
+
+    assert (tmp_path / "told").read_text().splitlines() == [
+        "FLEET_HOOK=delete",
+        f"FLEET_ID={NAME}",
+        "FLEET_IMAGE=trixie",
+        f"FLEET_MACHINE={NAME}",
+        "FLEET_NAME=debian",
+        "FLEET_POOL=builders",
+        "FLEET_PROVIDER=desk",
+        "FLEET_TYPE=ccx33",
+    ]
+
+
+def test_a_deletion_that_failed_is_one_and_the_machine_is_still_there(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, delete="echo busy >&2; exit 1")
+    machine_id = cloud.create(ONE)
+
+    with pytest.raises(SourceUnreachable, match=f"^{NAME}: delete ended with status 1: busy$"):
+        cloud.delete(machine_id)
+
+    assert [each.name for each in listed(cloud)] == [NAME]
+
+
+def test_a_deletion_that_failed_for_it_was_gone_is_fine(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    cloud = hooks_over(tmp_path, delete=["sh", "-c", ". ./delete.sh; exit 1"])
+
+    cloud.delete(cloud.create(ONE))
+
+    assert listed(cloud) == ()
+
+
+def test_a_machine_that_is_gone_is_not_deleted_again(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path, delete="touch asked")
+
+    cloud.delete("i-never-was")
+
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_deletion_while_nothing_can_be_listed_is_out_of_reach(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnreachable):
+        a_hook_cloud(tmp_path, list="exit 1").delete("i-1")
+
+
+def test_an_expiry_is_noted_nowhere_and_a_listing_says_so(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    cloud.extend([cloud.create(ONE)], NOW)
+
+    listing = cloud.list("debian")
+
+    assert isinstance(listing, Listing)
+    assert not listing.notes_expiry
+    assert [machine.expires for machine in listing.machines] == [None]
+
+
+def test_no_machines_is_an_empty_list(tmp_path: Path) -> None:
+    assert listed(printing(tmp_path)) == ()
+
+
+def test_what_else_is_listed_of_a_machine_is_known(tmp_path: Path) -> None:
+    said = a_printed_machine(id="i-1", state="stopped", address="2001:db8::1", image="trixie-3")
+
+    (machine,) = listed(printing(tmp_path, said))
+
+    known = (machine.id, machine.state.value, machine.address, machine.image, machine.pool)
+    assert known == ("i-1", "stopped", "2001:db8::1", "trixie-3", "builders")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("exit 0", "printed nothing; a list of no machines is []"),
+        ("echo '[]'; exit 1", "list ended with status 1"),
+        ("echo '[{'", "list did not print machines as docs/how-to"),
+        ("echo '{}'", "Input should be a valid array"),
+        ("""echo '[{"name": "a"}]'""", "0.type: Field required"),
+        ("echo no machines", "Invalid JSON"),
+        ("yes '[]'", "printed more than 16777216 bytes"),
+        ("printf '['; yes '[' | head -c 2000000 | tr -d '\\n'", "Invalid JSON"),
+    ],
+)
+def test_an_odd_list_is_not_known_and_never_empty(tmp_path: Path, script: str, says: str) -> None:
+    cloud = a_hook_cloud(tmp_path, list=script)
+
+    assert says in unknown(cloud)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (
+            {"created_at": "2026-11-21T08:00:00"},
+            "1.created_at: Value error, a time needs its zone",
+        ),
+        ({"state": "sleeping"}, "1.state"),
+        ({"label": {}}, "1.label: Extra inputs are not permitted"),
+        ({"labels": {"fleet": 1}}, "1.labels.fleet"),
+        ({"name": "../away"}, "1.name"),
+        ({"id": ""}, "1.id"),
+    ],
+)
+def test_an_odd_machine_makes_all_unknown(
+    tmp_path: Path, said: dict[str, object], says: str
+) -> None:
+    cloud = printing(tmp_path, a_printed_machine(), a_printed_machine(**said))
+
+    assert says in unknown(cloud)
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", NAME), ("id", "i-1")])
+def test_what_is_listed_twice_makes_all_unknown(tmp_path: Path, key: str, value: str) -> None:
+    one, two = a_printed_machine(id="i-1"), a_printed_machine(id="i-2", name="debian-builders-2")
+
+    said = unknown(printing(tmp_path, one, two | {key: value}))
+
+    assert said.endswith(f"list printed the {key} {value} more than once")
+
+
+def test_a_list_that_hangs_makes_all_unknown(tmp_path: Path) -> None:
+    write_hooks(tmp_path, list="exec sleep 99")
+
+    assert "list did not end within 1s" in unknown(hooks_over(tmp_path, timeouts={"list": "1s"}))

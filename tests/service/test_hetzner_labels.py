@@ -1,0 +1,91 @@
+"""Labels and label selectors mean at the simulated Hetzner what they mean at the real one."""
+
+import pytest
+from hcloud.helpers.labels import LabelValidator
+
+from fleet.service.hetzner_labels import check_labels, read_selector
+from fleet.service.hetzner_wire import Refused
+
+LABELS = {"fleet": "demo", "pool": "builders", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "fleet=demo",
+        "fleet==demo",
+        "fleet == demo",
+        "fleet!=demo-two",
+        "absent!=anything",
+        "fleet",
+        "!absent",
+        "empty=",
+        "fleet in (demo,other)",
+        "fleet notin (other, third)",
+        "absent notin (other)",
+        "fleet==demo,pool in (builders,large),!absent",
+    ],
+)
+def test_a_selector_matches(selector: str) -> None:
+    assert read_selector(selector)(LABELS)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "fleet=dem",
+        "fleet!=demo",
+        "absent",
+        "!fleet",
+        "absent=",
+        "fleet in (other)",
+        "fleet notin (demo)",
+        "fleet==demo,pool==large",
+    ],
+)
+def test_a_selector_does_not_match(selector: str) -> None:
+    assert not read_selector(selector)(LABELS)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["fleet=demo,", "fleet===demo", "fleet in demo", "fleet in (a b)", "a b", "fleet>1"],
+)
+def test_a_selector_that_is_not_well_formed_is_refused(selector: str) -> None:
+    with pytest.raises(Refused, match="is not well formed"):
+        read_selector(selector)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fleet", "demo"),
+        ("fleet", ""),
+        ("example.org/fleet", "a.b-c_d"),
+        ("k" * 63, "v" * 63),
+        ("k" * 64, "v"),
+        ("k", "v" * 64),
+        ("-k", "v"),
+        ("k", "v-"),
+        ("", "v"),
+        ("k", "two words"),
+        ("k", "ü"),
+        ("a/b/c", "v"),
+        ("k\n", "v"),
+    ],
+)
+def test_labels_are_taken_as_the_official_client_takes_them(key: str, value: str) -> None:
+    official = LabelValidator.validate({key: value}) and not key.endswith("\n")
+
+    try:
+        taken = check_labels({key: value}) == {key: value}
+    except Refused:
+        taken = False
+
+    assert taken is official
+
+
+@pytest.mark.parametrize("labels", [["fleet"], {"fleet": 1}])
+def test_labels_are_texts_by_name(labels: object) -> None:
+    with pytest.raises(Refused, match="invalid input in field 'labels'"):
+        check_labels(labels)

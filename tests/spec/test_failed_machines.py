@@ -1,0 +1,129 @@
+"""What becomes of a machine that its provider found not to work, one sentence per test."""
+
+import pytest
+
+from fleet.census import State, take_census
+from fleet.facts import MachineState, WorkerState, World
+from fleet.guard import guard
+from fleet.plan import Cause, Delete, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_request, a_sim_world, a_worker, ago
+from tests.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    reason_of,
+    sentence_of,
+    with_machines,
+)
+from tests.spec.test_replacing import THIRD, idle, outdated
+
+FOURTH = "debian-ci-builders-4"
+
+
+def failing(world: World, *names: str) -> World:
+    return with_machines(world, *names, state=MachineState.FAILED)
+
+
+def without_registry(world: World) -> World:
+    listing = world.providers["desk"].model_copy(update={"workers": None})
+    return world.model_copy(update={"providers": {"desk": listing}})
+
+
+def planned(world: World, fleet: Fleet | None = None) -> Plan:
+    fleet = fleet or fleet_with()
+    return guard(fleet, reconcile(fleet, world))
+
+
+def test_an_idle_one_gets_nothing_new() -> None:
+    plan = planned(failing(a_sim_world(*idle(FIRST, SECOND)), FIRST))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+    assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
+    assert [action.cause for action in plan.actions] == [Cause.KNOWLEDGE]
+
+
+def test_a_busy_one_ends_what_it_runs() -> None:
+    plan = planned(failing(a_sim_world(a_worker(name=FIRST, busy=True)), FIRST))
+
+    assert actions_of(plan) == [("drain", FIRST)]
+
+
+def test_one_that_is_busy_and_gets_nothing_new_is_kept() -> None:
+    plan = planned(failing(a_sim_world(a_worker(name=FIRST, busy=True, draining=True)), FIRST))
+
+    assert plan.actions == ()
+    assert reason_of(plan, FIRST) is Reason.BUSY
+
+
+def test_once_it_is_drained_it_goes_for_that_reason() -> None:
+    plan = planned(failing(a_sim_world(a_worker(name=FIRST, draining=True)), FIRST))
+
+    assert actions_of(plan) == [("delete", FIRST)]
+    assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
+
+
+def test_one_whose_worker_is_not_connected_goes_at_once() -> None:
+    lost = a_worker(name=FIRST, state=WorkerState.DISCONNECTED)
+
+    (action,) = planned(failing(a_sim_world(lost), FIRST)).actions
+
+    assert isinstance(action, Delete)
+    assert (action.registry, action.reason) == ("desk", Reason.LIVECHECK_FAILED)
+
+
+def test_while_it_boots_only_its_deadline_counts() -> None:
+    world = failing(a_sim_world(starting=(FIRST,), requests=(a_request(),)), FIRST)
+
+    assert planned(world).actions == ()
+
+
+def test_what_waits_gets_another_machine() -> None:
+    world = failing(a_sim_world(*idle(FIRST), requests=(a_request(),)), FIRST)
+
+    assert actions_of(planned(world)) == [("create", SECOND), ("drain", FIRST)]
+
+
+def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -> None:
+    world = without_registry(failing(a_sim_world(*idle(FIRST), requests=(a_request(),)), FIRST))
+
+    plan = planned(world)
+
+    assert take_census(fleet_with(), world)["builders"].units[0].state is State.FAILED
+    assert FIRST not in plan.signatures[0].by_worker.values()
+    assert actions_of(plan) == []
+    assert "no registry says whether it is busy" in sentence_of(plan, FIRST)
+    assert "its provider has looked at it several times" in plan.attention[0]
+
+
+def test_a_paused_pool_keeps_it() -> None:
+    plan = planned(failing(a_sim_world(*idle(FIRST)), FIRST), fleet_with(mode="pause"))
+
+    assert plan.actions == ()
+
+
+def test_one_that_is_outdated_too_does_not_wait_for_its_turn() -> None:
+    world = failing(outdated(a_sim_world(*idle(FIRST))), FIRST)
+
+    plan = planned(world, fleet_with(replace={"at_a_time": "0%"}))
+
+    assert reason_of(plan, FIRST) is Reason.LIVECHECK_FAILED
+
+
+@pytest.mark.parametrize(("names", "refused"), [((FIRST,), False), ((FIRST, SECOND, THIRD), True)])
+def test_where_many_fail_at_once_it_is_the_check_that_fails(
+    names: tuple[str, ...], *, refused: bool
+) -> None:
+    world = failing(a_sim_world(*idle(FIRST, SECOND, THIRD, FOURTH)), *names)
+
+    plan = planned(world, fleet_with(max=4))
+
+    assert plan.is_refused is refused
+
+
+def test_a_worker_that_was_idle_for_long_says_that_it_failed() -> None:
+    world = failing(a_sim_world(a_worker(name=FIRST, since=ago(days=1))), FIRST)
+
+    assert reason_of(planned(world), FIRST) is Reason.LIVECHECK_FAILED

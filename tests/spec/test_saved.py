@@ -1,0 +1,159 @@
+"""A saved plan is held against the plan of now: by what is done, never by whom it is done for."""
+
+import pytest
+
+from fleet.digests import seal
+from fleet.errors import FileUnreadable, PlanOutdated
+from fleet.plan import Digests, Plan
+from fleet.render.to_json import plan_to_json
+from fleet.saved import find_drift, read_plan
+from tests.builders import (
+    a_create,
+    a_delete,
+    a_drain,
+    a_plan,
+    a_pool_verdict,
+    a_worker_verdict,
+    an_idle_verdict,
+    some_inputs,
+)
+
+DIGESTS = Digests(config="c" * 64, world="w" * 64)
+
+
+def sealed(**overrides: object) -> Plan:
+    return seal(a_plan(**({"digests": DIGESTS} | overrides)))
+
+
+def test_a_plan_that_is_read_back_is_the_plan_that_was_saved() -> None:
+    made_from = some_inputs(labels={"pool": "b", "fleet": "a"}, settings={"z": "1", "a": "2"})
+    creation = a_create(inputs=made_from)
+    plan = sealed(actions=(creation,), pools=(a_pool_verdict(),), workers=(a_worker_verdict(),))
+
+    assert read_plan("p.json", plan_to_json(plan).encode()) == plan
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "p.json: not a saved plan, or one that was cut short: EOF while parsing a value"),
+        (plan_to_json(sealed()).encode()[:200], "or one that was cut short: EOF while parsing"),
+        (b"[]", "p.json: not a saved plan: $: "),
+        (b'{"fleet": "debian-ci"}', "p.json: not a saved plan: $.time: Field required"),
+        (b"\xff\xfe", "p.json: not a saved plan, or one that was cut short: "),
+        (
+            plan_to_json(sealed()).replace("fleet-plan-1", "fleet-plan-2").encode(),
+            "p.json: this version of fleet reads plans of format fleet-plan-1, not 'fleet-plan-2'",
+        ),
+    ],
+)
+def test_what_is_no_whole_plan_is_told_apart_from_one(content: bytes, said: str) -> None:
+    with pytest.raises(FileUnreadable) as unreadable:
+        read_plan("p.json", content)
+
+    assert said in str(unreadable.value)
+    assert str(unreadable.value).endswith("make one with `fleet plan --out FILE`")
+
+
+def test_a_plan_that_was_edited_is_refused() -> None:
+    saved = plan_to_json(sealed(actions=(a_create(),)))
+    edited = saved.replace("ccx33", "ccx63")
+    assert edited != saved
+
+    with pytest.raises(PlanOutdated, match=r"p\.json is not as `fleet plan --out` saved it"):
+        read_plan("p.json", edited.encode())
+
+
+def test_whom_a_machine_is_for_and_how_much_waits_make_no_difference() -> None:
+    saved = a_plan(
+        actions=(a_create(serves=("debian/1",), because="1 request waits", turn=0),),
+        workers=(an_idle_verdict(worker="debian-ci-builders-2"),),
+    )
+    now = a_plan(
+        actions=(a_create(serves=("debian/7",), because="9 requests wait", turn=4),),
+        workers=(a_worker_verdict(worker="debian-ci-builders-2"),),
+    )
+
+    assert find_drift(saved, now) == ()
+
+
+def test_labels_that_each_run_writes_anew_make_no_difference() -> None:
+    saved = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "1", "commit": "1"}))
+    now = a_create(inputs=some_inputs(labels={"digest": "a", "expires": "2", "commit": "2"}))
+
+    assert find_drift(a_plan(actions=(saved,)), a_plan(actions=(now,))) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            {"digests": DIGESTS},
+            {"digests": DIGESTS.model_copy(update={"config": "d" * 64})},
+            "fleet.yaml, or a file that it includes, says something else since",
+        ),
+        (
+            {"actions": (a_drain(),), "pools": (a_pool_verdict(serial=3),)},
+            {"actions": (a_drain(),), "pools": (a_pool_verdict(serial=5),)},
+            "stack debian-ci-builders was changed since: serial 3 then, serial 5 now",
+        ),
+        (
+            {"actions": (a_create(),), "pools": (a_pool_verdict(stack=None, serial=None),)},
+            {"actions": (a_create(),), "pools": (a_pool_verdict(serial=5),)},
+            "stack debian-ci-builders was changed since: not there then, serial 5 now",
+        ),
+        (
+            {"actions": (a_create(),)},
+            {},
+            "no longer: create debian-ci-builders-1 of pool builders [requests-wait]",
+        ),
+        (
+            {},
+            {"actions": (a_create(because="1 waits"),)},
+            "now also: create debian-ci-builders-1 of pool builders [requests-wait]: 1 waits",
+        ),
+        (
+            {"actions": (a_create(inputs=some_inputs(image="trixie-1")),)},
+            {"actions": (a_create(inputs=some_inputs(image="trixie-2")),)},
+            "create debian-ci-builders-1 of pool builders: image trixie-1 then, trixie-2 now",
+        ),
+        (
+            {"actions": (a_create(cost="0.1"),)},
+            {"actions": (a_create(cost="0.2"),)},
+            "create debian-ci-builders-1 of pool builders: cost 0.1000 then, 0.2000 now",
+        ),
+        (
+            {"actions": (a_delete(revokes=False),)},
+            {"actions": (a_delete(revokes=True),)},
+            "delete debian-ci-builders-1 of pool builders: revokes False then, True now",
+        ),
+        (
+            {"workers": (an_idle_verdict(worker="w", verdict="keep"),)},
+            {"workers": (an_idle_verdict(worker="w", verdict="drain", because="idle for 1h"),)},
+            "worker w of pool builders: keep then, drain now: idle for 1h",
+        ),
+        (
+            {"workers": (an_idle_verdict(worker="w"),)},
+            {},
+            "worker w of pool builders: keep then, not there now",
+        ),
+    ],
+)
+def test_every_difference_in_what_is_done_is_said(
+    before: dict[str, object], after: dict[str, object], said: str
+) -> None:
+    assert find_drift(a_plan(**before), a_plan(**after)) == (said,)
+
+
+def test_the_serial_of_a_stack_that_is_left_alone_makes_no_difference() -> None:
+    saved = a_plan(pools=(a_pool_verdict(serial=3),))
+    now = a_plan(pools=(a_pool_verdict(serial=5),))
+
+    assert find_drift(saved, now) == ()
+
+
+def test_what_a_guard_keeps_from_being_made_makes_no_difference() -> None:
+    planned = a_worker_verdict(worker="debian-ci-builders-9", verdict="create", state="planned")
+    now = a_plan(withheld=(a_create(worker="debian-ci-builders-9"),), workers=(planned,))
+
+    assert find_drift(a_plan(), now) == ()

@@ -1,0 +1,118 @@
+"""This module gets programs that a package registry may refuse: fetched, or built from Go modules.
+
+Both in bounded time, and kept outside the checkout as a whole or not at all.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ABSENT = 3
+"""The exit code of a tool that cannot get its program."""
+
+_BUILD_SECONDS = 30 * 60
+Way = Callable[[Path], None]
+
+
+class NotThisWayError(Exception):
+    """One way to a program is closed; its text says why."""
+
+
+def key_of(sources: Iterable[Path]) -> str:
+    """Return what tells builds apart: from other sources comes another program."""
+    digest = hashlib.sha256()
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def obtain(what: str, target: Path, *ways: Way) -> bool:
+    """Try one way after the other to make the target; where none is open, say why."""
+    reasons = []
+    for way in ways:
+        say(f"{what}: trying to {way.__name__} it")
+        try:
+            way(target)
+        except NotThisWayError as reason:
+            reasons.append(f"{way.__name__}: {reason}")
+            say(f"{what}: {reasons[-1]}")
+        else:
+            return True
+    say(f"{what} is ABSENT: {'; '.join(reasons)}")
+    return False
+
+
+def install(module: Path, *arguments: str, into: Path) -> None:
+    """Compile packages of a Go module into a folder, every module checked against go.sum."""
+    go = shutil.which("go")
+    if go is None:
+        raise NotThisWayError("there is no `go` on PATH")
+    say("compiling from Go modules; the first time takes five to fifteen minutes")
+    run(
+        # A build is named by its sources, not by the checkout that they lie in.
+        [go, "install", "-trimpath", "-buildvcs=false", "-mod=readonly", *arguments],
+        seconds=_BUILD_SECONDS,
+        folder=module,
+        environment={"GOBIN": str(into)},
+    )
+
+
+def run(
+    command: list[str],
+    *,
+    seconds: int,
+    folder: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """Run a command, telling now and then that it still runs; raises NotThisWayError."""
+    done = threading.Event()
+    threading.Thread(target=_tell_time, args=(done, seconds), daemon=True).start()
+    try:
+        answer = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotThisWayError(f"no end after {seconds} s") from None
+    except OSError as error:
+        raise NotThisWayError(str(error)) from error
+    finally:
+        done.set()
+    if answer.returncode != 0:
+        lines = [line for line in answer.stderr.splitlines() if line.strip()]
+        raise NotThisWayError(lines[-1].strip() if lines else f"exit code {answer.returncode}")
+
+
+def keep(folder: Path, target: Path) -> None:
+    """Move finished programs to where `target` is one of them, so that no half one is found."""
+    home = target.parent.parent
+    home.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(dir=home.parent, prefix=f".{home.name}-"))
+    shutil.copytree(folder, staged / target.parent.name)
+    shutil.rmtree(home, ignore_errors=True)
+    staged.replace(home)
+
+
+def say(text: str) -> None:
+    """Tell a person; standard output is for the path."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _tell_time(done: threading.Event, seconds: int) -> None:
+    step = 30
+    for passed in range(step, seconds, step):
+        if done.wait(step):
+            return
+        say(f"{passed} s of at most {seconds} s")

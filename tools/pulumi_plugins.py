@@ -1,0 +1,69 @@
+"""This module prints the folder of Pulumi's Hetzner plugin, fetched or built where none is here.
+
+In this order: the one that FLEET_PULUMI_PLUGINS names, or in the cache; the official release,
+where the network allows; the Go module tools/pulumi-resource-hcloud. Exit code 3: there is none.
+"""
+
+import os
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from fleet.engines.pulumi_cli import cache_folder, find_cli
+from fleet.errors import EngineAbsent
+from tools.go_programs import ABSENT, NotThisWayError, install, keep, key_of, obtain, run
+
+NAME = "pulumi-resource-hcloud"
+MODULE = Path(__file__).parent / NAME
+SOURCES = ("*.go", "*.json", "go.mod", "go.sum", "cmd/*/*.go")
+DOWNLOAD_SECONDS = 120
+START_SECONDS = 30
+
+
+def main() -> int:
+    """Print the folder on standard output, everything else on standard error."""
+    key = key_of(path for pattern in SOURCES for path in MODULE.glob(pattern))
+    target = cache_folder() / f"pulumi-plugins-{key}" / "bin" / NAME
+    named = Path(os.environ.get("FLEET_PULUMI_PLUGINS") or target.parent)
+    if (named / NAME).exists():
+        target = named / NAME
+    elif not obtain(NAME, target, download, build):
+        return ABSENT
+    print(target.parent)
+    return 0
+
+
+def download(target: Path) -> None:
+    """Fetch the official release with the CLI's own installer, in bounded time."""
+    try:
+        cli = find_cli()
+    except EngineAbsent as error:
+        raise NotThisWayError("there is no Pulumi CLI to fetch it with") from error
+    with tempfile.TemporaryDirectory(prefix="fleet-plugins-") as home:
+        run(
+            [str(cli), "plugin", "install", "resource", "hcloud", version("pulumi-hcloud")],
+            seconds=DOWNLOAD_SECONDS,
+            environment={"PULUMI_HOME": home, "PULUMI_SKIP_UPDATE_CHECK": "true"},
+        )
+        for found in Path(home).glob(f"plugins/*/{NAME}"):
+            keep_fit(found.parent, target)
+            return
+    raise NotThisWayError("the CLI installed nothing")
+
+
+def build(target: Path) -> None:
+    """Compile the Go module, which takes minutes the first time."""
+    with tempfile.TemporaryDirectory(prefix="fleet-plugins-") as folder:
+        install(MODULE, "-ldflags", "-s -w", f"./cmd/{NAME}", into=Path(folder))
+        keep_fit(Path(folder), target)
+
+
+def keep_fit(folder: Path, target: Path) -> None:
+    """Keep a plugin that starts."""
+    run([str(folder / target.name), "-version"], seconds=START_SECONDS)
+    keep(folder, target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
