@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from pydantic_core import to_json
 
+from fleet.canonical import canonical_json, digest
 from fleet.facts import Demand, Listing, QueueReading, Request, Value, World
-from fleet.plan import Action, Create, Plan, Signature, Unserved, canonical_json, digest
+from fleet.plan import Action, Create, Plan, Signature, Unserved
 from fleet.schema.model import Fleet
 
 
