@@ -67,6 +67,12 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, not {text}")
+    return int(text)
+
+
 def _validate(verbs: _Verbs) -> None:
     parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
     _world(parser)
@@ -142,6 +148,12 @@ def _apply(verbs: _Verbs) -> None:
         default=[],
         metavar="NAME",
         help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
     )
     parser.add_argument(
         "--json",

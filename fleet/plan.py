@@ -373,6 +373,7 @@ class Outcome(Value):
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
+    left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
     outdated: tuple[str, ...] = Field(
         (),
         description="What differs from the saved plan that was to be applied; nothing was done.",
