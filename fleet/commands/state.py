@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Callable
 
+from fleet.commands.state_carry import export_state, import_state
 from fleet.commands.state_unlock import unlock
 from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
@@ -29,6 +30,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return _init(fleet, store, args, console)
         case "show":
             return _show(store, places, args, console)
+        case "export":
+            return export_state(fleet, store, places, args.out, console)
+        case "import":
+            return import_state(fleet, store, places, args.source, console)
         case "forget-machine":
             return _forget_machine(config, args, console)
         case _:

@@ -1,24 +1,36 @@
-"""This module makes a plan so, pool by pool: drain, disable, enrol, change, record.
+"""This module makes a plan so, pool by pool: drain, enrol, disable, change, record.
 
-A failing pool blocks no other. The engine must be about to do exactly what the plan says of
-workers; anything else is refused before it is done. A busy worker is never deleted.
+A failing pool blocks no other, and what a queue cannot be told is left out of the change. The
+engine must be about to do exactly what the plan says of workers; anything else is refused before
+it is done. A busy worker is never deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from fleet.bystanders import said_of_rivals
-from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.guard_results import ApprovalVerdict
-from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
+from fleet.operate.charging import charge_ledger
 from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.releases import release_all
 from fleet.operate.spending import refund, spend, undone
-from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
-from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
+from fleet.plan import (
+    Action,
+    Create,
+    Delete,
+    Drain,
+    Outcome,
+    Plan,
+    PoolVerdict,
+    Reason,
+    StackOutcome,
+)
+from fleet.ports import Engine, StackRecord, StackRef, Step
 from fleet.schema.model import Fleet
 
 Tell = Callable[[str], None]
@@ -31,33 +43,29 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     rivalry = _rivalry(world, plan)
     if rivalry:
         return Outcome(plan=plan.digests.plan, refused=rivalry)
-    released = _release(plan, sources, tell)
+    released = release_all(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
-    outcomes = []
-    for verdict in plan.pools:
-        if verdict.mode == "static":
-            continue
-        if sources.is_ending():
-            tell(f"asked to end: pool {verdict.pool} and those after it wait for the next run")
-            break
-        ref = stack_ref(
-            fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
-        )
-        approvals = tuple(each for each in plan.approvals if each.pool == ref.pool and each.passes)
-        work = _Work(fleet, world, ref, sources, tell, enrolling, approvals)
-        actions = [action for action in plan.actions if action.pool == verdict.pool]
-        if work.blind:
-            outcomes.append(StackOutcome(pool=ref.pool, result="refused", error=work.blind))
-        elif actions:
-            outcomes.append(_apply_approved(work, actions))
-        else:
-            _remember(work)
-            outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
+    outcomes: dict[str, StackOutcome] = {}
+
+    def apply_one(verdict: PoolVerdict) -> None:
+        if not sources.is_ending():
+            ref = stack_ref(
+                fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
+            )
+            work = _Work(fleet, world, plan, ref, sources, tell, enrolling)
+            outcomes[ref.pool] = _apply_one(work)
+
+    pools = [verdict for verdict in plan.pools if verdict.mode != "static"]
+    sources.crew([partial(apply_one, verdict) for verdict in pools])
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
     _confirm(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(
-        plan=plan.digests.plan, stacks=tuple(outcomes), released=released, refused=refused
+        plan=plan.digests.plan,
+        stacks=tuple(outcomes[each.pool] for each in pools if each.pool in outcomes),
+        left=tuple(each.pool for each in pools if each.pool not in outcomes),
+        released=released,
+        refused=refused,
     )
 
 
@@ -77,23 +85,6 @@ def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def _release(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Switch off the workers whose machines are gone; the next run does what cannot be done."""
-    released = []
-    for each in plan.releases:
-        registry = sources.registries.get(each.registry)
-        if registry is None:
-            continue
-        try:
-            registry.release(each.worker)
-        except FleetError as trouble:
-            tell(f"{each.worker} was not released: {trouble}")
-        else:
-            tell(f"{each.pool}: release {each.worker}: {each.because}")
-            released.append(each.worker)
-    return tuple(released)
-
-
 def _confirm(sources: Sources, tell: Tell) -> None:
     """Have each registry see that what it was told stands; the next run sees what does not."""
     for _, registry in sorted(sources.registries.items()):
@@ -103,41 +94,28 @@ def _confirm(sources: Sources, tell: Tell) -> None:
             tell(str(trouble))
 
 
-def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
-    """Charge the time since the ledger was last charged, before anything is changed.
-
-    Where this run is killed before that, the next one charges the time of both.
-    """
-    ledger = world.ledger
-    if isinstance(ledger, Unknown):
-        return
-    if ledger.charged_until is not None and world.time <= ledger.charged_until:
-        return
-    charging = Charging(
-        since=ledger.charged_until,
-        until=world.time,
-        currency=fleet.money.currency,
-        entries=charge(fleet, world, take_census(fleet, world)),
-    )
-    late = gap_of(world)
-    if late:
-        tell(late)
-    if not store.charge(charging):
-        tell("another run has charged the ledger meanwhile; nothing was charged twice")
-
-
 @dataclass(frozen=True)
 class _Work:
     """What carrying out one pool's actions needs."""
 
     fleet: Fleet
     world: World
+    plan: Plan
     ref: StackRef
     sources: Sources
     tell: Tell
     enrolling: Enrolling
-    approvals: tuple[ApprovalVerdict, ...] = ()
-    """The approvals that let some of the pool's actions pass."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return the pool's actions."""
+        return tuple(each for each in self.plan.actions if each.pool == self.ref.pool)
+
+    @property
+    def approvals(self) -> tuple[ApprovalVerdict, ...]:
+        """Return the approvals that let some of the pool's actions pass."""
+        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
+        return tuple(each for each in own if each.passes)
 
     @property
     def stack(self) -> Stack | None:
@@ -161,6 +139,18 @@ def _observed(world: World, pool: str) -> Stack | None:
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     stack = stacks.get(pool)
     return stack if isinstance(stack, Stack) else None
+
+
+def _apply_one(work: _Work) -> StackOutcome:
+    if work.blind:
+        return StackOutcome(pool=work.ref.pool, result="refused", error=work.blind)
+    try:
+        if work.actions:
+            return _apply_approved(work, work.actions)
+        _remember(work)
+    except FleetError as failure:
+        return StackOutcome(pool=work.ref.pool, result="failed", error=str(failure))
+    return StackOutcome(pool=work.ref.pool, result="unchanged")
 
 
 def _remember(work: _Work) -> None:
@@ -187,10 +177,7 @@ def _is_empty(stack: Stack | Unknown | None) -> bool:
 def _apply_approved(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     """Carry out a pool's actions; approvals are spent first, and taken back where nothing was."""
     store = work.sources.store
-    try:
-        spent = spend(store, work.approvals, actions, work.stack)
-    except FleetError as failure:
-        return StackOutcome(pool=work.ref.pool, result="failed", error=str(failure))
+    spent = spend(store, work.approvals, actions, work.stack)
     outcome = _apply_pool(work, actions)
     done = {*outcome.created, *outcome.drained, *outcome.deleted}
     if any(name not in done for machines in spent.values() for name in machines):
@@ -210,6 +197,7 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     deletes = [action for action in actions if isinstance(action, Delete)]
     drained: list[str] = []
     done: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     error = ""
     result = "applied"
     try:
@@ -221,15 +209,17 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
                 work.tell(f"{action.pool}: drain {action.worker}")
                 work.sources.registries[action.registry].drain(action.worker)
                 drained.append(action.worker)
-        going, kept = _disable(work, deletes)
         enrolled = work.enrolling.enrol(creates)
-        kept += enrolled.refused
+        switched = _disable(work, deletes)
+        kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
         error = "; ".join(kept)
-        done = tuple(step.worker for step in _change(work, enrolled, going, is_less=bool(kept)))
+        result = "failed" if enrolled.troubles or switched.troubles else "applied"
+        steps = _change(work, enrolled, switched.going, is_less=bool(kept))
+        done = tuple(step.worker for step in steps)
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
-        result, error, done = "failed", str(failure), failure.done
+        result, error, done = "failed", "; ".join((*kept, str(failure))), failure.done
     except FleetError as failure:
         result, error = "failed", str(failure)
     return StackOutcome.model_validate(
@@ -256,19 +246,50 @@ def _check_registries(work: _Work, actions: Sequence[Action]) -> None:
         )
 
 
-def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list[str]]:
-    """Switch off the workers that go; one that took work or registered meanwhile stays."""
-    going, kept = [], []
+@dataclass
+class _Switched:
+    """What became of the workers that go."""
+
+    going: list[Delete] = field(default_factory=list)
+    """Those that are switched off: their machines can be deleted."""
+    kept: list[str] = field(default_factory=list)
+    """Why some stay."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about stays too."""
+
+
+def _disable(work: _Work, deletes: Sequence[Delete]) -> _Switched:
+    """Switch off the workers that go; one that took work or registered meanwhile stays.
+
+    Where a registry fails, what was switched off before goes all the same.
+    """
+    switched = _Switched()
+    failing: set[str] = set()
     for action in deletes:
+        if action.registry in failing:
+            continue
         try:
-            if action.registry is not None:
-                registry = work.sources.registries[action.registry]
-                (registry.revoke if action.revokes else registry.disable)(action.worker)
+            _switch_off(work, action)
         except WorkerBusy as busy:
-            kept.append(f"{action.worker} stays: {busy}")
+            switched.kept.append(f"{action.worker} stays: {busy}")
+        except FleetError as trouble:
+            switched.troubles.append(f"{action.worker} stays: {trouble}")
+            failing.add(action.registry or "")
         else:
-            going.append(action)
-    return going, kept
+            switched.going.append(action)
+    return switched
+
+
+def _switch_off(work: _Work, action: Delete) -> None:
+    if action.registry is None:
+        return
+    registry = work.sources.registries[action.registry]
+    if action.releases:
+        registry.release(action.worker)
+    elif action.revokes:
+        registry.revoke(action.worker)
+    else:
+        registry.disable(action.worker)
 
 
 def _desired(
