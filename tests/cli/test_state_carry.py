@@ -129,6 +129,18 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
 
 
+def test_stacks_that_only_the_cli_reaches_are_left_to_it(used: Trial) -> None:
+    write(used, "{backend: 'gs://states', passphrase: {env: PASSPHRASE}}")
+
+    code, said = used.do("state", "export", "--out", "state.json")
+
+    assert code == 1
+    assert said == (
+        "fleet: error: gs://states is reached by the Pulumi CLI only; carry its stacks with "
+        "`pulumi stack export` and `pulumi stack import`\n"
+    )
+
+
 def test_the_file_is_for_its_owner_only(exported: Trial) -> None:
     assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
 
