@@ -116,6 +116,24 @@ def test_each_kind_of_secret_is_mended_in_its_own_way(
     assert of(check(fleet), "secret queues.debian.token").fix == fix
 
 
+def test_a_secret_in_a_file_that_others_may_read_is_told_with_what_closes_it(
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    token.chmod(0o644)
+    queue = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
+    queues = {"debian": queue | {"token": {"file": str(token)}}}
+    fleet = a_fleet(pools={}, images={}, providers={}, queues=queues)
+
+    before = of(check(fleet), "secret queues.debian.token")
+    token.chmod(0o600)
+    after = of(check(fleet), "secret queues.debian.token")
+
+    assert (before.result, before.fix) == ("notice", f"chmod go= {token}")
+    assert after.result == "ok"
+
+
 def test_a_server_that_is_down_is_wrong_and_asked_nothing_else() -> None:
     found = check(server=FakeServer(broken="could not be reached"))
 
