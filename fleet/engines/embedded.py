@@ -171,33 +171,45 @@ class EmbeddedEngine:
                     "use `engine: pulumi`"
                 )
         rows = recorded.rows if recorded else {}
-        machines = self._listed(ref, project, rows)
+        machines = self._listed(ref, project, rows, wanted)
         return tuple(
             _move(name, wanted.get(name), rows.get(name), machines.get(name))
             for name in sorted({*wanted, *rows})
         )
 
     def _listed(
-        self, ref: StackRef, project: Project, rows: Mapping[str, Row]
+        self,
+        ref: StackRef,
+        project: Project,
+        rows: Mapping[str, Row],
+        wanted: Mapping[str, Resource],
     ) -> dict[str, Machine]:
-        """Return the machines of unfinished steps that the provider really has."""
+        """Return the machines that the provider really has and no step is recorded as made.
+
+        They are what an unfinished step left, or what is wanted and was marked by adoption.
+        """
+        unfinished = [row for row in rows.values() if row.state != "made"]
+        new = [resource for name, resource in wanted.items() if name not in rows]
+        suspects = [project.worker_of(each.type, each.inputs) for each in (*unfinished, *new)]
+        marks = {
+            (worker.name, worker.labels.get("pool"), worker.labels.get("digest"))
+            for worker in suspects
+            if worker
+        }
         found: dict[str, Machine] = {}
-        for row in rows.values():
-            worker = project.worker_of(row.type, row.inputs)
-            if row.state == "made" or worker is None:
-                continue
-            listing = self._cloud(ref).list(worker.labels.get("fleet", ""))
+        for fleet in sorted({worker.labels.get("fleet", "") for worker in suspects if worker}):
+            listing = self._cloud(ref).list(fleet)
             if isinstance(listing, Unknown):
+                if not unfinished:
+                    break
                 raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish with {row.name}, and its "
-                    f"provider cannot say whether it exists: {listing.unknown}"
+                    f"stack {ref.name}: an earlier run did not finish with {unfinished[0].name}, "
+                    f"and its provider cannot say whether it exists: {listing.unknown}"
                 )
             found |= {
                 machine.name: machine
                 for machine in listing.machines
-                if machine.name == row.name
-                and (machine.pool, machine.digest)
-                == (worker.labels.get("pool"), worker.labels.get("digest"))
+                if (machine.name, machine.pool, machine.digest) in marks
             }
         return found
 
