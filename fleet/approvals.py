@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 from fleet.facts import Unknown, World
 from fleet.guard_results import ApprovalVerdict, GuardName
-from fleet.plan import Action, Plan, Warning_, digest
+from fleet.plan import Action, Plan, Release, Warning_, digest
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet
 
@@ -72,7 +72,7 @@ def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_
 
 
 def approve_first(
-    plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action]
+    plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
 ) -> Mapping[str, str]:
     """Return the workers that approvals let pass, first to first, each with its approval."""
     passing: dict[str, str] = {}

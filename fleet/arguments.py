@@ -7,7 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fleet.arguments_exchange import add_exchange
 from fleet.usage import Parser
+from fleet.usage import add_json as _json
+from fleet.usage import add_verb as _verb
+from fleet.usage import add_world as _world
+
+if TYPE_CHECKING:
+    from fleet.usage import Verbs as _Verbs
 
 EXIT_CODES = """\
 exit codes:
@@ -42,9 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     _tags(verbs)
     _state(verbs)
     _sweep(verbs)
-    _export(verbs)
-    _import(verbs)
-    _debusine(verbs)
+    add_exchange(verbs)
     _completion(verbs, parser)
     return parser
 
@@ -60,36 +65,6 @@ class _Version(argparse.Action):
 
         sys.stdout.write(f"fleet {version('fleet-reconciler')}\n")
         parser.exit()
-
-
-if TYPE_CHECKING:
-    # argparse exports no public name for what add_subparsers returns
-    _Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
-
-
-def _verb(verbs: _Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
-    parser = verbs.add_parser(name, help=help_text, description=help_text)
-    if config:
-        parser.add_argument(
-            "-f",
-            "--file",
-            default="fleet.yaml",
-            metavar="FILE",
-            help="the configuration (default: fleet.yaml)",
-        )
-    return parser
-
-
-def _world(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--world",
-        metavar="FILE",
-        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
-    )
-
-
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _validate(verbs: _Verbs) -> None:
@@ -300,91 +275,6 @@ def _sweep(verbs: _Verbs) -> None:
         "--apply", action="store_true", help="do it; left out: only show what would go"
     )
     _json(parser)
-
-
-def _export(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "export", "write rules for the queue that assigns work", config=False)
-    targets = parser.add_subparsers(dest="target", metavar="QUEUE", required=True)
-    debusine = _verb(targets, "debusine", "write Debusine task-configuration entries")
-    debusine.add_argument(
-        "--task",
-        action="append",
-        metavar="NAME",
-        help="the Debusine task that `powerful` is about (default: sbuild); may be repeated",
-    )
-    copr = _verb(targets, "copr", "write the option EXTRA_BUILDCHROOT_TAGS of Copr's frontend")
-    for target in (debusine, copr):
-        target.add_argument("--out", metavar="FILE", help="write it to FILE instead")
-
-
-def _import(verbs: _Verbs) -> None:
-    parser = _verb(
-        verbs, "import", "write a fleet.yaml from what another system has", config=False
-    )
-    # `import` is no name that a Python module can have.
-    parser.set_defaults(command="import_")
-    sources = parser.add_subparsers(dest="source", metavar="SYSTEM", required=True)
-    for name, what, help_text in (
-        ("resalloc", "POOLS.YAML", "read the pools of a Resalloc server"),
-        ("copr", "CONF", "read the allow-list in the configuration of Copr's frontend"),
-        ("debusine", "POOLS.YAML", "read the worker pools of a Debusine server"),
-    ):
-        source = _verb(sources, name, help_text, config=False)
-        live = name == "debusine"
-        source.add_argument(
-            "path", nargs="?" if live else None, metavar=what, help="the file to read"
-        )
-        source.add_argument(
-            "--fleet",
-            default="imported",
-            metavar="NAME",
-            help="the name of the fleet (default: imported)",
-        )
-        source.add_argument("--out", metavar="FILE", help="write fleet.yaml to FILE instead")
-        source.add_argument(
-            "--json", metavar="FILE", help="also write every change of meaning as JSON to FILE"
-        )
-        if name == "copr":
-            _world(source)
-        if name == "debusine":
-            _server(source)
-
-
-def _server(source: Parser) -> None:
-    source.add_argument(
-        "--dsn-env",
-        metavar="VARIABLE",
-        help="ask the server's database in place of a file: this environment variable holds the "
-        "DSN of a read-only PostgreSQL role",
-    )
-    source.add_argument(
-        "--admin",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="ask the server in place of a file: the command that runs debusine-admin there, as "
-        "in --admin ssh HOST debusine-admin; everything after it belongs to it",
-    )
-
-
-def _debusine(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "debusine", "prepare a Debusine server for fleet", config=False)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    grants = _verb(
-        actions,
-        "grants",
-        "print the SQL for a role that reads demand and workers; changes nothing",
-    )
-    grants.add_argument(
-        "--admin", action="store_true", help="for the role that also changes workers (admin.dsn)"
-    )
-    grants.add_argument("--role", metavar="NAME", help="its name (default: fleet_ro or fleet_rw)")
-    grants.add_argument(
-        "--check",
-        action="store_true",
-        help="ask the database that fleet.yaml names what its role lacks or has too much",
-    )
-    grants.add_argument("--queue", metavar="NAME", help="with --check: only this queue")
-    _json(grants)
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

@@ -3,25 +3,28 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.census import DEAF_SAID, FAILED_SAID, State, demand_trouble
+from fleet.census import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.demand import Signed
 from fleet.draft import Draft
 from fleet.facts import World
+from fleet.freshness import demand_trouble
 from fleet.money import BudgetVerdict
 from fleet.plan import Warning_
+from fleet.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
 from fleet.schema.model import Fleet, Pool
-from fleet.schema.units import write_count
+from fleet.schema.units import write_count, write_duration
 
 _ATTENTION = {
     State.MISSING: "its stack knows it, but its provider does not list it",
     State.UNRECORDED: "its provider lists it and it costs money, but no stack knows it",
     State.DEAF: f"it costs money, but {DEAF_SAID}",
+    State.STOPPED: f"it may cost money, but {STOPPED_SAID}",
     State.FAILED: f"it costs money, but {FAILED_SAID}",
     State.NEVER_REGISTERED: "it costs money, but its worker did not register in time",
 }
 
 
-def find_attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
+def find_attention(world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
     """Yield what nothing here mends by itself."""
     for draft in drafts.values():
         if draft.choice.said:
@@ -31,6 +34,26 @@ def find_attention(drafts: Mapping[str, Draft]) -> Iterator[str]:
             if unit.name in leaving:
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
+        for unit in draft.census.having(State.BUSY, State.DISCONNECTED):
+            away = seconds_away(world, unit.worker)
+            is_silent = unit.may_run or not hears_others(world, unit.registry or "")
+            if away > DISCONNECTED_GRACE and is_silent and unit.name not in leaving:
+                yield _said_of_away(unit, write_duration(away))
+
+
+def _said_of_away(unit: Unit, away: str) -> str:
+    """Say of a worker that is away for long what only a person can know."""
+    name = unit.worker.name if unit.worker else unit.name
+    running = unit.worker.running if unit.worker else None
+    if running is None:
+        return (
+            f"{unit.name}: its worker is not connected and was last heard {away} ago, and its "
+            f"queue hears nobody else; `fleet explain worker {unit.name}`"
+        )
+    return (
+        f"{unit.name}: it runs {running}, but its worker is not connected and was last heard "
+        f"{away} ago; if it will not come back: debusine-admin worker disable {name}"
+    )
 
 
 def warn_of_durations(

@@ -8,11 +8,22 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.census import PoolCensus
-from fleet.facts import Demand, ImageVersion, Listing, Unknown, Worker, WorkerState, World
-from fleet.plan import PoolVerdict, Reason, Release, Warning_, WorkerVerdict
+from fleet.facts import (
+    Demand,
+    ImageVersion,
+    Listing,
+    MachineState,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
+from fleet.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
 from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.told import find_differing_records, told_of
+
+_OFF = "its machine is off"
 
 
 def static_pools(fleet: Fleet, world: World) -> Iterator[PoolVerdict]:
@@ -139,7 +150,7 @@ def gone_workers(fleet: Fleet, world: World, present: Collection[str]) -> Iterat
 
     A registry keeps such rows for ever: they are inactive, and status pages hide them.
     """
-    releases = {each.worker: each.because for each in find_releases(fleet, world)}
+    releases = {each.worker: each.because for each in find_releases(fleet, world, ())}
     for queue, reading in sorted(world.queues.items()):
         if not isinstance(reading.workers, tuple):
             continue
@@ -179,52 +190,65 @@ def warn_of_rivals(world: World) -> Iterator[Warning_]:
             yield Warning_(rule="own-provisioner", message=said_of_rivals(queue, reading.rivals))
 
 
-def find_releases(fleet: Fleet, world: World) -> Iterator[Release]:
-    """Yield the workers of ours that nobody knows a machine of, but whose queue reckons with them.
+def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:
+    """Yield the workers of ours that can do nothing any more, but whose queue reckons with them.
 
-    Where any provider or stack could not be read, that machine may be there.
+    Where any provider or stack could not be read, a machine may be there. What the plan deletes
+    is let go of with its machine.
     """
-    present = _present(world)
-    if present is None:
+    machines = _known_machines(world)
+    if machines is None:
         return
+    deleted = {action.worker for action in actions if isinstance(action, Delete)}
     for queue, reading in sorted(world.queues.items()):
         declared = fleet.queues.get(queue)
         if not isinstance(declared, DebusineQueue) or declared.admin is None:
             continue
         known = reading.workers if isinstance(reading.workers, tuple) else ()
         for worker in sorted(known, key=lambda worker: worker.name):
-            is_over = worker.state is WorkerState.DISABLED and worker.running is None
-            if worker.machine is None or worker.machine in present or worker.static or is_over:
-                continue
+            because = _why_released(worker, machines)
             pool = fleet.pools.get(worker.pool or "")
-            if not (isinstance(pool, Pool) and pool.mode in ("observe", "pause")):
+            is_left_alone = isinstance(pool, Pool) and pool.mode in ("observe", "pause")
+            if because and not is_left_alone and worker.machine not in deleted:
                 yield Release(
                     pool=worker.pool or "",
                     worker=worker.name,
                     registry=queue,
-                    because=_why_released(worker),
+                    because=because,
+                    may_work=worker.machine not in machines
+                    and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
                 )
 
 
-def _why_released(worker: Worker) -> str:
+def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
+    """Return why a worker is released; empty where it is not."""
+    is_over = worker.state is WorkerState.DISABLED and worker.running is None
+    is_up = machines.get(worker.machine or "", False)
+    if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
+        return ""
+    gone = _OFF if worker.machine in machines else "its machine is gone"
+    trouble = "no token of it works" if is_up else gone
     if worker.running is not None:
-        return f"its machine is gone: request {worker.running} goes back to the queue"
-    if worker.state is WorkerState.ENROLLED:
+        return f"{trouble}: request {worker.running} goes back to the queue"
+    if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
         return "it has a token, but no machine: the token is revoked"
-    return "its machine is gone: its token is switched off"
+    return f"{trouble}: its token is switched off"
 
 
-def _present(world: World) -> frozenset[str] | None:
-    """Return every machine that anybody knows; None where somebody could not be asked."""
-    names: set[str] = set()
+def _known_machines(world: World) -> Mapping[str, bool] | None:
+    """Return every machine that anybody knows, False where it is off for sure; None: unknown."""
+    machines: dict[str, bool] = {}
     for listing in world.providers.values():
         if isinstance(listing, Unknown):
             return None
-        names |= {machine.name for machine in listing.machines}
+        for machine in listing.machines:
+            is_up = machine.state is not MachineState.STOPPED
+            machines[machine.name] = machines.get(machine.name, False) or is_up
     if isinstance(world.stacks, Unknown):
         return None
     for stack in world.stacks.values():
         if isinstance(stack, Unknown):
             return None
-        names |= {worker.name for worker in stack.workers} | stack.ids.keys()
-    return frozenset(names)
+        for name in (*(worker.name for worker in stack.workers), *stack.ids):
+            machines.setdefault(name, True)
+    return machines

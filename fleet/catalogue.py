@@ -29,7 +29,8 @@ SOURCE = {
     "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
     "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (eu-central-1, Linux; seconds, at least "
     "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
-    "(gp3)",
+    "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted at its "
+    "ceiling, the price on demand)",
 }
 
 
@@ -144,7 +145,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
 def _more_disk(fleet: Fleet, pool: Pool, machine: Machine, known: MachineType) -> Iterator[Money]:
     """Yield the price per hour of the disk that a pool's machines need above the type's own."""
     price = billing_of(fleet, pool.provider).disk
-    lacking = max(machine.disk or 0, machine.swap or 0) - known.disk
+    lacking = (machine.disk or 0) + (machine.swap or 0) - known.disk
     if price is not None and lacking > 0:
         amount = price.amount * lacking / 1024
         yield Money(amount=amount, currency=price.currency)
@@ -269,6 +270,17 @@ _BILLING = {
         disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 a month of 730 hours
     ),
 }
+
+
+def _with_spot(types: dict[str, MachineType]) -> dict[str, MachineType]:
+    """Return types that are sold on the spot market too, for at most their price on demand."""
+    return {
+        name: replace(each, spot=Money(amount=each.price, currency=each.currency))
+        for name, each in types.items()
+        if each.price is not None
+    }
+
+
 _TYPES: dict[str, dict[str, MachineType]] = {
     "hcloud": _table(
         """
@@ -285,14 +297,16 @@ _TYPES: dict[str, dict[str, MachineType]] = {
         """,
         "EUR",
     ),
-    "aws": _table(
-        """
-        c7a.2xlarge  8  16 0 0.4680 amd64
-        c7a.4xlarge 16  32 0 0.9360 amd64
-        c7a.8xlarge 32  64 0 1.8720 amd64
-        c7g.4xlarge 16  32 0 0.6620 arm64
-        c7g.8xlarge 32  64 0 1.3240 arm64
-        """,
-        "USD",
+    "aws": _with_spot(
+        _table(
+            """
+            c7a.2xlarge  8  16 0 0.4680 amd64
+            c7a.4xlarge 16  32 0 0.9360 amd64
+            c7a.8xlarge 32  64 0 1.8720 amd64
+            c7g.4xlarge 16  32 0 0.6620 arm64
+            c7g.8xlarge 32  64 0 1.3240 arm64
+            """,
+            "USD",
+        )
     ),
 }

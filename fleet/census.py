@@ -21,14 +21,15 @@ from fleet.facts import (
     WorkerState,
     World,
 )
+from fleet.freshness import stale_demand
 from fleet.registrations import (
     enrols_at,
+    is_busy,
     queue_registries,
     registries_of,
     revokes_at,
 )
 from fleet.schema.model import Boot, Fleet, Pool
-from fleet.schema.units import write_duration
 from fleet.sightings import Seen
 from fleet.tagrules import serves_queue
 
@@ -45,6 +46,7 @@ class State(StrEnum):
     DISCONNECTED = "disconnected"
     FAILED = "failed"  # its provider says that it does not work, and there is no registry to ask
     DISABLED = "disabled"
+    STOPPED = "stopped"  # both witnesses know its machine, which is off: it runs nothing
     NEVER_REGISTERED = "never-registered"
     UNRECORDED = "unrecorded"  # the provider lists it, the stack does not know it
     MISSING = "missing"  # the stack knows it, the provider does not list it
@@ -53,13 +55,12 @@ class State(StrEnum):
     STATIC = "static"
 
 
-_CLOCK_SKEW = 60
-"""Seconds that clocks may differ; demand from further ahead is not fresh but of unknown age."""
-
 DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
 FAILED_SAID = "its provider has looked at it several times, and each time it did not work"
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
+NEVER_REGISTERED_SAID = "its worker did not register within boot.deadline"
+STOPPED_SAID = "its machine is off: nothing runs on it"
 
 _NOT_READ = Unknown(unknown="it was not read in this run")
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
@@ -94,7 +95,20 @@ class Unit:
         """Say whether its worker can only come with a token that it has not used so far."""
         if self.worker is not None:
             return self.worker.state is WorkerState.ENROLLED
-        return self.state in (State.STARTING, State.NEVER_REGISTERED)
+        return self.state in (State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
+
+    @property
+    def holds_in_vain(self) -> bool:
+        """Say whether it was given something that it can surely not run: it has to be released."""
+        if self.worker is None or not is_busy(self.worker):
+            return False
+        is_off = self.machine is not None and self.machine.state is MachineState.STOPPED
+        return is_off or self.worker.stranded
+
+    @property
+    def may_run(self) -> bool:
+        """Say whether it may run something: then it is never deleted."""
+        return self.worker is not None and is_busy(self.worker) and not self.holds_in_vain
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,8 @@ class PoolCensus:
     """False where its provider's machines could not be read: that is not the same as none."""
     tokens: str | None = None
     """Where the token of a worker that never registered can be revoked; None: nowhere."""
+    has_registry: bool = True
+    """False where nobody at all can be asked what its workers do."""
     enrols: str | None = None
     """The queue that a new worker needs a token of; None: it registers at its provider."""
 
@@ -178,10 +194,11 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
             has_registry=bool(registries) and not unreadable,
         ),
         blind=tuple(blind),
-        frozen=(*blind, *unreadable, *_stale_demand(fleet, world, queues)),
+        frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),
         sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
         tokens=provider if listing.workers is not None else revokes_at(fleet, queues),
+        has_registry=bool(registries or unreadable),
         enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
 
@@ -250,34 +267,6 @@ def _unseen(
     return tuple(units)
 
 
-def _stale_demand(fleet: Fleet, world: World, queues: list[str]) -> tuple[str, ...]:
-    reasons = []
-    for queue in queues:
-        trouble = demand_trouble(fleet, world, queue)
-        if trouble:
-            reasons.append(f"demand of queue {queue} is unknown: {trouble}")
-    return tuple(reasons)
-
-
-def demand_trouble(fleet: Fleet, world: World, queue: str) -> str:
-    """Return why a queue's demand may not be relied on; empty when it may."""
-    demand = world.queues[queue].demand
-    if isinstance(demand, Unknown):
-        return demand.unknown
-    age = (world.time - demand.read_at).total_seconds()
-    if age < -_CLOCK_SKEW:
-        return (
-            f"it claims to be read {write_duration(int(-age))} later than everything else; "
-            "compare the clocks of the computers that recorded it"
-        )
-    if age > fleet.guards.demand_max_age:
-        return (
-            f"it was read {write_duration(int(age))} before, more than "
-            f"guards.demand_max_age ({write_duration(fleet.guards.demand_max_age)})"
-        )
-    return ""
-
-
 @dataclass(frozen=True)
 class _Sightings:
     """What each witness says of one pool."""
@@ -302,15 +291,20 @@ def _units(
         registry, worker = seen.workers.get(name, (None, None))
         # Another machine may carry the name of one that is gone: a name proves nothing.
         strange = machine is not None and ids.get(name, machine.id) != machine.id
-        state = _witnessed(
-            listed=machine is not None,
-            wanted=not strange and (silent or name in inputs),
-            recorded=not strange and (silent or name in ids),
-        ) or _registered(
-            worker,
-            now,
-            has_registry=has_registry,
-            overdue=machine is not None and (now - machine.created_at).total_seconds() > deadline,
+        state = (
+            _witnessed(
+                listed=machine is not None,
+                wanted=not strange and (silent or name in inputs),
+                recorded=not strange and (silent or name in ids),
+            )
+            or (State.STOPPED if machine and machine.state is MachineState.STOPPED else None)
+            or _registered(
+                worker,
+                now,
+                has_registry=has_registry,
+                overdue=machine is not None
+                and (now - machine.created_at).total_seconds() > deadline,
+            )
         )
         units.append(
             Unit(
@@ -357,7 +351,7 @@ def _registered(
         case WorkerState.ENROLLED:
             expired = worker.token_expires is not None and worker.token_expires <= now
             return State.NEVER_REGISTERED if overdue or expired else State.STARTING
-        case WorkerState.IDLE | WorkerState.DEAF if worker.draining:
+        case WorkerState.IDLE | WorkerState.DEAF | WorkerState.DISCONNECTED if worker.draining:
             return State.DRAINING
         case WorkerState.DEAF if _is_young(worker, now):
             return State.STARTING

@@ -11,11 +11,10 @@ from fleet.headroom import Headroom
 from fleet.image_choice import ImageChoice
 from fleet.making import Option, market_of
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
-from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
 
-_GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
+_GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _CAUSES = {
     Reason.ABOVE_MAX: Cause.CONFIG,
     Reason.OUTDATED: Cause.CONFIG,
@@ -187,7 +186,7 @@ class Draft:
     def delete(self, unit: Unit, reason: Reason, because: str) -> None:
         """Add the deletion of a worker that runs nothing, where anything may be removed."""
         revokes = unit.awaits_token and self.census.tokens is not None
-        if self.may_remove and not (unit.worker and is_busy(unit.worker)):
+        if self.may_remove and not unit.may_run:
             self.actions.append(
                 Delete(
                     pool=self.name,
@@ -199,6 +198,7 @@ class Draft:
                     # Without a machine it was not counted in what the pool costs now.
                     saves=(self.cost_of(unit) if unit.machine else None) or Decimal(0),
                     revokes=revokes,
+                    releases=unit.holds_in_vain,
                 )
             )
 
@@ -220,6 +220,13 @@ class Why:
 def is_going(unit: Unit) -> bool:
     """Say whether a unit gets no new work any more; a busy one ends what it runs first."""
     return unit.state in _GOING or (unit.worker is not None and unit.worker.draining)
+
+
+def gives_back(unit: Unit) -> str:
+    """Return what is said of a deletion that gives its request back; empty for another."""
+    if unit.worker is None or not unit.holds_in_vain:
+        return ""
+    return f"; request {unit.worker.running} goes back to the queue"
 
 
 def cause_of(reason: Reason) -> Cause:

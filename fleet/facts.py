@@ -179,6 +179,15 @@ class Worker(Value):
     requires: Tags = ()
     since: Moment | None = Field(None, description="In this state since.")
     last_seen: Moment | None = None
+    connected_since: Moment | None = Field(
+        None, description="None: it is not connected, or its queue does not tell since when."
+    )
+    away: bool = Field(
+        False, description="It is busy, but not connected: it comes back with its work, or never."
+    )
+    stranded: bool = Field(
+        False, description="No token of it works: what it was given it cannot fetch, nor answer."
+    )
     token_expires: Moment | None = Field(
         None, description="Until when one that never registered may; None: it need not hurry."
     )

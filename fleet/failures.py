@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from fleet.census import DEAF_SAID, PoolCensus, State
+from fleet.census import DEAF_SAID, NEVER_REGISTERED_SAID, PoolCensus, State, Unit
 from fleet.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.renames import attempts_of
 from fleet.schema.model import BootFailures, Fleet, Pool
@@ -32,8 +32,9 @@ LATEST = 20
 """How many tries of one pool, machine type and market are looked at, the latest ones."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
-    State.NEVER_REGISTERED: "its worker did not register within boot.deadline",
+    State.NEVER_REGISTERED: NEVER_REGISTERED_SAID,
     State.DEAF: DEAF_SAID,
+    State.STOPPED: "its machine stopped before its worker registered",
 }
 _ENDED = frozenset({"registered", "failed", "error"})
 _NO_STOCK = re.compile(
@@ -61,7 +62,7 @@ def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tu
     it would have registered, or whether it was made before its apply was killed.
     """
     states = {
-        name: {unit.name: unit.state for unit in census.units}
+        name: {unit.name: _ended_as(unit) for unit in census.units}
         for name, census in censuses.items()
         if not census.blind
     }
@@ -76,11 +77,18 @@ def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tu
     return tuple(settled)
 
 
+def _ended_as(unit: Unit) -> State:
+    """Return a unit's state; of one that stopped, whether its worker had registered before."""
+    if unit.state is State.STOPPED and not unit.awaits_token:
+        return State.DISABLED
+    return unit.state
+
+
 def _became(state: State | None) -> AttemptResult | None:
     match state:
         case None:
             return "gone"
-        case State.NEVER_REGISTERED | State.DEAF:
+        case State.NEVER_REGISTERED | State.DEAF | State.STOPPED:
             return "failed"
         case State.IDLE | State.BUSY | State.DRAINING | State.DISCONNECTED | State.DISABLED:
             return "registered"
@@ -130,7 +138,7 @@ def find_lost(memory: Memory, census: PoolCensus) -> frozenset[str]:
             return latest[machine.name] == "registered"
         return machine.type in oldest and machine.created_at < oldest[machine.type]
 
-    silent = census.having(State.STARTING, State.NEVER_REGISTERED)
+    silent = census.having(State.STARTING, State.NEVER_REGISTERED, State.STOPPED)
     return frozenset(
         unit.name
         for unit in silent

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from fleet.digests import seal
 from fleet.guard_results import ApprovalVerdict, GuardResult
-from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Signature, Unserved
+from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Release, Signature, Unserved
 from fleet.refusals import refuse_cost, refuse_delete
 from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.schema.units import write_count
@@ -45,15 +45,20 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     if not results and plan.digests.plan:
         return plan  # as it was sealed
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
+    releases = tuple(each for each in plan.releases if each.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
     for action in kept:
         by_pool[action.pool].append(action)
     pools = tuple(_recount(pool, by_pool[pool.pool]) for pool in plan.pools)
-    approvals = tuple(_passing(approval, approved, kept) for approval in plan.approvals)
+    approvals = tuple(
+        _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
+    )
     guarded = plan.model_copy(
         update={
             "actions": kept,
             "withheld": tuple(action for action in plan.actions if action.worker in withheld),
+            "releases": releases,
+            "unreleased": tuple(each for each in plan.releases if each.worker in withheld),
             "guards": tuple(results),
             "approvals": approvals,
             "pools": pools,
@@ -66,10 +71,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
 
 
 def _passing(
-    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action]
+    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
 ) -> ApprovalVerdict:
     """Return an approval with what it lets pass, as far as no other guard withholds it."""
-    passes = [a.worker for a in kept if approved.get(a.worker) == approval.digest]
+    passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
     return approval.model_copy(update={"passes": tuple(passes)})
 
 

@@ -22,7 +22,7 @@ from fleet.tagrules import offer_of_pool
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 _SERVING = CAPACITY | {State.BUSY}
-_GOING = frozenset({State.DRAINING, State.DISABLED, State.UNDELETED})
+_GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _NONE = Decimal(0)
 _NO_PRICE = Tariff(price=_NONE)
 
@@ -163,7 +163,7 @@ class Lifetimes:
         if unit is None or (isinstance(pool, Pool) and pool.mode == "pause"):
             return FOREVER
         idle_since, patience = self._now, self._patience(holding.pool)
-        if unit.worker is not None and is_busy(unit.worker):
+        if unit.worker is not None and unit.may_run:
             left = remaining_seconds(self._fleet, unit.worker, self._now)
             idle_since = _after(self._now, left)
             patience = timedelta() if unit.worker.draining else patience

@@ -11,20 +11,18 @@ from fleet.census import PoolCensus
 from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
+from fleet.launch_templates import settings_of
 from fleet.plan import digest
 from fleet.schema.model import (
+    AwsProvider,
     Fleet,
     HcloudProvider,
     HooksProvider,
     LocalProvider,
     Pool,
-    Provider,
-    SimProvider,
 )
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
-
-SUPPORTED_PROVIDERS = (HcloudProvider, HooksProvider, LocalProvider, SimProvider)
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,6 @@ def _obstacles(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> Iterato
         yield "what it has is unknown in this run"
     if pool.mode in ("drain", "pause"):
         yield f"it has mode: {pool.mode}"
-    provider = fleet.providers[pool.provider]
-    if not isinstance(provider, SUPPORTED_PROVIDERS):
-        yield f"providers of kind {provider.kind} cannot make machines yet"
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
     if not choice.id:
@@ -130,8 +125,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     pool = fleet.pools[option.pool]
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
-    provider = fleet.providers[pool.provider]
-    settings = _settings(provider, next(_types(fleet, pool, option.type), None))
+    settings = _settings(fleet, pool, next(_types(fleet, pool, option.type), None))
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -163,9 +157,12 @@ def _types(fleet: Fleet, pool: Pool, name: str) -> Iterator[MachineType]:
     return (known for known in find_types(fleet, pool) if known.name == name)
 
 
-def _settings(provider: Provider, known: MachineType | None) -> dict[str, str]:
-    """Return what else machines of a provider are made from."""
+def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, str]:
+    """Return what else a pool's machines are made from at its provider."""
+    provider = fleet.providers[pool.provider]
     match provider:
+        case AwsProvider():
+            return settings_of(fleet, pool)
         case HcloudProvider():
             return {"location": provider.location}
         case LocalProvider():

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     DISABLED = "disabled"
     BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
     DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
+    STOPPED = "stopped"  # its machine is off: it runs nothing any more
     LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
     REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
     OUTDATED = "outdated"  # made from something else than today's config or image
@@ -60,7 +61,7 @@ class Reason(StrEnum):
     NO_REGISTRY = "no-registry"
     NOT_KNOWN = "not-known"
     POOL_PAUSED = "pool-paused"
-    DISCONNECTED = "disconnected"
+    DISCONNECTED = "disconnected"  # not connected; when that lasts and it is idle, it goes
     STATIC = "static"
     MACHINE_GONE = "machine-gone"
     PAID_FOR = "paid-for"  # idle, but paid for until after the next run
@@ -111,6 +112,7 @@ class Delete(Value):
     revokes: bool = Field(
         False, description="It never registered: its token is revoked, so that it cannot any more."
     )
+    releases: bool = Field(False, description="What it was given goes back to the queue first.")
 
 
 class Release(Value):
@@ -120,6 +122,9 @@ class Release(Value):
     worker: str
     registry: str = Field(description="The queue it is registered at.")
     because: str
+    may_work: bool = Field(
+        False, description="A token of it works: guards count it as a deletion."
+    )
 
 
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
@@ -300,6 +305,7 @@ class Plan(Value):
     releases: tuple[Release, ...] = Field(
         (), description="Workers that no machine is left of, as far as anybody knows."
     )
+    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()

@@ -18,7 +18,13 @@ from fleet.making import digests_of, options_of, taken_names, why_closed, wont_m
 from fleet.plan import Plan
 from fleet.schema.model import Fleet, Pool
 from fleet.staffing import staff
-from fleet.steps.failed import delete_deaf, delete_failed, let_go_of_failed
+from fleet.steps.failed import (
+    delete_deaf,
+    delete_disconnected,
+    delete_failed,
+    delete_stopped,
+    let_go_of_failed,
+)
 from fleet.steps.interrupted import finish_interrupted
 from fleet.steps.outdated import mark_outdated
 from fleet.steps.replace import replace_due
@@ -38,6 +44,8 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
         finish_interrupted(draft)
         delete_failed(world, draft)
         delete_deaf(draft)
+        delete_stopped(draft)
+        delete_disconnected(world, draft)
         let_go_of_failed(draft)
         mark_outdated(draft)
         mark_worn(world, draft)

@@ -3,7 +3,8 @@
 Removals are judged by what config no longer wants, busy workers too, not by what this run would
 do: a removed pool does not drain away run by run. What was drained already was let pass then, and
 is not judged again. Outdated workers that are replaced at the pace of `replace.at_a_time` are no
-removals: another one comes in their place.
+removals: another one comes in their place. A release counts as one where its worker may be at
+work on a machine that is merely unseen.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from fleet.approvals import approve_first, left_for, line_to_paste, said_of
 from fleet.catalogue import convert
 from fleet.guard_results import GuardName, GuardResult
 from fleet.money import rate
-from fleet.plan import Action, Cause, Create, Plan, PoolVerdict, Reason
+from fleet.plan import Action, Cause, Create, Plan, PoolVerdict, Reason, Release
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 from fleet.withholding import Held, by_pool, held_by, held_by_fleet
@@ -45,18 +46,25 @@ class _Case:
     """Machines that the limit is compared with."""
     open: int
     """Those of them that nothing has let pass so far."""
-    actions: Sequence[Action]
+    actions: Sequence[Action | Release]
     """What of it would be done in this run."""
     because: str = ""
     along: Sequence[Action] = ()
     """What is withheld with them unless all pass."""
     rises: tuple[Decimal, ...] = ()
     """Money per hour that each adds, the ones of this run first."""
+    unseen: int = 0
+    """How many machines it had whose workers would be released."""
 
     @property
     def pool(self) -> str:
         """Return the pool's name."""
         return self.verdict.pool
+
+    @property
+    def held(self) -> int:
+        """Return how many machines it holds, those that nobody sees any more with them."""
+        return held_by(self.verdict) + self.unseen
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
@@ -69,14 +77,13 @@ def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterat
 
     free = []
     for case in _removals(fleet, plan, actions):
-        held = held_by(case.verdict)
-        if is_within(case.count, held):
+        if is_within(case.count, case.held):
             free.append(case)
         else:
-            because = _would_go(case, case.count, held, f"pool {case.pool}")
+            because = _would_go(case, case.count, case.held, f"pool {case.pool}")
             because = f"{because}; allowed are {ours.said}"
             yield _refuse(plan, ours, [case], because, pool=case.pool)
-    total = held_by_fleet(plan)
+    total = _held_by_fleet(plan)
     count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
     if not is_within(count, total):
         because = f"{_would_go(free[0], count, total, 'the fleet')}; allowed are {ours.said}"
@@ -88,17 +95,49 @@ def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_
     drained = {v.worker for v in plan.workers if v.state == "draining"}
     ours = by_pool([a for a in actions if _is_removal(a) and a.worker not in drained])
     made = by_pool([a for a in actions if isinstance(a, Create) and not _is_begun(a)])
-    for verdict in plan.pools:
+    unseen = _releases_by_pool(plan)
+    gone = [_of_nothing(name) for name in unseen.keys() - {verdict.pool for verdict in plan.pools}]
+    for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
         if verdict.mode in ("static", "observe"):
             continue
         going = _faster_than_replaced(fleet.pools.get(verdict.pool), verdict, ours[verdict.pool])
-        count = max(verdict.unwanted, len(going))
-        left = max(verdict.unwanted - verdict.draining, len(going))
+        lost = unseen.get(verdict.pool, [])
+        count = max(verdict.unwanted, len(going)) + len(lost)
+        left = max(verdict.unwanted - verdict.draining, len(going)) + len(lost)
         if left > 0:
             # Workers that may merely be unseen are not made again.
-            is_lost = any(action.cause is Cause.KNOWLEDGE for action in going)
+            is_lost = _is_lost([*going, *lost])
             again = made[verdict.pool] if is_lost else ()
-            yield _Case(verdict, count, left, going, _because(going), again)
+            because = _because([*going, *lost], unwanted=verdict.unwanted)
+            yield _Case(verdict, count, left, [*going, *lost], because, again, unseen=len(lost))
+
+
+def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
+    """Return the releases of workers that may be at work, by pool."""
+    found: dict[str, list[Release]] = {}
+    for each in plan.releases:
+        if each.may_work:
+            found.setdefault(each.pool, []).append(each)
+    return found
+
+
+def _of_nothing(pool: str) -> PoolVerdict:
+    """Return the verdict on a pool of which only workers without machines are left."""
+    return PoolVerdict(pool=pool, mode="removed", because="it has no machine")
+
+
+def _held_by_fleet(plan: Plan) -> int:
+    """Return how many machines the fleet holds, those that nobody sees any more with them."""
+    return held_by_fleet(plan) + sum(each.may_work for each in plan.releases)
+
+
+def _is_lost(going: Sequence[Action | Release]) -> bool:
+    """Say whether any of these would go because something is lost or unseen."""
+    return Cause.KNOWLEDGE in map(_cause_of, going)
+
+
+def _cause_of(going: Action | Release) -> Cause:
+    return Cause.KNOWLEDGE if isinstance(going, Release) else going.cause
 
 
 def _is_removal(action: Action) -> bool:
@@ -124,8 +163,8 @@ def _faster_than_replaced(
     return list(going)
 
 
-def _because(going: Sequence[Action]) -> str:
-    causes = sorted({action.cause for action in going}) or [Cause.CONFIG]
+def _because(going: Sequence[Action | Release], *, unwanted: int) -> str:
+    causes = sorted({_cause_of(each) for each in going} | ({Cause.CONFIG} if unwanted else set()))
     return " and of ".join(_CAUSES[cause] for cause in causes)
 
 
@@ -223,7 +262,7 @@ def _refuse(
 ) -> Held:
     """Refuse what these pools would do, but for what approvals let pass."""
     passing: dict[str, str] = {}
-    later: list[Action] = []
+    later: list[Action | Release] = []
     lines: list[str] = []
     for case in cases:
         approved = approve_first(plan, limit.guard, case.pool, case.actions)
@@ -234,7 +273,7 @@ def _refuse(
         if rest:
             lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
     used = said_of(plan, limit.guard, pool, len(passing)) if pool else ""
-    is_lost = any(a.cause is Cause.KNOWLEDGE for case in cases for a in case.actions)
+    is_lost = any(_is_lost(case.actions) for case in cases)
     result = GuardResult(
         guard=limit.guard,
         pool=pool,
@@ -243,7 +282,7 @@ def _refuse(
         way_out=f"{_RESTORE if is_lost else _WAY_OUT} {' and '.join(lines)}" if lines else "",
         path=limit.path,
         count=sum(case.count for case in cases),
-        of=held_by(cases[0].verdict) if pool else held_by_fleet(plan),
+        of=cases[0].held if pool else _held_by_fleet(plan),
         approved=len(passing),
         withheld=len(later),
         limit=limit.said,

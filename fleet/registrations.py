@@ -5,9 +5,15 @@ only when every queue that knows its worker has stopped giving it work.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from fleet.facts import Listing, Unknown, Worker, WorkerState, World
 from fleet.schema.model import DebusineQueue, Fleet, Pool
+
+_HEARING = timedelta(minutes=10)
+DISCONNECTED_GRACE = 75 * 60
+"""Seconds that an idle worker may be unheard of before it is replaced: a connected one is heard
+within 65 minutes, and one that lost its connection has ten more to come back."""
 
 Registries = Mapping[str, tuple[Worker, ...]]
 """Queue or provider to the workers registered there."""
@@ -70,6 +76,25 @@ def queue_registries(
     return registries, tuple(unreadable)
 
 
+def seconds_away(world: World, worker: Worker | None) -> int:
+    """Return for how long nothing was heard of a worker that is not connected; 0: it is."""
+    if worker is None or not (worker.away or worker.state is WorkerState.DISCONNECTED):
+        return 0
+    heard = worker.last_seen or worker.since
+    return int((world.time - heard).total_seconds()) if heard else 0
+
+
+def hears_others(world: World, queue: str) -> bool:
+    """Say whether a queue has heard somebody for long enough to be believed of who is away.
+
+    After it was away itself, its workers come back one by one.
+    """
+    reading = world.queues.get(queue)
+    workers = reading.workers if reading and isinstance(reading.workers, tuple) else ()
+    since = world.time - _HEARING
+    return any(w.connected_since is not None and w.connected_since <= since for w in workers)
+
+
 def is_busy(worker: Worker) -> bool:
     """Say whether a worker runs something, by its state or by what it is said to run."""
     return worker.state is WorkerState.BUSY or worker.running is not None
@@ -90,6 +115,6 @@ def _most_active_first(registered: tuple[str, Worker]) -> tuple[int, str, str, s
 
 
 def _activity(worker: Worker) -> int:
-    if is_busy(worker):
+    if is_busy(worker) and not worker.stranded:
         return len(_CALM)
     return _CALM.index((worker.state, worker.draining and worker.state is WorkerState.IDLE))

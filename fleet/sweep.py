@@ -14,7 +14,6 @@ from fleet.draft import Draft, is_going
 from fleet.expiry import expired_at
 from fleet.facts import Listing, Unknown, World
 from fleet.plan import Plan, Reason
-from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.staffing import Service
@@ -70,7 +69,7 @@ def _let_go(world: World, draft: Draft, unit: Unit) -> None:
     because = f"it expired {age} ago: no run of fleet apply vouches for it"
     if stop := next(_stops(world, draft, unit), ""):
         draft.kept[unit.name] = (Reason.EXPIRED, f"{because}; it stays: {stop}")
-    elif unit.worker is None or (is_going(unit) and not is_busy(unit.worker)):
+    elif unit.worker is None or (is_going(unit) and not unit.may_run):
         draft.delete(unit, Reason.EXPIRED, because)
     elif not is_going(unit):
         draft.drain(unit, Reason.EXPIRED, because)

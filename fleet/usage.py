@@ -1,7 +1,9 @@
-"""This module answers wrong usage with the usage of the verb it was of, and what was meant."""
+"""This module is what every verb of the command line is made of: its parser, common options."""
+
+from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,3 +28,36 @@ class Parser(argparse.ArgumentParser):
                 f"(choose from {', '.join(map(repr, choices))})",
             )
         super()._check_value(action, value)
+
+
+if TYPE_CHECKING:
+    # argparse exports no public name for what add_subparsers returns
+    Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
+
+
+def add_verb(verbs: Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
+    """Add a verb, with the option that names its fleet.yaml."""
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    if config:
+        parser.add_argument(
+            "-f",
+            "--file",
+            default="fleet.yaml",
+            metavar="FILE",
+            help="the configuration (default: fleet.yaml)",
+        )
+    return parser
+
+
+def add_world(parser: argparse.ArgumentParser) -> None:
+    """Add the option that reads facts from a file."""
+    parser.add_argument(
+        "--world",
+        metavar="FILE",
+        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints JSON."""
+    parser.add_argument("--json", action="store_true", help="print JSON")

@@ -18,13 +18,15 @@ from fleet.bystanders import (
     warn_of_rivals,
 )
 from fleet.catalogue import type_names
-from fleet.census import DEAF_SAID, FAILED_SAID, State, Unit, demand_trouble
+from fleet.census import State, Unit
 from fleet.demand import Signed, required_of
 from fleet.digests import config_digest, seal, world_digest
 from fleet.draft import Draft, is_going
 from fleet.estimates import estimate_of
 from fleet.facts import World
+from fleet.freshness import demand_trouble
 from fleet.heartbeats import warn_of_cadence
+from fleet.keeping import why_kept
 from fleet.limits import is_booting
 from fleet.money import BudgetVerdict, Optimum
 from fleet.plan import (
@@ -45,7 +47,6 @@ from fleet.plan import (
 from fleet.programme import GAP, NODES
 from fleet.renames import stack_name
 from fleet.schema.model import Fleet, Pool, Workers
-from fleet.schema.units import write_duration
 from fleet.shortage import find_unserved
 from fleet.staffing import Service
 
@@ -72,13 +73,16 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
     )
-    approvals = judge_approvals(fleet, world, {pool.pool for pool in pools})
+    actions = _in_order(action for draft in drafts.values() for action in draft.actions)
+    releases = tuple(find_releases(fleet, world, actions))
+    known = {pool.pool for pool in pools} | {each.pool for each in releases}
+    approvals = judge_approvals(fleet, world, known)
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
         currency=fleet.money.currency,
-        actions=_in_order(action for draft in drafts.values() for action in draft.actions),
-        releases=tuple(find_releases(fleet, world)),
+        actions=actions,
+        releases=releases,
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
             *unseen_workers(censuses),
@@ -101,7 +105,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         ),
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         estimates=tuple(_estimates(fleet, world)),
-        attention=tuple(find_attention(drafts)),
+        attention=tuple(find_attention(world, drafts)),
         cost_before=sum((pool.cost_before for pool in pools), Decimal(0)),
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
@@ -127,7 +131,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
     for unit in draft.census.units:
         action = actions.pop(unit.name, None)
         reason, because = (
-            (action.reason, action.because) if action else _why_kept(draft, unit, staying)
+            (action.reason, action.because) if action else why_kept(draft, unit, staying)
         )
         yield WorkerVerdict(
             worker=unit.name,
@@ -159,58 +163,6 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
                 type=action.inputs.type,
                 cost=action.cost,
             )
-
-
-_PLAIN: dict[State, tuple[Reason, str]] = {
-    State.STARTING: (Reason.STARTING, "its machine boots"),
-    State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
-    State.NEVER_REGISTERED: (
-        Reason.NEVER_REGISTERED,
-        "its worker did not register within boot.deadline",
-    ),
-    State.DEAF: (Reason.DEAF, DEAF_SAID),
-    State.FAILED: (
-        Reason.LIVECHECK_FAILED,
-        f"{FAILED_SAID}; no registry says whether it is busy",
-    ),
-    State.DISCONNECTED: (Reason.DISCONNECTED, "its worker is not connected"),
-    State.UNRECORDED: (Reason.NOT_KNOWN, "the provider lists it, its stack does not know it"),
-    State.MISSING: (Reason.NOT_KNOWN, "its stack knows it, the provider does not list it"),
-}
-
-
-def _why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
-    if unit.state is State.BUSY:
-        running = unit.worker.running if unit.worker else None
-        last = ", and gets nothing new: it goes when that has ended" if is_going(unit) else ""
-        return Reason.BUSY, f"it runs {running or 'something'}{last}"
-    if unit.name in draft.used:
-        return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
-    return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
-
-
-def _why_idle(draft: Draft, staying: int) -> tuple[Reason, str]:
-    if draft.census.frozen:
-        return Reason.NOT_KNOWN, draft.census.frozen[0]
-    if draft.census.sampled:
-        return Reason.NOT_KNOWN, (
-            f"queue {draft.census.sampled[0]} was only sampled: more waits there than is known"
-        )
-    if draft.pool is not None and draft.pool.mode == "pause":
-        return Reason.POOL_PAUSED, "its pool has mode: pause"
-    if draft.pool is None or draft.on_demand:
-        return Reason.IDLE_RECENTLY, "it is idle"
-    return _why_warm(draft.pool, staying)
-
-
-def _why_warm(pool: Pool, staying: int) -> tuple[Reason, str]:
-    workers = pool.workers
-    if staying <= workers.min:
-        return Reason.KEPT_FOR_MIN, f"workers.min is {workers.min}"
-    if workers.spare:
-        return Reason.KEPT_SPARE, f"workers.spare is {workers.spare}"
-    patience = write_duration(pool.retire.idle_after)
-    return Reason.IDLE_RECENTLY, f"idle for less than retire.idle_after ({patience})"
 
 
 def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:

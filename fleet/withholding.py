@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.guard_results import GuardResult
-from fleet.plan import Action, Plan, PoolVerdict
+from fleet.plan import Action, Plan, PoolVerdict, Release
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a guard said, the actions it withholds, and the workers that approvals let pass."""
+    """What a guard said, what it withholds, and the workers that approvals let pass."""
 
     result: GuardResult
-    withheld: Collection[Action] = ()
+    withheld: Collection[Action | Release] = ()
     approved: Mapping[str, str] = field(default_factory=dict)
     """Worker to the digest of the approval that lets it pass."""
 

@@ -24,7 +24,6 @@ def _key(path: str, *values: str) -> Key:
 
 KEYS = (
     _key("money.net"),
-    _key("providers.*.kind", "aws"),
     _key("queues.*.kind", "copr", "tickets"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),

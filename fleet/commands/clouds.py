@@ -145,13 +145,14 @@ def engines_of(
                 f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
                 "gone"
             )
-        if isinstance(declared, SimProvider):
-            return engine(declared.engine)
-        if isinstance(declared, LocalProvider | HooksProvider):
-            return engine("embedded")
-        if isinstance(declared, HcloudProvider):
-            return engine("pulumi")
-        raise EngineAbsent(f"providers of kind {declared.kind} have no engine yet")
+        match declared:
+            case SimProvider():
+                return engine(declared.engine)
+            case LocalProvider() | HooksProvider():
+                return engine("embedded")
+            case AwsProvider() | HcloudProvider():
+                return engine("pulumi")
+        assert_never(declared)
 
     return engine_of
 
@@ -181,6 +182,12 @@ def _accounts(
             environment = partial(_hcloud_environment, declared, secrets)
             accounts[name] = Account(
                 provider_of(declared, secrets), environment=environment, inputs={"notes": notes}
+            )
+        elif isinstance(declared, AwsProvider):
+            accounts[name] = Account(
+                AwsMachines(declared),
+                config={"aws:region": declared.region},
+                inputs={"notes": notes},
             )
     return accounts
 

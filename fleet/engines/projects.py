@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 import fleet
-from fleet.errors import FleetError, PlanRefused
+from fleet.errors import EngineAbsent, FleetError, PlanRefused
 from fleet.facts import WorkerInputs
 
 Inputs = Mapping[str, Any]
@@ -56,5 +56,11 @@ def load_project(name: str) -> Project:
         known = ", ".join(sorted(each.parent.name for each in path.parent.parent.glob("*/*.py")))
         raise FleetError(f"there is no stack project {name!r}; there are: {known}")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise EngineAbsent(
+            f"stacks/{name} needs {error.name}, which is not installed: "
+            f"`pip install 'fleet-reconciler[{name}]'`"
+        ) from error
     return Project(name, folder, module.program, module.recorded)

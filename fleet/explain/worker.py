@@ -141,7 +141,8 @@ def _next(verdict: WorkerVerdict) -> str:
             f"look for it at its provider; if it is really gone: fleet state forget-machine "
             f"{verdict.worker}"
         )
-    return _NEXT_FOR_REASON.get(verdict.reason) or _NEXT_FOR_VERDICT[verdict.verdict]
+    person = _NEXT_FOR_REASON.get(verdict.reason) if verdict.verdict == "keep" else None
+    return person or _NEXT_FOR_VERDICT[verdict.verdict]
 
 
 _NEXT_FOR_REASON = {
@@ -150,6 +151,7 @@ _NEXT_FOR_REASON = {
     Reason.LIVECHECK_FAILED: "a person has to look why it does not work, and delete its machine",
     Reason.NOT_KNOWN: "a person has to look: docs/explanation/failure-model.md says what to do",
     Reason.DISCONNECTED: "bring its worker back, or disable it: then its machine is deleted",
+    Reason.STOPPED: "a person has to look at its machine, and delete it",
 }
 
 _NEXT_FOR_VERDICT = {

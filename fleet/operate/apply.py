@@ -1,11 +1,12 @@
-"""This module makes a plan so, pool by pool: drain, disable, enrol, change, record.
+"""This module makes a plan so, pool by pool: drain, enrol, disable, change, record.
 
-A failing pool blocks no other. The engine must be about to do exactly what the plan says of
-workers; anything else is refused before it is done. A busy worker is never deleted.
+A failing pool blocks no other, and what a queue cannot be told is left out of the change. The
+engine must be about to do exactly what the plan says of workers; anything else is refused before
+it is done. A busy worker is never deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.bystanders import said_of_rivals
 from fleet.census import take_census
@@ -16,6 +17,7 @@ from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
 from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.releases import release_all
 from fleet.operate.spending import refund, spend, undone
 from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
 from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
@@ -31,7 +33,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     rivalry = _rivalry(world, plan)
     if rivalry:
         return Outcome(plan=plan.digests.plan, refused=rivalry)
-    released = _release(plan, sources, tell)
+    released = release_all(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
     outcomes = []
     for verdict in plan.pools:
@@ -75,23 +77,6 @@ def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
                 f"are unknown: {reading.workers.unknown}"
             )
     return tuple(refused)
-
-
-def _release(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
-    """Switch off the workers whose machines are gone; the next run does what cannot be done."""
-    released = []
-    for each in plan.releases:
-        registry = sources.registries.get(each.registry)
-        if registry is None:
-            continue
-        try:
-            registry.release(each.worker)
-        except FleetError as trouble:
-            tell(f"{each.worker} was not released: {trouble}")
-        else:
-            tell(f"{each.pool}: release {each.worker}: {each.because}")
-            released.append(each.worker)
-    return tuple(released)
 
 
 def _confirm(sources: Sources, tell: Tell) -> None:
@@ -210,6 +195,7 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     deletes = [action for action in actions if isinstance(action, Delete)]
     drained: list[str] = []
     done: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     error = ""
     result = "applied"
     try:
@@ -221,15 +207,17 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
                 work.tell(f"{action.pool}: drain {action.worker}")
                 work.sources.registries[action.registry].drain(action.worker)
                 drained.append(action.worker)
-        going, kept = _disable(work, deletes)
         enrolled = work.enrolling.enrol(creates)
-        kept += enrolled.refused
+        switched = _disable(work, deletes)
+        kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
         error = "; ".join(kept)
-        done = tuple(step.worker for step in _change(work, enrolled, going, is_less=bool(kept)))
+        result = "failed" if enrolled.troubles or switched.troubles else "applied"
+        steps = _change(work, enrolled, switched.going, is_less=bool(kept))
+        done = tuple(step.worker for step in steps)
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
-        result, error, done = "failed", str(failure), failure.done
+        result, error, done = "failed", "; ".join((*kept, str(failure))), failure.done
     except FleetError as failure:
         result, error = "failed", str(failure)
     return StackOutcome.model_validate(
@@ -256,19 +244,50 @@ def _check_registries(work: _Work, actions: Sequence[Action]) -> None:
         )
 
 
-def _disable(work: _Work, deletes: Sequence[Delete]) -> tuple[list[Delete], list[str]]:
-    """Switch off the workers that go; one that took work or registered meanwhile stays."""
-    going, kept = [], []
+@dataclass
+class _Switched:
+    """What became of the workers that go."""
+
+    going: list[Delete] = field(default_factory=list)
+    """Those that are switched off: their machines can be deleted."""
+    kept: list[str] = field(default_factory=list)
+    """Why some stay."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about stays too."""
+
+
+def _disable(work: _Work, deletes: Sequence[Delete]) -> _Switched:
+    """Switch off the workers that go; one that took work or registered meanwhile stays.
+
+    Where a registry fails, what was switched off before goes all the same.
+    """
+    switched = _Switched()
+    failing: set[str] = set()
     for action in deletes:
+        if action.registry in failing:
+            continue
         try:
-            if action.registry is not None:
-                registry = work.sources.registries[action.registry]
-                (registry.revoke if action.revokes else registry.disable)(action.worker)
+            _switch_off(work, action)
         except WorkerBusy as busy:
-            kept.append(f"{action.worker} stays: {busy}")
+            switched.kept.append(f"{action.worker} stays: {busy}")
+        except FleetError as trouble:
+            switched.troubles.append(f"{action.worker} stays: {trouble}")
+            failing.add(action.registry or "")
         else:
-            going.append(action)
-    return going, kept
+            switched.going.append(action)
+    return switched
+
+
+def _switch_off(work: _Work, action: Delete) -> None:
+    if action.registry is None:
+        return
+    registry = work.sources.registries[action.registry]
+    if action.releases:
+        registry.release(action.worker)
+    elif action.revokes:
+        registry.revoke(action.worker)
+    else:
+        registry.disable(action.worker)
 
 
 def _desired(

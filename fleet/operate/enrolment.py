@@ -45,6 +45,8 @@ class Enrolled:
     """Worker to what its machine is given, with its token; empty: it was given one before."""
     refused: list[str] = field(default_factory=list)
     """Why some are not made in this run."""
+    troubles: list[str] = field(default_factory=list)
+    """What failed; what it is about is not made either."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ class Enrolling:
     delays: Mapping[str, int]
 
     def enrol(self, creates: Sequence[Create]) -> Enrolled:
-        """Enrol each that needs a token; where one fails, none of them keeps its token."""
+        """Enrol each that needs a token; where a registry fails, those behind are not tried."""
         enrolled = Enrolled()
         listed = self._listed()
+        failing: set[str] = set()
         for action in creates:
             if action.registry is None:
                 enrolled.creates.append(action)
@@ -69,13 +72,15 @@ class Enrolling:
                 enrolled.user_data[action.worker] = ""
                 enrolled.creates.append(action)
                 continue
+            if action.registry in failing:
+                continue
             try:
                 enrolled.user_data[action.worker] = self._user_data(action, action.registry)
             except WorkerBusy as busy:
                 enrolled.refused.append(f"{action.worker} is not made: {busy}")
-            except FleetError:
-                self.revoke(creates, enrolled, after=None)
-                raise
+            except FleetError as trouble:
+                enrolled.troubles.append(f"{action.worker} is not made: {trouble}")
+                failing.add(action.registry)
             else:
                 enrolled.creates.append(action)
         return enrolled

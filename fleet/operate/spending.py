@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fleet.facts import Stack, Unknown, Worker, WorkerState
 from fleet.guard_results import ApprovalVerdict
-from fleet.plan import Action, Create, Drain, StackOutcome
+from fleet.plan import Action, Create, Drain, Release, StackOutcome
 from fleet.ports import Store
 
 Spent = Mapping[str, Mapping[str, str]]
@@ -20,7 +20,7 @@ Spent = Mapping[str, Mapping[str, str]]
 def spend(
     store: Store,
     approvals: Sequence[ApprovalVerdict],
-    actions: Sequence[Action],
+    actions: Sequence[Action | Release],
     stack: Stack | None,
 ) -> Spent:
     """Use up the approvals that let these actions pass, and return for what."""
@@ -104,7 +104,7 @@ def refund(store: Store, spent: Spent, names: frozenset[str]) -> None:
             store.refund(digest, back)
 
 
-def _machine(action: Action, stack: Stack | None) -> str:
+def _machine(action: Action | Release, stack: Stack | None) -> str:
     """Return what tells a machine from a later one of the same name."""
     if isinstance(action, Create):
         return f"{action.pool}/{action.worker}@{stack.serial if stack else 0}"

@@ -151,7 +151,8 @@ def proof(plan: Plan) -> str:
 
 def withheld(plan: Plan) -> str:
     """Return what guards keep back, empty where they keep back nothing."""
-    return _counts(plan.withheld, always=False)
+    released = f"{len(plan.unreleased):,} to release" if plan.unreleased else ""
+    return ", ".join(filter(None, (_counts(plan.withheld, always=False), released)))
 
 
 def used(approval: ApprovalVerdict) -> str:

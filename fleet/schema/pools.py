@@ -101,7 +101,9 @@ class Machine(Section):
     cores: Cores | None = Field(None, description="Processor cores.")
     memory: Mebibytes | None = Field(None, description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk.")
-    swap: Mebibytes | None = Field(None, description="Swap, made on the machine's disk.")
+    swap: Mebibytes | None = Field(
+        None, description="Swap, made on the machine's disk beside `disk`."
+    )
     price: PricePerHour | None = Field(None, description="Price of one machine, on demand.")
     market: Annotated[list[Market], Field(min_length=1)] = Field(
         ["on-demand"], description="Markets to buy on, the cheapest that has stock."

@@ -17,6 +17,11 @@ from fleet.schema.base import (
 )
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
 
+VPC_PATTERN = r"^vpc-[0-9a-f]+$"
+SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
+CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
+Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
+
 
 class HcloudProvider(Section):
     """A Hetzner Cloud project."""
@@ -26,11 +31,29 @@ class HcloudProvider(Section):
     token: SecretRef = Field(description="API token of the project, by reference.")
 
 
+class AwsNetwork(Section):
+    """A network of AWS where machines stand."""
+
+    vpc: Annotated[str, Field(pattern=VPC_PATTERN)] = Field(description="Id of the VPC.")
+    subnet: Annotated[str, Field(pattern=SUBNET_PATTERN)] = Field(
+        description="Id of a subnet of it; it decides whether machines have a public address."
+    )
+
+
 class AwsProvider(Section):
-    """An AWS account; credentials come by the usual AWS chain."""
+    """An AWS account in one region; credentials come by the usual AWS chain."""
 
     kind: Literal["aws"] = Field(description="Amazon EC2.")
     region: Text = Field(description="For instance eu-central-1.")
+    network: AwsNetwork | None = Field(
+        None, description="Where machines stand; left out: in the region's default VPC."
+    )
+    key_pair: Text | None = Field(
+        None, description="Name of an EC2 key pair that opens machines; left out: none does."
+    )
+    ssh_from: list[Cidr] = Field(
+        [], description="Addresses that may reach machines by ssh; left out: nothing comes in."
+    )
 
 
 class SimMachineType(Section):

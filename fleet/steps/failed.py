@@ -5,14 +5,17 @@ no token can be revoked, they stay and a person is told. A worker that had regis
 many are not known any more, it is their registry that lost something, and guards refuse that.
 
 A worker that is connected but deaf gets no work until its queue asks it again, an hour later: it
-is replaced. What its provider found again and again not to work gets nothing new, and goes when it
-runs nothing; while it boots, only boot.deadline counts.
+is replaced. So is one that is idle and away for long, unless its queue hears nobody: then it is
+the queue, or the way to it, that is away. What its provider found again and again not to work
+gets nothing new, and goes when it runs nothing; while it boots, only boot.deadline counts. What
+runs on a machine that is off is over.
 """
 
-from fleet.census import DEAF_GRACE, DEAF_SAID, FAILED_SAID, State, Unit
-from fleet.draft import Draft, is_going
+from fleet.census import DEAF_GRACE, DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
+from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
+from fleet.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
 from fleet.schema.model import Boot
 from fleet.schema.units import write_duration
 
@@ -20,6 +23,8 @@ _LOST = (
     "its worker had registered, but its registry does not know it any more; "
     "its token is revoked first"
 )
+
+_NEVER_CAME = "its machine stopped before its worker registered; its token is revoked first"
 
 
 def delete_deaf(draft: Draft) -> None:
@@ -29,10 +34,38 @@ def delete_deaf(draft: Draft) -> None:
         draft.delete(unit, Reason.DEAF, because)
 
 
+def delete_stopped(draft: Draft) -> None:
+    """Delete what is off: nothing runs on it, whatever its registry still reckons with."""
+    for unit in draft.census.having(State.STOPPED):
+        if not unit.awaits_token:
+            draft.delete(unit, Reason.STOPPED, f"{STOPPED_SAID}{gives_back(unit)}")
+        elif draft.census.tokens is None or not draft.census.has_registry:
+            continue
+        elif unit.name in draft.lost:
+            draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
+        else:
+            draft.delete(unit, Reason.BOOT_FAILED, _NEVER_CAME)
+
+
+def delete_disconnected(world: World, draft: Draft) -> None:
+    """Delete what is idle and was not heard for long, while its queue hears others.
+
+    One that is busy stays: it may come back with what it runs.
+    """
+    for unit in draft.census.having(State.DISCONNECTED):
+        away = seconds_away(world, unit.worker)
+        if away > DISCONNECTED_GRACE and hears_others(world, unit.registry or ""):
+            because = (
+                f"its worker is idle, not connected, and was last heard {write_duration(away)} "
+                "ago; its queue hears others"
+            )
+            draft.delete(unit, Reason.DISCONNECTED, because)
+
+
 def let_go_of_failed(draft: Draft) -> None:
     """Drain what its provider found not to work, and delete what is not even connected."""
     for unit in draft.census.units:
-        if not unit.has_failed:
+        if not unit.has_failed or unit.name in draft.leaving:
             continue
         if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
             draft.due[unit.name] = (Reason.LIVECHECK_FAILED, FAILED_SAID)

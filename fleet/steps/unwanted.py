@@ -1,7 +1,7 @@
 """This module lets go of what was drained, what config no longer wants, and what is above max."""
 
 from fleet.census import State
-from fleet.draft import Draft, is_going
+from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
 from fleet.steps.regret import least_regretted, youngest_first
@@ -15,7 +15,8 @@ def delete_drained(draft: Draft) -> None:
         reason = unwanted or (due[0] if due else Reason.IDLE_TOO_LONG)
         draft.delete(unit, reason, "it was drained and is idle")
     for unit in draft.census.having(State.DISABLED):
-        draft.delete(unit, Reason.DISABLED, "its worker is disabled, so it can serve nothing")
+        because = f"its worker is disabled, so it can serve nothing{gives_back(unit)}"
+        draft.delete(unit, Reason.DISABLED, because)
 
 
 def drain_unwanted_pool(draft: Draft) -> None:
@@ -30,8 +31,8 @@ def drain_unwanted_pool(draft: Draft) -> None:
     )
     for unit in draft.booting:
         draft.delete(unit, reason, because)
-    for unit in draft.census.having(State.IDLE, State.BUSY):
-        if not is_going(unit):
+    for unit in draft.census.having(State.DISCONNECTED, State.IDLE, State.BUSY):
+        if unit.name not in draft.leaving and not is_going(unit):
             draft.drain(unit, reason, because)
 
 
@@ -52,7 +53,8 @@ def drain_above_max(world: World, draft: Draft) -> None:
     for unit in booting:
         draft.delete(unit, Reason.ABOVE_MAX, because)
     order = least_regretted(world, draft, seen)
-    ready = [u for state in (State.IDLE, State.BUSY) for u in order if u.state is state]
+    states = (State.DISCONNECTED, State.IDLE, State.BUSY)
+    ready = [unit for state in states for unit in order if unit.state is state]
     for unit in ready[: held - limit - len(booting)]:
         draft.drain(unit, Reason.ABOVE_MAX, because)
 

@@ -1,43 +1,18 @@
 """New workers of a queue get a token each, their machine gets it, and none is left over."""
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import SourceUnreachable
-from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources
-from fleet.plan import Outcome
 from fleet.ports import Enrolment
-from fleet.schema.model import Fleet
-from fleet.store.database import DatabaseStore
 from fleet.user_data import read_user_data
-from tests.builders import (
-    NOW,
-    a_create,
-    a_delete,
-    a_listing,
-    a_machine,
-    a_plan,
-    a_pool,
-    a_pool_verdict,
-    a_sim_fleet,
-    a_world,
-    some_inputs,
-)
-from tests.fakes_engine import FakeEngine, Killed
-from tests.fakes_queue import FakeProvider
+from tests.builders import NOW, a_create, a_delete, a_pool, a_sim_fleet, some_inputs
+from tests.fakes_engine import Killed
 from tests.fakes_registry import FakeRegistry
-
-FIRST, SECOND, THIRD = (f"debian-ci-builders-{number}" for number in (1, 2, 3))
-QUEUE = {
-    "kind": "debusine",
-    "url": "https://debusine.example.org",
-    "scopes": ["debian"],
-    "admin": ["debusine-admin"],
-}
+from tests.queue_desk import Desk
+from tests.queue_worlds import FIRST, QUEUE, SECOND, THIRD
 
 
 class FailingRegistry(FakeRegistry):
@@ -53,50 +28,9 @@ class FailingRegistry(FakeRegistry):
         return super().enrol(enrolment)
 
 
-@dataclass
-class Desk:
-    """One fleet with a queue, its fakes, and what apply said."""
-
-    store: DatabaseStore
-    engine: FakeEngine = field(default_factory=FakeEngine)
-    registry: FakeRegistry = field(default_factory=FakeRegistry)
-    fleet: Fleet = field(default_factory=lambda: a_sim_fleet(queues={"debian": QUEUE}))
-    said: list[str] = field(default_factory=list)
-
-    def make(self, *names: str, listed: tuple[str, ...] = ()) -> Outcome:
-        """Apply a plan that makes these machines, while the provider lists those."""
-        creates = [
-            a_create(worker=name, registry="debian", inputs=some_inputs(name=name))
-            for name in names
-        ]
-        return self.apply(*creates, listed=listed)
-
-    def apply(self, *actions: object, listed: tuple[str, ...] = ()) -> Outcome:
-        plan = a_plan(actions=actions, pools=(a_pool_verdict(provider="desk"),))
-        machines = [a_machine(name=name) for name in listed]
-        stacks = dict(zip(["builders"], self.engine.stacks.values(), strict=False))
-        world = a_world(providers={"desk": a_listing(*machines)}, stacks=stacks)
-        sources = Sources(
-            queues={},
-            providers={"desk": FakeProvider(NOW)},
-            registries={"debian": self.registry},
-            enrollers={"debian": self.registry},
-            engine_of=lambda _: self.engine,
-            store=self.store,
-        )
-        return apply_plan(self.fleet, world, plan, sources, self.said.append)
-
-    def token_of(self, name: str) -> str:
-        """Return the token that a machine was given."""
-        files = read_user_data(self.engine.given[name]).files
-        return next(file.content for file in files if file.path.endswith("activation-token"))
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
-    store.init()
-    return Desk(store)
+    return Desk.at(tmp_path)
 
 
 def test_a_new_machine_is_given_its_worker_s_token(desk: Desk) -> None:
@@ -150,16 +84,78 @@ def test_a_machine_that_is_refused_leaves_no_token(desk: Desk) -> None:
     assert list(desk.registry.tokens) == [SECOND]
 
 
-def test_where_a_worker_cannot_be_enrolled_no_machine_is_made_and_no_token_left(
+def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token_left(
     desk: Desk,
 ) -> None:
     desk.registry = FailingRegistry(most=1)
 
-    outcome = desk.make(FIRST, SECOND)
+    outcome = desk.make(FIRST, SECOND, THIRD)
 
-    assert outcome.stacks[0].result == "failed"
+    assert (outcome.stacks[0].result, outcome.stacks[0].created) == ("failed", (FIRST,))
+    assert list(desk.registry.tokens) == [FIRST]
+    assert outcome.stacks[0].error == f"{SECOND} is not made: the database does not answer"
+
+
+def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(
+    desk: Desk,
+) -> None:
+    desk.make(FIRST)
+    desk.registry = FailingRegistry(most=0)
+    create = a_create(worker=SECOND, registry="debian", inputs=some_inputs(name=SECOND))
+
+    outcome = desk.apply(create, a_delete(worker=FIRST, registry="debian"), listed=(FIRST,))
+
+    assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("failed", (FIRST,))
     assert desk.engine.machines == {}
-    assert desk.registry.tokens == {}
+
+
+def test_a_worker_is_switched_off_only_after_the_new_ones_are_enrolled(desk: Desk) -> None:
+    desk.make(FIRST)
+    order: list[str] = []
+
+    class Watched(FakeRegistry):
+        def enrol(self, enrolment: Enrolment) -> str:
+            order.append(f"enrol {enrolment.worker}")
+            return super().enrol(enrolment)
+
+        def disable(self, worker: str) -> None:
+            order.append(f"disable {worker}")
+            super().disable(worker)
+
+    desk.registry = Watched()
+    create = a_create(worker=SECOND, registry="debian", inputs=some_inputs(name=SECOND))
+
+    desk.apply(create, a_delete(worker=FIRST, registry="debian"), listed=(FIRST,))
+
+    assert order == [f"enrol {SECOND}", f"disable {FIRST}"]
+
+
+def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: Desk) -> None:
+    desk.make(FIRST, SECOND, THIRD)
+
+    class Failing(FakeRegistry):
+        def disable(self, worker: str) -> None:
+            if worker != FIRST:
+                raise SourceUnreachable(f"no answer about {worker}")
+            super().disable(worker)
+
+    desk.registry = Failing()
+    names = (FIRST, SECOND, THIRD)
+    deletes = [a_delete(worker=name, registry="debian") for name in names]
+
+    outcome = desk.apply(*deletes, listed=names)
+
+    assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("failed", (FIRST,))
+    assert outcome.stacks[0].error == f"{SECOND} stays: no answer about {SECOND}"
+
+
+def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(desk: Desk) -> None:
+    desk.make(FIRST)
+    desk.registry.running = {FIRST: "90"}
+
+    outcome = desk.apply(a_delete(worker=FIRST, registry="debian", releases=True), listed=(FIRST,))
+
+    assert (desk.registry.released, outcome.stacks[0].deleted) == ([FIRST], (FIRST,))
 
 
 def test_a_name_that_is_at_work_is_left_out_and_the_others_are_made(desk: Desk) -> None:

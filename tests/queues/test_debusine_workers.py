@@ -39,11 +39,10 @@ def test_a_worker_without_work_is_what_its_connection_and_token_say(
     assert debusine.workers()["w-1"].state is state
 
 
-@pytest.mark.parametrize("token", ["on", "off"])
-def test_a_worker_with_a_running_request_is_busy_whatever_its_token_says(
-    debusine: Debusine, token: str
+def test_a_worker_with_a_running_request_is_busy_and_away_while_it_is_not_connected(
+    debusine: Debusine,
 ) -> None:
-    number = debusine.add_worker("w-1", access=token, connected="NULL")
+    number = debusine.add_worker("w-1", connected="NULL")
     debusine.tables.add_requests(
         [
             RequestRow(
@@ -61,6 +60,7 @@ def test_a_worker_with_a_running_request_is_busy_whatever_its_token_says(
     worker = debusine.workers()["w-1"]
 
     assert (worker.state, worker.running, worker.since) == (WorkerState.BUSY, "41", TEN)
+    assert (worker.away, worker.stranded, worker.connected_since) == (True, False, None)
     assert worker.work is not None
     assert worker.work.model_dump(exclude_none=True) == {
         "task": "sbuild",
@@ -69,6 +69,25 @@ def test_a_worker_with_a_running_request_is_busy_whatever_its_token_says(
         "requester": "7",
         "scope": "debian",
     }
+
+
+@pytest.mark.parametrize("token", ["off", "expired", "revoked"])
+def test_what_a_worker_without_a_working_token_was_given_is_stranded(
+    debusine: Debusine, token: str
+) -> None:
+    number = debusine.add_worker("w-1", access=token)
+    debusine.tables.add_requests([RequestRow(41, status="running", worker=number)])
+
+    worker = debusine.workers()["w-1"]
+
+    assert (worker.state, worker.running) == (WorkerState.DISABLED, "41")
+    assert (worker.stranded, worker.away, worker.connected_since) == (True, False, None)
+
+
+def test_a_worker_says_since_when_it_is_connected(debusine: Debusine) -> None:
+    debusine.add_worker("w-1", connected=f"'{TEN}'")
+
+    assert debusine.workers()["w-1"].connected_since == TEN
 
 
 def test_a_request_that_was_given_to_a_worker_keeps_it_busy_before_it_has_begun(

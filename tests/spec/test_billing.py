@@ -94,6 +94,27 @@ def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> No
     assert price("250GiB") == Decimal("0.0785") + 10 * Decimal("0.0000705")
 
 
+def test_swap_needs_disk_beside_the_disk_that_is_asked_for() -> None:
+    pool = a_pool(machine={"type": "ccx33", "disk": "200GiB", "swap": "64GiB"})
+
+    tariff = a_tariff(a_fleet(pools={"builders": pool}))
+
+    assert tariff.price == Decimal("0.0785") + 24 * Decimal("0.0000705")
+
+
+def test_a_spot_machine_at_aws_is_counted_at_its_ceiling() -> None:
+    dollars = {"USD": {"rate": 1, "as_of": "2026-11-01"}}
+    fleet = a_fleet(
+        money={"exchange": dollars},
+        providers={"amazon": {"kind": "aws", "region": "eu-central-1"}},
+        pools={},
+    )
+
+    spot = tariff_at(fleet, "amazon", "c7a.8xlarge", "spot")
+
+    assert spot == tariff_at(fleet, "amazon", "c7a.8xlarge", "on-demand")
+
+
 def test_a_price_that_the_pool_states_says_it_all() -> None:
     pool = a_pool(machine={"type": "ccx33", "disk": "1TiB", "price": "0.5 EUR/h"})
 

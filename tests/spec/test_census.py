@@ -276,10 +276,10 @@ def test_a_machine_that_is_still_listed_after_an_interrupted_deletion_is_deleted
     assert actions_of(reconcile(a_sim_fleet(), world)) == [("delete", FIRST)]
 
 
-def test_a_draining_worker_that_is_not_connected_stays() -> None:
-    gone = a_worker(state=WorkerState.DISCONNECTED, draining=True, since=ago(days=1))
+def test_a_drained_worker_that_is_not_connected_has_nothing_to_come_back_for() -> None:
+    gone = a_worker(state=WorkerState.DISCONNECTED, draining=True)
 
-    assert reconcile(a_sim_fleet(), a_sim_world(gone)).is_quiet
+    assert actions_of(reconcile(a_sim_fleet(), a_sim_world(gone))) == [("delete", FIRST)]
 
 
 @pytest.mark.parametrize(("ahead", "is_trusted"), [(59, True), (60, True), (61, False)])

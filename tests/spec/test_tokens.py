@@ -5,83 +5,38 @@ from datetime import timedelta
 import pytest
 
 from fleet.census import DEAF_GRACE, State, take_census
-from fleet.facts import QueueReading, Unknown, Worker, WorkerState, World
-from fleet.guard import guard
-from fleet.plan import Create, Delete, Drain, Plan, Reason
+from fleet.facts import Unknown, Worker, WorkerState, World
+from fleet.plan import Delete, Drain, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_fleet,
-    a_listing,
-    a_machine,
     a_pool,
     a_reading,
     a_request,
     a_sim_fleet,
-    a_stack,
     a_worker,
     a_world,
     ago,
-    some_inputs,
+)
+from tests.queue_worlds import (
+    FIRST,
+    QUEUE,
+    SECOND,
+    a_debusine_fleet,
+    a_debusine_world,
+    created,
+    ours,
+    planned,
 )
 
-FIRST, SECOND, THIRD = (f"debian-ci-builders-{number}" for number in (1, 2, 3))
 LONG = DEAF_GRACE + 1
-QUEUE = {
-    "kind": "debusine",
-    "url": "https://debusine.example.org",
-    "scopes": ["debian"],
-    "admin": ["debusine-admin"],
-}
-
-
-def a_debusine_fleet(**pool: object) -> Fleet:
-    """Return a fleet whose workers register at its queue."""
-    silent = {key: value for key, value in QUEUE.items() if key != "admin"}
-    queue = QUEUE if pool.pop("admin", True) else silent
-    pools = {"builders": a_pool(provider="desk", **pool)}
-    return a_sim_fleet(queues={"debian": queue}, pools=pools)
-
-
-def a_debusine_world(
-    *workers: Worker, machines: tuple[str, ...] = (FIRST,), age: float = 3600, **reading: object
-) -> World:
-    """Return a world whose queue knows these workers, with machines that both witnesses know."""
-    named = {"demand": {"read_at": NOW, "requests": reading.pop("requests", ())}}
-    return a_world(
-        queues={"debian": QueueReading.model_validate(named | {"workers": workers} | reading)},
-        providers={
-            "desk": a_listing(
-                *(a_machine(name=n, id=f"id-{n}", created_at=ago(seconds=age)) for n in machines)
-            )
-        },
-        stacks={
-            "builders": a_stack(
-                provider="desk",
-                workers=tuple(some_inputs(name=name) for name in machines),
-                ids={name: f"id-{name}" for name in machines},
-            )
-        },
-    )
-
-
-def ours(name: str = FIRST, **overrides: object) -> Worker:
-    """Return a worker of ours, registered at the queue."""
-    return a_worker(name=name, machine=name, pool="builders", **overrides)
-
-
-def planned(fleet: Fleet, world: World) -> Plan:
-    return guard(fleet, reconcile(fleet, world))
 
 
 def state_of(fleet: Fleet, world: World) -> State:
     (unit,) = take_census(fleet, world)["builders"].units
     return unit.state
-
-
-def created(plan: Plan) -> list[str]:
-    return [action.worker for action in plan.actions if isinstance(action, Create)]
 
 
 def test_a_worker_that_connected_a_moment_ago_may_yet_say_what_it_can_do() -> None:
@@ -195,7 +150,7 @@ def test_a_second_row_that_is_not_ours_neither_counts_nor_is_touched() -> None:
 def test_a_worker_whose_machine_is_gone_is_released(state: WorkerState) -> None:
     world = a_debusine_world(ours(state=state), machines=())
 
-    plan = planned(a_debusine_fleet(), world)
+    plan = reconcile(a_debusine_fleet(), world)
 
     assert [(each.worker, each.registry) for each in plan.releases] == [(FIRST, "debian")]
     assert not plan.is_quiet
@@ -204,7 +159,7 @@ def test_a_worker_whose_machine_is_gone_is_released(state: WorkerState) -> None:
 def test_the_request_of_a_worker_that_vanished_goes_back_to_its_queue() -> None:
     vanished = ours(state=WorkerState.DISCONNECTED, running="90")
 
-    (release,) = planned(a_debusine_fleet(), a_debusine_world(vanished, machines=())).releases
+    (release,) = reconcile(a_debusine_fleet(), a_debusine_world(vanished, machines=())).releases
 
     assert release.because == "its machine is gone: request 90 goes back to the queue"
 

@@ -15,7 +15,11 @@ def declared(project: str, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
 
 def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
     """Return one worker as a program takes it."""
-    settings = {"hcloud": {"location": "fsn1"}, "local": {"run": "sleep infinity"}}
+    settings = {
+        "aws": {"template": "fleet-debian-amazon-0123"},
+        "hcloud": {"location": "fsn1"},
+        "local": {"run": "sleep infinity"},
+    }
     labels = {"fleet": "debian", "pool": "big", "worker": "debian-big-1", "digest": "0123"}
     worker: dict[str, Any] = {
         "name": "debian-big-1",
@@ -31,6 +35,6 @@ def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
 def accepted(project: str, *workers: object, **overrides: object) -> dict[str, Any]:
     """Return a program's inputs for these workers."""
     given: dict[str, Any] = {"workers": list(workers) or [a_worker_of(project)]}
-    if project == "hcloud":
+    if project in ("aws", "hcloud"):
         given["user_data"] = {"debian-big-1": "#cloud-config token: of-the-test"}
     return given | overrides

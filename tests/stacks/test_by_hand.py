@@ -12,7 +12,7 @@ from fleet.engines.projects import stacks_folder
 from fleet.errors import PlanRefused
 from tests.stacks.programs import a_worker_of, accepted
 
-PROJECTS = ["hcloud", "hooks", "local", "sim"]
+PROJECTS = ["aws", "hcloud", "hooks", "local", "sim"]
 
 
 def by_hand(project: str, config: dict[str, object]) -> tuple[Resource, ...]:

@@ -36,7 +36,11 @@ def test_every_machine_carries_the_marks_of_ownership(project: str) -> None:
     (resource,) = declared(project, accepted(project))
 
     labels = a_worker_of(project)["labels"]
-    assert labels.items() <= resource.inputs["labels"].items()
+    if project == "aws":
+        marks = {key if key == "fleet" else f"fleet:{key}": text for key, text in labels.items()}
+        assert marks.items() <= resource.inputs["tags"].items()
+    else:
+        assert labels.items() <= resource.inputs["labels"].items()
 
 
 def test_no_worker_is_no_resource(project: str) -> None:
@@ -105,7 +109,15 @@ def test_the_project_imports_neither_fleet_nor_anything_but_pulumi(project: str)
         for match in re.findall(r"^(?:from|import) (\w+)", source.read_text(), flags=re.MULTILINE)
     }
 
-    assert imported <= {"collections", "typing", "pulumi", "pulumi_hcloud", "program"}
+    assert imported <= {
+        "collections",
+        "typing",
+        "json",
+        "pulumi",
+        "pulumi_aws",
+        "pulumi_hcloud",
+        "program",
+    }
 
 
 def test_the_project_is_one_that_the_plain_command_runs(project: str) -> None:

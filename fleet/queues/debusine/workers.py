@@ -124,15 +124,20 @@ def _worker(
         requires=tuple(row.tags.requires) if row.has_told else (),
         since=_since(row, state, running[1] if running else None, last_end),
         last_seen=row.last_seen,
+        connected_since=row.connected_at if row.enabled else None,
+        away=state is WorkerState.BUSY and row.connected_at is None,
+        stranded=state is WorkerState.DISABLED and running is not None,
         token_expires=row.expires if state is WorkerState.ENROLLED else None,
     )
 
 
 def _state(row: Row, *, busy: bool) -> WorkerState:
+    if not row.enabled and not row.awaited:
+        return WorkerState.DISABLED
     if busy:
         return WorkerState.BUSY
     if not row.enabled:
-        return WorkerState.ENROLLED if row.awaited else WorkerState.DISABLED
+        return WorkerState.ENROLLED
     if row.connected_at is None:
         return WorkerState.DISCONNECTED
     return WorkerState.IDLE if row.heard else WorkerState.DEAF
@@ -151,7 +156,7 @@ def _since(
         case WorkerState.DEAF:
             return row.connected_at
         case WorkerState.DISCONNECTED:
-            return row.last_seen
+            return row.last_seen or row.registered_at
         case WorkerState.ENROLLED:
             return row.registered_at
         case _:

@@ -1,0 +1,235 @@
+"""Workers that are away: on a machine that is off, or on one that runs and is not heard."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.census import State, take_census
+from fleet.facts import Unknown, Worker, WorkerState, World
+from fleet.plan import Delete, Drain, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.registrations import DISCONNECTED_GRACE
+from fleet.schema.model import Fleet
+from fleet.schema.units import write_duration
+from tests.builders import NOW, a_request, a_worker, ago
+from tests.queue_worlds import (
+    FIRST,
+    SECOND,
+    THIRD,
+    a_debusine_fleet,
+    a_debusine_world,
+    created,
+    ours,
+    planned,
+)
+
+LONG = timedelta(seconds=DISCONNECTED_GRACE + 1)
+AGO = write_duration(DISCONNECTED_GRACE + 1)
+HEARD = {"connected_since": ago(minutes=11), "since": ago(minutes=11)}
+
+
+def away(name: str = FIRST, **overrides: object) -> Worker:
+    """Return an idle worker that lost its connection long ago."""
+    since: dict[str, object] = {
+        "state": WorkerState.DISCONNECTED,
+        "since": NOW - LONG,
+        "last_seen": NOW - LONG,
+    }
+    return a_worker(**({"name": name} | since | overrides))
+
+
+def busy_and_away(**overrides: object) -> Worker:
+    """Return a busy worker that lost its connection long ago."""
+    seen: dict[str, object] = {"last_seen": NOW - LONG}
+    return a_worker(busy=True, away=True, **(seen | overrides))
+
+
+def state_of(fleet: Fleet, world: World) -> State:
+    (unit,) = take_census(fleet, world)["builders"].units
+    return unit.state
+
+
+def deletions(plan: Plan) -> list[tuple[str, Reason]]:
+    return [(each.worker, each.reason) for each in plan.actions if isinstance(each, Delete)]
+
+
+# a machine that is off
+
+
+@pytest.mark.parametrize("state", sorted(set(WorkerState) - {WorkerState.ENROLLED}))
+def test_a_machine_that_is_off_goes_at_once_whatever_its_worker_is_said_to_do(
+    state: WorkerState,
+) -> None:
+    plan = planned(a_debusine_fleet(), a_debusine_world(ours(state=state), off=(FIRST,)))
+
+    assert deletions(plan) == [(FIRST, Reason.STOPPED)]
+
+
+def test_what_ran_on_a_machine_that_is_off_goes_back_to_its_queue_before_it_is_deleted() -> None:
+    plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(), off=(FIRST,)))
+
+    (action,) = plan.actions
+    assert isinstance(action, Delete)
+    assert (action.registry, action.releases, action.revokes) == ("debian", True, False)
+    assert action.because.endswith("request 90 goes back to the queue")
+    assert plan.releases == ()
+
+
+def test_an_idle_worker_on_a_machine_that_is_off_is_only_disabled() -> None:
+    (action,) = planned(a_debusine_fleet(), a_debusine_world(away(), off=(FIRST,))).actions
+
+    assert isinstance(action, Delete)
+    assert not action.releases
+
+
+def test_a_machine_that_is_off_is_no_capacity_and_stands_in_for_nothing() -> None:
+    world = a_debusine_world(ours(), off=(FIRST,), requests=(a_request(),))
+
+    assert created(planned(a_debusine_fleet(min=1), world)) == [SECOND]
+
+
+@pytest.mark.parametrize("worker", [(), (ours(state=WorkerState.ENROLLED),)])
+def test_a_machine_that_stopped_before_its_worker_came_has_failed_at_once(
+    worker: tuple[Worker, ...],
+) -> None:
+    world = a_debusine_world(*worker, off=(FIRST,), age=1, requests=(a_request(),))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert deletions(plan) == [(FIRST, Reason.BOOT_FAILED)]
+    assert [each.revokes for each in plan.actions if isinstance(each, Delete)] == [True]
+    assert created(plan) == [SECOND]
+
+
+def test_without_anybody_to_ask_a_machine_that_is_off_stays_and_a_person_is_told() -> None:
+    plan = planned(a_debusine_fleet(), a_debusine_world(off=(FIRST,), workers=None))
+
+    assert plan.is_quiet
+    assert plan.attention[0].startswith(f"{FIRST}: it may cost money, but its machine is off")
+
+
+def test_a_paused_pool_keeps_what_is_off() -> None:
+    assert planned(
+        a_debusine_fleet(mode="pause"), a_debusine_world(busy_and_away(), off=(FIRST,))
+    ).is_quiet
+
+
+def test_the_worker_of_a_stray_machine_that_is_off_is_released() -> None:
+    world = a_debusine_world(busy_and_away(), off=(FIRST,))
+    stray = world.model_copy(update={"stacks": {}})
+
+    (release,) = planned(a_debusine_fleet(), stray).releases
+
+    assert release.because == "its machine is off: request 90 goes back to the queue"
+    assert not release.may_work
+
+
+def test_a_machine_of_a_name_that_runs_elsewhere_is_not_off() -> None:
+    world = a_debusine_world(busy_and_away(), off=(FIRST,))
+    running = a_debusine_world(busy_and_away()).providers["desk"]
+    twice = world.model_copy(
+        update={"stacks": {}, "providers": {**world.providers, "other": running}}
+    )
+
+    assert planned(a_debusine_fleet(), twice).releases == ()
+
+
+# no token of it works, and it was given something all the same
+
+
+def test_what_a_worker_without_a_token_was_given_goes_back_though_its_machine_runs() -> None:
+    stranded = ours(state=WorkerState.DISABLED, running="90", stranded=True)
+
+    plan = planned(a_debusine_fleet(), a_debusine_world(stranded))
+
+    assert deletions(plan) == [(FIRST, Reason.DISABLED)]
+    assert [each.releases for each in plan.actions if isinstance(each, Delete)] == [True]
+
+
+def test_where_nothing_is_deleted_what_is_stranded_goes_back_all_the_same() -> None:
+    stranded = ours(state=WorkerState.DISABLED, running="90", stranded=True)
+    world = a_debusine_world(stranded, demand=Unknown(unknown="it does not answer"))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert plan.actions == ()
+    assert [each.because for each in plan.releases] == [
+        "no token of it works: request 90 goes back to the queue"
+    ]
+
+
+# a machine that runs, and is not heard
+
+
+def test_an_idle_worker_that_is_away_for_long_is_replaced() -> None:
+    world = a_debusine_world(away(), ours(SECOND, **HEARD), machines=(FIRST, SECOND))
+
+    assert deletions(planned(a_debusine_fleet(), world)) == [(FIRST, Reason.DISCONNECTED)]
+
+
+def test_within_the_grace_it_may_come_back() -> None:
+    since = NOW - timedelta(seconds=DISCONNECTED_GRACE)
+    young = away(last_seen=since, since=since)
+    world = a_debusine_world(young, ours(SECOND, **HEARD), machines=(FIRST, SECOND))
+
+    assert planned(a_debusine_fleet(), world).is_quiet
+
+
+@pytest.mark.parametrize("others", [(), (ours(SECOND, connected_since=ago(minutes=9)),)])
+def test_while_its_queue_hears_nobody_for_long_enough_it_stays_and_a_person_is_told(
+    others: tuple[Worker, ...],
+) -> None:
+    names = (FIRST, *(worker.name for worker in others))
+
+    plan = planned(a_debusine_fleet(), a_debusine_world(away(), *others, machines=names))
+
+    assert plan.is_quiet
+    (said,) = plan.attention
+    assert f"was last heard {AGO} ago, and its queue hears nobody else" in said
+
+
+def test_a_busy_worker_that_is_away_is_never_deleted_and_a_person_is_told() -> None:
+    world = a_debusine_world(busy_and_away(), ours(SECOND, **HEARD), machines=(FIRST, SECOND))
+
+    plan = planned(a_debusine_fleet(), world)
+
+    assert plan.is_quiet
+    assert [said.split("; ") for said in plan.attention] == [
+        [
+            f"{FIRST}: it runs 90, but its worker is not connected and was last heard {AGO} ago",
+            f"if it will not come back: debusine-admin worker disable {FIRST}",
+        ]
+    ]
+
+
+def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
+    plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
+
+    assert plan.attention == ()
+    assert plan.workers[0].because == "it runs 90, but is not connected"
+
+
+def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:
+    drained = away(draining=True, last_seen=ago(minutes=1), since=ago(minutes=1))
+
+    assert deletions(planned(a_debusine_fleet(), a_debusine_world(drained))) == [
+        (FIRST, Reason.IDLE_TOO_LONG)
+    ]
+
+
+def test_a_pool_that_is_not_wanted_drains_what_is_away_too() -> None:
+    lately = away(last_seen=ago(minutes=1), since=ago(minutes=1))
+
+    (action,) = reconcile(a_debusine_fleet(mode="drain"), a_debusine_world(lately)).actions
+
+    assert isinstance(action, Drain)
+
+
+def test_above_max_what_is_away_goes_first() -> None:
+    lately = away(THIRD, last_seen=ago(minutes=1), since=ago(minutes=1))
+    names = (FIRST, SECOND, THIRD)
+    world = a_debusine_world(ours(FIRST), ours(SECOND), lately, machines=names)
+
+    (action,) = reconcile(a_debusine_fleet(max=2), world).actions
+
+    assert (action.action, action.worker) == ("drain", THIRD)

@@ -1,0 +1,117 @@
+"""Releases are held to the limit for deletions where their workers may be at work, unseen."""
+
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.plan import Cause, Plan, Release
+from fleet.reconcile import reconcile
+from tests.builders import NOW, a_plan, a_pool_verdict, a_request, a_sim_fleet
+from tests.guarding import an_approval, drains, said, with_guards
+from tests.queue_worlds import FIRST, QUEUE, a_debusine_fleet, a_debusine_world, ours
+
+LIMITED = with_guards(refuse={"delete": {"share": "30%", "count": 3}})
+
+
+def releases(count: int, pool: str = "builders", *, may_work: bool = True) -> tuple[Release, ...]:
+    """Return so many releases of workers of a pool."""
+    return tuple(
+        Release(
+            pool=pool, worker=f"{pool}-gone-{n}", registry="debian", because="", may_work=may_work
+        )
+        for n in range(count)
+    )
+
+
+def guarded(count: int, *, busy: int = 10, may_work: bool = True, **overrides: object) -> Plan:
+    """Return what guards say of so many releases in a pool that holds so many machines."""
+    pools = (a_pool_verdict(busy=busy),)
+    found = releases(count, may_work=may_work)
+    return guard(LIMITED, a_plan(pools=pools, releases=found, **overrides))
+
+
+def test_few_workers_whose_machines_are_gone_are_released() -> None:
+    plan = guarded(3)
+
+    assert (len(plan.releases), plan.guards, plan.unreleased) == (3, (), ())
+
+
+def test_more_than_the_count_are_refused_and_named() -> None:
+    plan = guarded(4)
+
+    assert said(plan) == [("delete", "builders", "refused")]
+    assert (plan.releases, len(plan.unreleased)) == ((), 4)
+    assert "4 of 14 machines of pool builders would go because of lost knowledge" in (
+        plan.guards[0].because
+    )
+
+
+def test_the_share_counts_the_machines_that_nobody_sees_any_more_too() -> None:
+    assert said(guarded(3, busy=7)) == []
+    assert said(guarded(3, busy=6)) == [("delete", "builders", "refused")]
+
+
+def test_a_token_that_nobody_can_use_is_taken_back_without_being_counted() -> None:
+    plan = guarded(9, busy=0, may_work=False)
+
+    assert (len(plan.releases), plan.guards) == (9, ())
+
+
+def test_over_all_pools_they_are_counted_too() -> None:
+    pools = (a_pool_verdict(busy=10), a_pool_verdict(pool="arm", busy=10))
+    found = (*releases(2), *releases(2, "arm"))
+
+    plan = guard(LIMITED, a_plan(pools=pools, releases=found))
+
+    assert said(plan) == [("delete", None, "refused")]
+    assert len(plan.unreleased) == 4
+
+
+def test_a_pool_of_which_only_their_rows_are_left_is_judged_as_well() -> None:
+    plan = guard(LIMITED, a_plan(releases=releases(1, "old")))
+
+    assert said(plan) == [("delete", "old", "refused")]
+    assert plan.guards[0].of == 1
+
+
+def test_they_are_counted_with_what_config_removes() -> None:
+    going = drains(2, Cause.CONFIG)
+    plan = guarded(2, actions=going)
+
+    assert said(plan) == [("delete", "builders", "refused")]
+    assert (len(plan.withheld), len(plan.unreleased)) == (2, 2)
+
+
+def test_an_approval_lets_as_many_pass_as_it_says() -> None:
+    plan = guarded(4, approvals=(an_approval("builders", "delete", 3),))
+
+    assert (len(plan.releases), len(plan.unreleased)) == (3, 1)
+    assert plan.approvals[0].passes == tuple(each.worker for each in plan.releases)
+
+
+def vanished(*names: str) -> World:
+    """Return a world in which no machine is left of these busy workers."""
+    workers = [ours(name, busy=True) for name in names]
+    return a_debusine_world(*workers, machines=(), requests=(a_request(),))
+
+
+def test_what_may_be_at_work_unseen_is_not_bought_again() -> None:
+    plan = guard(a_debusine_fleet(), reconcile(a_debusine_fleet(), vanished("a", "b")))
+
+    assert plan.actions == ()
+    assert [action.action for action in plan.withheld] == ["create"]
+    assert plan.guards[0].way_out.startswith("restore what was lost")
+
+
+def test_an_approval_for_a_pool_that_has_only_rows_left_is_not_inert() -> None:
+    approval = {
+        "guard": "delete",
+        "pool": "old",
+        "count": 1,
+        "reason": "moved",
+        "expires": NOW.date(),
+    }
+    fleet = a_sim_fleet(queues={"debian": QUEUE}, approvals=[approval])
+    world = a_debusine_world(ours(pool="old", busy=True), machines=())
+
+    plan = guard(fleet, reconcile(fleet, world))
+
+    assert [each.worker for each in plan.releases] == [FIRST]
