@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fleet.catalogue import type_names
 from fleet.census import State, take_census
 from fleet.checks.name_too_long import LONGEST
 from fleet.errors import PlanRefused
@@ -25,7 +26,6 @@ from fleet.facts import (
 )
 from fleet.failures import recall
 from fleet.image_choice import ImageChoice, choose_image
-from fleet.catalogue import type_names
 from fleet.making import Option, market_of, new_inputs
 from fleet.plan import Plan, digest
 from fleet.reconcile import reconcile
@@ -135,9 +135,9 @@ def _unheard(world: World, declared: Pool) -> Iterator[str]:
     listing = world.providers.get(declared.provider)
     at_provider = isinstance(listing, Listing) and listing.workers is not None
     for queue, reading in sorted(world.queues.items()):
-        if not at_provider and serves_queue(declared, queue):
-            if isinstance(reading.workers, Unknown):
-                yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
+        is_asked = not at_provider and serves_queue(declared, queue)
+        if is_asked and isinstance(reading.workers, Unknown):
+            yield f"workers of queue {queue} are unknown: {reading.workers.unknown}"
 
 
 def _judge(case: _Case, found: Found) -> None:
@@ -188,9 +188,9 @@ def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
         elif machine.name in {*stack.ids, *(worker.name for worker in stack.workers)}:
             yield f"the stack of pool {pool} holds one of this name; see `fleet status`"
     for provider, listing in sorted(case.world.providers.items()):
-        if isinstance(listing, Listing) and provider != case.declared.provider:
-            if machine.name in {each.name for each in listing.machines}:
-                yield f"provider {provider} lists a machine of this name"
+        names = {m.name for m in listing.machines} if isinstance(listing, Listing) else set()
+        if provider != case.declared.provider and machine.name in names:
+            yield f"provider {provider} lists a machine of this name"
 
 
 def _differences(case: _Case, found: Found) -> Iterator[str]:

@@ -190,7 +190,8 @@ class EmbeddedEngine:
         """
         unfinished = [row for row in rows.values() if row.state != "made"]
         new = [resource for name, resource in wanted.items() if name not in rows]
-        suspects = [project.worker_of(each.type, each.inputs) for each in (*unfinished, *new)]
+        parts: list[Row | Resource] = [*unfinished, *new]
+        suspects = [project.worker_of(each.type, each.inputs) for each in parts]
         marks = {
             (worker.name, worker.labels.get("pool"), worker.labels.get("digest"))
             for worker in suspects

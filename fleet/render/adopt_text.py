@@ -14,10 +14,9 @@ def adoption_to_text(adoption: Adoption, *, applies: bool, colour: bool) -> str:
 
 def _lines(adoption: Adoption, *, applies: bool) -> Iterator[Line]:
     count = many(len(adoption.machines), "machine")
-    what = "Adopting" if applies else "Would adopt"
-    yield line(
-        Span(f"{what} {count} of {adoption.provider} into pool {adoption.pool}", Style.BOLD)
-    )
+    what = f"{'Adopting' if applies else 'Would adopt'} {count} of {adoption.provider}"
+    headline = f"{what} into pool {adoption.pool}" if adoption.machines else "Nothing to adopt"
+    yield line(Span(headline, Style.BOLD))
     for each in adoption.machines:
         yield from _machine(each)
     if adoption.already:
