@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup", "tags", "reconcile", "debusine")
+NAMES = ("startup", "tags", "reconcile", "debusine", "stacks")
 
 
 def main() -> int:

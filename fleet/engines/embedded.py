@@ -171,46 +171,52 @@ class EmbeddedEngine:
                     "use `engine: pulumi`"
                 )
         rows = recorded.rows if recorded else {}
-        machines = self._listed(ref, project, rows, wanted)
+        machines = self._listed(ref, project, rows) | self._unrecorded(ref, workers, rows)
         return tuple(
             _move(name, wanted.get(name), rows.get(name), machines.get(name))
             for name in sorted({*wanted, *rows})
         )
 
     def _listed(
-        self,
-        ref: StackRef,
-        project: Project,
-        rows: Mapping[str, Row],
-        wanted: Mapping[str, Resource],
+        self, ref: StackRef, project: Project, rows: Mapping[str, Row]
     ) -> dict[str, Machine]:
-        """Return the machines that the provider really has and no step is recorded as made.
-
-        They are what an unfinished step left, or what is wanted and was marked by adoption.
-        """
-        unfinished = [row for row in rows.values() if row.state != "made"]
-        new = [resource for name, resource in wanted.items() if name not in rows]
-        parts: list[Row | Resource] = [*unfinished, *new]
-        suspects = [project.worker_of(each.type, each.inputs) for each in parts]
-        marks = {
-            (worker.name, worker.labels.get("pool"), worker.labels.get("digest"))
-            for worker in suspects
-            if worker
-        }
+        """Return the machines of unfinished steps that the provider really has."""
         found: dict[str, Machine] = {}
-        for fleet in sorted({worker.labels.get("fleet", "") for worker in suspects if worker}):
-            listing = self._cloud(ref).list(fleet)
+        for row in rows.values():
+            worker = project.worker_of(row.type, row.inputs)
+            if row.state == "made" or worker is None:
+                continue
+            listing = self._cloud(ref).list(worker.labels.get("fleet", ""))
             if isinstance(listing, Unknown):
-                if not unfinished:
-                    break
                 raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish with {unfinished[0].name}, "
-                    f"and its provider cannot say whether it exists: {listing.unknown}"
+                    f"stack {ref.name}: an earlier run did not finish with {row.name}, and its "
+                    f"provider cannot say whether it exists: {listing.unknown}"
                 )
             found |= {
                 machine.name: machine
                 for machine in listing.machines
-                if (machine.name, machine.pool, machine.digest) in marks
+                if machine.name == row.name and _is_made_from(machine, worker)
+            }
+        return found
+
+    def _unrecorded(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
+    ) -> dict[str, Machine]:
+        """Return the machines of wanted workers that exist although nothing is recorded of them.
+
+        Where the provider cannot say, the creation will.
+        """
+        new = {worker.name: worker for worker in workers if worker.name not in rows}
+        cloud = self._providers.get(ref.provider)
+        found: dict[str, Machine] = {}
+        if cloud is None:
+            return found
+        for fleet in {each.labels.get("fleet", "") for each in new.values()}:
+            listing = cloud.list(fleet)
+            found |= {
+                machine.name: machine
+                for machine in (listing.machines if isinstance(listing, Listing) else ())
+                if machine.name in new and _is_made_from(machine, new[machine.name])
             }
         return found
 
@@ -277,6 +283,12 @@ class EmbeddedEngine:
             except BlockingIOError as error:
                 raise Locked(f"stack {ref.name}: another apply is changing {path}") from error
             yield
+
+
+def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
+    """Say whether a machine's marks are those that its worker was to get."""
+    marks = (worker.labels.get("pool"), worker.labels.get("digest"))
+    return (machine.pool, machine.digest) == marks
 
 
 def _move(name: str, resource: Resource | None, row: Row | None, machine: Machine | None) -> _Move:

@@ -1,7 +1,7 @@
 """This module turns the real engine's events into steps and its failures into short text."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from fleet.ports import Progress, Step
@@ -28,7 +28,10 @@ _LINE_LIMIT = 300
 
 
 class Events:
-    """Collects one operation's events; resources of the engine itself are left out."""
+    """Collects one operation's events; resources of the engine itself are left out.
+
+    Each resource counts by itself, also where one bears the name of another, or of no worker.
+    """
 
     def __init__(self, progress: Progress | None = None, secrets: Collection[str] = ()) -> None:
         self._progress = progress
@@ -41,10 +44,10 @@ class Events:
     def __call__(self, event: "EngineEvent") -> None:
         """Take one event; called from the SDK's own thread."""
         if (begun := event.resource_pre_event) and (step := _step(begun.metadata)):
-            self._planned[step.worker] = step
+            self._planned[begun.metadata.urn] = step
         if (ended := event.res_outputs_event) and (step := _step(ended.metadata)):
-            first = step.worker not in self._done
-            self._done[step.worker] = step
+            first = ended.metadata.urn not in self._done
+            self._done[ended.metadata.urn] = step
             if first and self._progress:
                 self._progress(step)
         told = event.diagnostic_event
@@ -59,25 +62,28 @@ class Events:
     @property
     def planned(self) -> tuple[Step, ...]:
         """Return what was begun or would be, sorted by name."""
-        return tuple(self._planned[name] for name in sorted(self._planned))
+        return _sorted(self._planned.values())
 
     @property
     def done(self) -> tuple[Step, ...]:
         """Return what was ended, sorted by name."""
-        return tuple(self._done[name] for name in sorted(self._done))
+        return _sorted(self._done.values())
 
     @property
     def failed(self) -> dict[str, str]:
         """Return all that was said of each resource that failed: its code may stand anywhere."""
-        return {
-            name: "; ".join(said) for name, said in self._failed.items() if name not in self._done
-        }
+        done = {step.worker for step in self._done.values()}
+        return {name: "; ".join(said) for name, said in self._failed.items() if name not in done}
 
     @property
     def errors(self) -> tuple[str, ...]:
         """Return what went wrong, without the engine's own closing line."""
         lines = tuple(line for line in self._errors if line not in _CLOSING)
         return lines or tuple(self._errors)
+
+
+def _sorted(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: (step.worker, step.operation)))
 
 
 def whole(text: str, secrets: Collection[str] = ()) -> str:

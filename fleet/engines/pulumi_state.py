@@ -48,16 +48,24 @@ def stack_key(project: str, stack: str) -> str:
 def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any] | None:
     """Return a stack's deployment; None when the stack does not exist."""
     key = stack_key(project, stack)
+    file = find_checkpoint(objects, key)
+    return None if file is None else dict(file["checkpoint"].get("latest") or {})
+
+
+def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
+    """Return what is recorded behind a key, unpacked; None when there is nothing."""
     for suffix, unpacked in _PACKINGS.items():
         raw = objects.read(key + suffix)
         if raw is not None:
-            return _deployment(f"{objects.place}/{key}{suffix}", raw, unpacked)
+            return _checkpoint(f"{objects.place}/{key}{suffix}", raw, unpacked)
     return None
 
 
-def _deployment(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
+def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
     try:
-        return dict(json.loads(unpacked(raw))["checkpoint"].get("latest") or {})
+        file = json.loads(unpacked(raw))
+        file["checkpoint"].get("latest")
+        return dict(file)
     except (OSError, EOFError) as error:
         raise StoreFailed(f"{place}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

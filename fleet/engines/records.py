@@ -96,6 +96,22 @@ class Records:
                 rows={row.name: row for row in rows},
             )
 
+    def fill(self, stacks: Mapping[str, StackRows]) -> None:
+        """Record whole stacks, all of them or none; those that are there already stay."""
+        new = {name: each for name, each in stacks.items() if self.read(name) is None}
+        if not new:
+            return
+        with self._transaction() as connection:
+            _METADATA.create_all(connection)
+            for name, each in new.items():
+                said = each.model_dump(include={"project", "provider", "engine", "serial"})
+                connection.execute(sa.insert(_STACKS).values(name=name, **said))
+                for row in each.rows.values():
+                    values = _values(row)
+                    connection.execute(
+                        sa.insert(_RESOURCES).values(stack=name, name=row.name, **values)
+                    )
+
     def begin(self, ref: StackRef) -> None:
         """Record that a stack exists, and whose it is."""
         with self._transaction() as connection:
@@ -122,12 +138,7 @@ class Records:
 
     def put(self, stack: str, row: Row) -> None:
         """Record a resource, or what is about to become of it."""
-        values: Mapping[str, Any] = {
-            "type": row.type,
-            "inputs": json.dumps(row.inputs, sort_keys=True),
-            "state": row.state,
-            "id": row.id,
-        }
+        values = _values(row)
         with self._transaction() as connection:
             connection.execute(_this(sa.delete(_RESOURCES), stack, row.name))
             connection.execute(sa.insert(_RESOURCES).values(stack=stack, name=row.name, **values))
@@ -154,6 +165,15 @@ class Records:
             raise StoreFailed(
                 f"{self.path}: the embedded engine's state: {error.strerror or error}"
             ) from error
+
+
+def _values(row: Row) -> Mapping[str, Any]:
+    return {
+        "type": row.type,
+        "inputs": json.dumps(row.inputs, sort_keys=True),
+        "state": row.state,
+        "id": row.id,
+    }
 
 
 def _this(statement: sa.Delete, stack: str, name: str) -> sa.Delete:

@@ -19,6 +19,7 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
+from fleet.store.dump import Rows, read_rows, write_rows
 from fleet.store.holders import is_alive
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
@@ -50,6 +51,24 @@ class DatabaseStore:
 
     def init(self) -> bool:
         """Create the store; False when it exists already and is this fleet's."""
+        return self._create({})
+
+    def dump(self) -> Rows:
+        """Return all its rows, those of the lock left out."""
+        with self._checked() as connection:
+            return read_rows(connection)
+
+    def fill(self, rows: Rows) -> None:
+        """Create the store with these rows, or put them into one that is empty; all or nothing."""
+        if self._create(rows):
+            return
+        with self._checked() as connection:
+            # Who has these rows already has all of them.
+            if not any(read_rows(connection).values()):
+                tables.METADATA.create_all(connection)
+                write_rows(connection, rows)
+
+    def _create(self, rows: Rows) -> bool:
         path = _file_of(self.url)
         if path:
             try:
@@ -69,6 +88,7 @@ class DatabaseStore:
                 sa.insert(tables.ABOUT),
                 [{"key": "format", "value": _FORMAT}, {"key": "fleet", "value": self._fleet}],
             )
+            write_rows(connection, rows)
         return True
 
     def stacks(self) -> tuple[StackRecord, ...]:

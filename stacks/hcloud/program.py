@@ -43,7 +43,9 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
     """Return the worker that a resource was declared for; None when it is not a server."""
     if kind != SERVER:
         return None
-    labels = {key: text for key, text in inputs["labels"].items() if key not in NOTES}
+    # Of an adopted server, or after a refresh, inputs are what the provider reads of it.
+    labels = {key: text for key, text in inputs["labels"].items() if key[:2] != "__"}
+    labels = {key: text for key, text in labels.items() if key not in NOTES}
     settings = {
         "location": inputs["location"],
         "network_ids": " ".join(
@@ -85,10 +87,10 @@ def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
             # What a server was given at its first boot is in the state, or, where it was adopted,
-            # known to nobody: in no case does it make another server.
+            # known to nobody; it never makes another server.
             ignore_changes=[
                 *(f"labels.{key}" for key in NOTES),
-                *([] if given else ["userData"]),
+                *([] if given else ["userData", "sshKeys"]),
             ],
         ),
     )

@@ -179,6 +179,7 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
             ("observe", "--out", "world.json"),
             ("observe", "--append", "history.jsonl.zst"),
             ("state", "show", "--json"),
+            ("state", "export", "--out", "state.json"),
             ("sweep", "--expired", "--json"),
         )
     ]
@@ -278,7 +279,7 @@ def test_the_real_engine_leaves_no_secret_either(
     trial.wait_for("1", "2")
     said = [trial.apply()]
     trial.wait_for("1", "2", "3")
-    said += [trial.apply(), trial.do("state", "show", "--json")[1]]
+    said += [trial.apply(), trial.do("state", "export", "--out", "state.json")[1]]
 
     assert "1 created" in said[1]
     assert b"up\0" in arguments.read_bytes()

@@ -36,7 +36,13 @@ MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
 def a_sim_worker(name: str, **overrides: object) -> WorkerInputs:
     """Return what the machine of a worker of debian/builders is made from."""
     labels = {"fleet": "debian", "pool": "builders", "worker": name, "digest": "0123456789abcdef"}
-    defaults = {"name": name, "type": "ccx33", "image": "trixie", "labels": labels}
+    defaults = {
+        "name": name,
+        "type": "ccx33",
+        "image": "debian-13",
+        "labels": labels,
+        "settings": {"location": "fsn1"},
+    }
     return WorkerInputs.model_validate(defaults | overrides)
 
 
@@ -46,6 +52,10 @@ def quiet(_: object) -> None:
 
 class Rig(Protocol):
     """An engine, its cloud, and what can go wrong there."""
+
+    @property
+    def ref(self) -> StackRef:
+        """Return which stack is driven."""
 
     @property
     def engine(self) -> Engine:
@@ -75,6 +85,8 @@ class Rig(Protocol):
 
 class FakeRig:
     """The written engine."""
+
+    ref = REF
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
@@ -154,6 +166,8 @@ class MortalHooks(HookMachines):
 
 class EmbeddedRig:
     """The embedded engine over the simulated cloud."""
+
+    ref = REF
 
     cloud: MortalCloud | MortalMachines | MortalHooks
 
@@ -237,6 +251,8 @@ class HookRig(EmbeddedRig):
 
 class PulumiRig:
     """The real engine over the simulated cloud, which it reaches as a plugin."""
+
+    ref = REF
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -361,9 +377,9 @@ def id_in(cloud: Provider, worker: str) -> str:
     return next(machine.id for machine in listing.machines if machine.name == worker)
 
 
-def read(engine: Engine) -> Stack:
+def read(engine: Engine, ref: StackRef = REF) -> Stack:
     """Return the stack, which must be there."""
-    stack = engine.read(REF)
+    stack = engine.read(ref)
     assert stack is not None
     assert not isinstance(stack, Unknown), stack
     return stack

@@ -7,9 +7,9 @@ import pytest
 
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.ports import Step
+from fleet.service.hetzner import SimulatedHetzner
 from fleet.user_data import write_user_data
 from tests.ports.engines import (
-    REF,
     EmbeddedRig,
     FakeRig,
     HookRig,
@@ -22,6 +22,7 @@ from tests.ports.engines import (
     sha256_of,
     skip_without_cli,
 )
+from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 
 FIRST_TEXT, SECOND_TEXT = (
     write_user_data("https://debusine.example.org", f"the-token-of-{number}" * 4)
@@ -30,10 +31,10 @@ FIRST_TEXT, SECOND_TEXT = (
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
 
 
-PULUMI = pytest.param("pulumi", marks=pytest.mark.engine)
+PULUMI, HCLOUD = (pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud"))
 
 
-@pytest.fixture(params=["fake", "embedded", "local", "hooks", PULUMI])
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", PULUMI, HCLOUD])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     if request.param == "fake":
         yield FakeRig()
@@ -45,180 +46,184 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         rig.close()
     elif request.param == "hooks":
         yield HookRig(tmp_path)
-    else:
+    elif request.param == "pulumi":
         skip_without_cli()
         yield PulumiRig(tmp_path)
+    else:
+        skip_without_plugin()
+        with SimulatedHetzner() as api:
+            yield HcloudRig(tmp_path, api)
 
 
 def test_a_stack_that_never_existed_reads_as_none(rig: Rig) -> None:
-    assert rig.engine.read(REF) is None
+    assert rig.engine.read(rig.ref) is None
 
 
 def test_the_first_up_creates_every_worker(rig: Rig) -> None:
-    steps = rig.engine.up(REF, [TWO, ONE], quiet)
+    steps = rig.engine.up(rig.ref, [TWO, ONE], quiet)
 
     assert steps == tuple(Step(worker=each.name, operation="create") for each in (ONE, TWO))
     assert rig.machines() == [ONE.name, TWO.name]
 
 
 def test_a_second_up_does_nothing(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     assert steps == ()
     assert rig.machines() == [ONE.name, TWO.name]
 
 
 def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
-    kept = read(rig.engine).ids[TWO.name]
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    kept = read(rig.engine, rig.ref).ids[TWO.name]
 
-    steps = rig.engine.up(REF, [TWO, THREE], quiet)
+    steps = rig.engine.up(rig.ref, [TWO, THREE], quiet)
 
     assert steps == (
         Step(worker=ONE.name, operation="delete"),
         Step(worker=THREE.name, operation="create"),
     )
     assert rig.machines() == [TWO.name, THREE.name]
-    assert read(rig.engine).ids[TWO.name] == kept
+    assert read(rig.engine, rig.ref).ids[TWO.name] == kept
 
 
 def test_the_preview_says_what_up_then_does(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    preview = rig.engine.preview(REF, [TWO, THREE])
+    preview = rig.engine.preview(rig.ref, [TWO, THREE])
 
-    assert preview == rig.engine.up(REF, [TWO, THREE], quiet)
+    assert preview == rig.engine.up(rig.ref, [TWO, THREE], quiet)
 
 
 def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
-    steps = rig.engine.preview(REF, [ONE])
+    steps = rig.engine.preview(rig.ref, [ONE])
 
     assert steps == (Step(worker=ONE.name, operation="create"),)
     assert rig.machines() == []
-    assert rig.engine.read(REF) is None
+    assert rig.engine.read(rig.ref) is None
 
 
 def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
     shown: list[Step] = []
 
-    steps = rig.engine.up(REF, [ONE, TWO], shown.append)
+    steps = rig.engine.up(rig.ref, [ONE, TWO], shown.append)
 
     assert sorted(shown, key=lambda step: step.worker) == list(steps)
 
 
 def test_recorded_workers_are_what_was_asked_for(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    stack = read(rig.engine)
+    stack = read(rig.engine, rig.ref)
 
     assert stack.workers == (ONE, TWO)
-    assert stack.provider == REF.provider
+    assert stack.provider == rig.ref.provider
     assert stack.engine == rig.engine.name
     assert sorted(stack.ids) == [ONE.name, TWO.name]
     assert not stack.interrupted
 
 
 def test_recorded_workers_passed_back_change_nothing(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    assert rig.engine.preview(REF, read(rig.engine).workers) == ()
+    assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
 
 
 def test_a_stack_can_hold_no_worker(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
-    rig.engine.up(REF, [], quiet)
+    rig.engine.up(rig.ref, [], quiet)
 
     assert rig.machines() == []
-    assert read(rig.engine).workers == ()
+    assert read(rig.engine, rig.ref).workers == ()
 
 
 def test_the_serial_grows_with_each_change(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
-    before = read(rig.engine).serial
+    rig.engine.up(rig.ref, [ONE], quiet)
+    before = read(rig.engine, rig.ref).serial
 
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
-    assert read(rig.engine).serial > before
+    assert read(rig.engine, rig.ref).serial > before
 
 
 def test_one_creation_that_fails_keeps_the_others(rig: Rig) -> None:
     rig.refuse(TWO.name)
 
     with pytest.raises(StackFailed) as caught:
-        rig.engine.up(REF, [ONE, TWO, THREE], quiet)
+        rig.engine.up(rig.ref, [ONE, TWO, THREE], quiet)
 
     assert sorted(caught.value.done) == [ONE.name, THREE.name]
     assert list(caught.value.failed) == [TWO.name]
     assert rig.machines() == [ONE.name, THREE.name]
-    assert sorted(read(rig.engine).ids) == [ONE.name, THREE.name]
+    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, THREE.name]
 
 
 def test_what_failed_is_done_by_the_next_up(rig: Rig) -> None:
     rig.refuse(TWO.name)
     with pytest.raises(StackFailed):
-        rig.engine.up(REF, [ONE, TWO], quiet)
+        rig.engine.up(rig.ref, [ONE, TWO], quiet)
     rig.heal()
 
-    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     assert steps == (Step(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 
 def test_a_killed_run_is_seen_and_what_it_was_making_is_still_wanted(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
     rig.die_making(TWO.name, [ONE, TWO])
 
-    stack = read(rig.engine)
+    stack = read(rig.engine, rig.ref)
     assert stack.interrupted
     assert stack.workers == (ONE, TWO)
     assert sorted(stack.ids) == [ONE.name]
 
 
 def test_a_killed_run_is_finished_by_the_next_without_a_double(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
     rig.die_making(TWO.name, [ONE, TWO])
 
-    steps = rig.engine.up(REF, read(rig.engine).workers, quiet)
+    steps = rig.engine.up(rig.ref, read(rig.engine, rig.ref).workers, quiet)
 
     assert steps == (Step(worker=TWO.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
-    assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]
-    assert not read(rig.engine).interrupted
+    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
+    assert not read(rig.engine, rig.ref).interrupted
 
 
 def test_what_a_killed_run_made_is_deleted_when_it_is_not_wanted_any_more(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
     rig.die_making(TWO.name, [ONE, TWO])
 
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
     assert rig.machines() == [ONE.name]
-    assert read(rig.engine).workers == (ONE,)
+    assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
 def test_a_new_worker_is_given_its_user_data(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet, {ONE.name: FIRST_TEXT, TWO.name: SECOND_TEXT})
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, {ONE.name: FIRST_TEXT, TWO.name: SECOND_TEXT})
 
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
     assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
 
 
 def test_a_worker_that_needs_no_user_data_is_given_none(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
     assert rig.given(ONE.name) == ""
 
 
 def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
-    preview = rig.engine.preview(REF, read(rig.engine).workers)
-    steps = rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: SECOND_TEXT})
+    preview = rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers)
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: SECOND_TEXT})
 
     assert preview == ()
     assert steps == (Step(worker=TWO.name, operation="create"),)
@@ -226,30 +231,30 @@ def test_without_its_user_data_a_worker_that_exists_is_the_same(rig: Rig) -> Non
 
 
 def test_a_worker_that_exists_is_given_nothing_new(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
-    steps = rig.engine.up(REF, [ONE], quiet, {ONE.name: SECOND_TEXT})
+    steps = rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: SECOND_TEXT})
 
     assert steps == ()
     assert rig.given(ONE.name) == sha256_of(FIRST_TEXT)
 
 
 def test_what_a_killed_run_made_is_adopted_with_what_it_was_given(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
     rig.die_making(TWO.name, [ONE, TWO])
 
-    rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: ""})
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
 
     assert rig.machines() == [ONE.name, TWO.name]
-    assert sorted(read(rig.engine).ids) == [ONE.name, TWO.name]
-    assert rig.engine.preview(REF, [ONE, TWO]) == ()
+    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
+    assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
 
 
 def test_a_machine_whose_token_went_to_one_that_is_gone_is_not_made_without(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
 
     with pytest.raises(StackFailed, match="its worker would never register") as caught:
-        rig.engine.up(REF, [ONE, TWO], quiet, {TWO.name: ""})
+        rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
 
     assert list(caught.value.failed) == [TWO.name]
     assert rig.machines() == [ONE.name]
@@ -259,18 +264,18 @@ def test_the_stack_of_another_engine_is_refused(rig: Rig) -> None:
     engine = rig.claimed_by_the_other()
 
     with pytest.raises(EngineMismatch):
-        engine.up(REF, [ONE], quiet)
+        engine.up(rig.ref, [ONE], quiet)
 
     assert rig.machines() == []
 
 
 def test_forgetting_a_worker_takes_it_out_of_its_stack_and_touches_no_machine(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
-    before = read(rig.engine)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    before = read(rig.engine, rig.ref)
 
-    rig.engine.forget(REF, ONE.name)
+    rig.engine.forget(rig.ref, ONE.name)
 
-    after = read(rig.engine)
+    after = read(rig.engine, rig.ref)
     assert rig.machines() == [ONE.name, TWO.name]
     assert after.workers == (TWO,)
     assert after.ids == {TWO.name: before.ids[TWO.name]}
@@ -279,54 +284,55 @@ def test_forgetting_a_worker_takes_it_out_of_its_stack_and_touches_no_machine(ri
 
 
 def test_a_machine_that_was_lost_and_forgotten_can_be_made_again(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE, TWO], quiet)
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
     rig.lose(ONE.name)
-    rig.engine.forget(REF, ONE.name)
+    rig.engine.forget(rig.ref, ONE.name)
 
-    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet)
 
     assert steps == (Step(worker=ONE.name, operation="create"),)
     assert rig.machines() == [ONE.name, TWO.name]
 
 
 def test_a_stack_whose_last_worker_was_forgotten_is_empty_and_still_there(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
     rig.lose(ONE.name)
 
-    rig.engine.forget(REF, ONE.name)
+    rig.engine.forget(rig.ref, ONE.name)
 
-    assert (read(rig.engine).workers, read(rig.engine).ids) == ((), {})
+    assert (read(rig.engine, rig.ref).workers, read(rig.engine, rig.ref).ids) == ((), {})
 
 
 def test_only_what_a_stack_holds_can_be_forgotten(rig: Rig) -> None:
     with pytest.raises(PlanRefused, match=f"does not hold {ONE.name}"):
-        rig.engine.forget(REF, ONE.name)
-    rig.engine.up(REF, [ONE], quiet)
+        rig.engine.forget(rig.ref, ONE.name)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
     with pytest.raises(PlanRefused, match=f"does not hold {TWO.name}"):
-        rig.engine.forget(REF, TWO.name)
+        rig.engine.forget(rig.ref, TWO.name)
 
-    assert read(rig.engine).workers == (ONE,)
+    assert read(rig.engine, rig.ref).workers == (ONE,)
 
 
 def test_in_the_stack_of_another_engine_nothing_is_forgotten(rig: Rig) -> None:
     engine = rig.claimed_by_the_other()
 
     with pytest.raises(EngineMismatch):
-        engine.forget(REF, ONE.name)
+        engine.forget(rig.ref, ONE.name)
 
 
-def test_another_type_for_a_recorded_worker_shows_as_a_replacement(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+def test_another_type_for_a_recorded_worker_shows_as_a_change(rig: Rig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet)
 
-    (step,) = rig.engine.preview(REF, [a_sim_worker(ONE.name, type="ccx63")])
+    (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, type="ccx63")])
 
-    assert (step.worker, step.operation) == (ONE.name, "replace")
+    assert step.worker == ONE.name
+    assert step.operation in {"replace", "update"}
 
 
 def test_another_label_on_a_recorded_worker_shows_as_an_update(rig: Rig) -> None:
-    rig.engine.up(REF, [ONE], quiet)
+    rig.engine.up(rig.ref, [ONE], quiet)
 
-    (step,) = rig.engine.preview(REF, [a_sim_worker(ONE.name, labels=ONE.labels | {"x": "y"})])
+    (step,) = rig.engine.preview(rig.ref, [a_sim_worker(ONE.name, labels=ONE.labels | {"x": "y"})])
 
     assert (step.worker, step.operation) == (ONE.name, "update")

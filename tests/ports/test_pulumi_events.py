@@ -6,6 +6,7 @@ import pytest
 
 from fleet.engines.pulumi_events import Events
 from fleet.failures import classify
+from fleet.ports import Step
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent
@@ -20,6 +21,44 @@ def event(message: str, urn: str | None, severity: str = "error") -> "EngineEven
     diagnostic = automation.events.DiagnosticEvent(message, "never", severity, urn=urn)
     told: EngineEvent = automation.EngineEvent(1, 1, diagnostic_event=diagnostic)
     return told
+
+
+def begins(urn: str, operation: str) -> "EngineEvent":
+    """Return that an operation on a resource begins."""
+    automation: Any = pytest.importorskip("pulumi.automation")
+    op = automation.OpType(operation)
+    metadata = automation.events.StepEventMetadata(op, urn, "a:type", "a provider")
+    pre = automation.events.ResourcePreEvent(metadata)
+    told: EngineEvent = automation.EngineEvent(1, 1, resource_pre_event=pre)
+    return told
+
+
+def test_a_step_on_what_is_no_worker_is_seen() -> None:
+    events = Events()
+
+    events(
+        begins(URN.replace("server:Server::debian-builders-1", "network:Network::net"), "create")
+    )
+
+    assert events.planned == (Step(worker="net", operation="create"),)
+
+
+def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:
+    events = Events()
+
+    events(begins(URN, "replace"))
+    events(begins(URN.replace("server:Server", "volume:Volume"), "create"))
+
+    assert [step.operation for step in events.planned] == ["create", "replace"]
+
+
+def test_what_the_engine_does_for_itself_is_no_step() -> None:
+    events = Events()
+
+    events(begins("urn:pulumi:s::p::pulumi:providers:hcloud::default", "create"))
+    events(begins(URN, "same"))
+
+    assert events.planned == ()
 
 
 def test_a_failure_is_told_by_the_name_of_its_worker() -> None:

@@ -1,0 +1,285 @@
+"""`fleet state export` and `import`: all that a fleet remembers, from one place to another."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from fleet.engines.backends import open_objects
+from fleet.ports import StackRecord
+from fleet.store.database import DatabaseStore
+from tests.backends import backend, backend_url, moto, postgres_url
+from tests.ports.engines import skip_without_cli
+from tests.trial import BUILDERS, Trial, fleet_yaml
+
+__all__ = ["backend", "moto", "postgres_url"]
+
+STACK = "trial-builders"
+KEY = f".pulumi/stacks/fleet-sim/{STACK}.json"
+CHECKPOINT = {"version": 3, "checkpoint": {"stack": STACK, "latest": {"manifest": {}}}}
+
+
+def write(trial: Trial, state: str = "{}", desk: str = "boot: 1s") -> None:
+    """Write fleet.yaml with one pool, and `state` as given."""
+    more = f"state: {state}"
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk=desk, more=more))
+
+
+@pytest.fixture
+def used(project: Path) -> Trial:
+    """Return a fleet that has made two machines."""
+    trial = Trial(project)
+    write(trial)
+    trial.init()
+    trial.wait_for("1", "2")
+    trial.apply()
+    return trial
+
+
+@pytest.fixture
+def exported(used: Trial) -> Trial:
+    """Return the same, with all that it remembers in state.json."""
+    assert used.do("state", "export", "--out", "state.json")[0] == 0
+    return used
+
+
+def content(trial: Trial, name: str = "state.json") -> dict[str, Any]:
+    """Return what a file of exported state holds, but for when it was written."""
+    value: dict[str, Any] = json.loads((trial.folder / name).read_text())
+    del value["exported"]
+    return value
+
+
+def lose(trial: Trial) -> None:
+    for name in ("store.db", "embedded.db"):
+        (trial.folder / ".fleet" / name).unlink()
+
+
+def test_what_was_exported_is_all_there_after_an_import(exported: Trial) -> None:
+    lose(exported)
+
+    code, said = exported.do("state", "import", "state.json")
+
+    assert (code, said) == (
+        0,
+        (
+            "the store (1 run) and 1 stack of state.json are now in .fleet/store.db and "
+            f"file://{exported.folder}/.fleet\n"
+        ),
+    )
+    exported.do("state", "export", "--out", "again.json")
+    assert content(exported, "again.json") == content(exported)
+    assert "nothing changed" in exported.apply()
+    assert exported.recorded() == ["trial-builders-1", "trial-builders-2"]
+
+
+def test_a_store_moves_from_sqlite_to_postgresql_and_back(
+    exported: Trial, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    write(exported, f"{{store: '{postgres_url}'}}")
+
+    moved, _ = exported.do("state", "import", "state.json")
+    applied = exported.apply()
+    exported.do("state", "export", "--out", "later.json")
+    (exported.folder / ".fleet/store.db").unlink()
+    write(exported)
+    back, _ = exported.do("state", "import", "later.json")
+
+    assert (moved, back) == (0, 0)
+    assert "nothing changed" in applied
+    assert "nothing changed" in exported.apply()
+    assert len(content(exported, "later.json")["store"]["runs"]) == 2
+    assert exported.do("state", "show")[1].count("\nrun ") == 3
+
+
+def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
+    project: Path, backend: str
+) -> None:
+    trial = Trial(project)
+    write(trial)
+    trial.init()
+    record = StackRecord(
+        name=STACK, pool="builders", provider="desk", project="sim", engine="pulumi", serial=1
+    )
+    DatabaseStore(f"sqlite:///{project}/.fleet/store.db", "trial").record_stack(record)
+    for path, text in (
+        (f".fleet/{KEY}", json.dumps(CHECKPOINT)),
+        (f".fleet/pulumi/work/fleet-sim/Pulumi.{STACK}.yaml", "encryptionsalt: v1:abc\n"),
+    ):
+        (project / path).parent.mkdir(parents=True)
+        (project / path).write_text(text)
+    trial.do("state", "export", "--out", "state.json")
+    shutil.rmtree(project / ".fleet")
+    write(trial, f"{{backend: '{backend}', passphrase: {{env: PASSPHRASE}}}}")
+
+    code, _ = trial.do("state", "import", "state.json")
+
+    objects = open_objects(backend)
+    assert code == 0
+    assert objects is not None
+    assert objects.keys(".pulumi/") == (".pulumi/meta.yaml", KEY)
+    assert objects.read(".pulumi/meta.yaml") == b"version: 1\n"
+    assert json.loads(objects.read(KEY) or b"") == CHECKPOINT
+    (settings,) = project.parent.rglob(f"Pulumi.{STACK}.yaml")
+    assert settings.read_text() == "encryptionsalt: v1:abc\n"
+
+
+def test_the_file_is_for_its_owner_only(exported: Trial) -> None:
+    assert (exported.folder / "state.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_there_already_is_not_written_over(exported: Trial) -> None:
+    exported.wait_for("1", "2", "3")
+    exported.apply()
+    before = exported.files()
+
+    code, said = exported.do("state", "import", "state.json")
+
+    assert code == 4
+    assert said == (
+        "fleet: error: refused, nothing was written: there is something else already: stack "
+        "trial-builders of the embedded engine, the store .fleet/store.db; it is not written "
+        "over, so move it away first, or name another place in fleet.yaml\n"
+    )
+    assert exported.files() == before
+
+
+def test_what_is_there_and_the_same_is_fine(exported: Trial) -> None:
+    before = exported.files()
+
+    code, _ = exported.do("state", "import", "state.json")
+
+    assert code == 0
+    assert exported.files() == before
+
+
+@pytest.mark.parametrize("name", ["store.db", "embedded.db"])
+def test_an_import_that_was_killed_half_way_is_finished_by_the_same_command(
+    exported: Trial, name: str
+) -> None:
+    (exported.folder / ".fleet" / name).unlink()
+
+    code, _ = exported.do("state", "import", "state.json")
+
+    exported.do("state", "export", "--out", "again.json")
+    assert code == 0
+    assert content(exported, "again.json") == content(exported)
+
+
+def test_an_empty_store_is_filled(exported: Trial) -> None:
+    lose(exported)
+    exported.init()
+
+    code, _ = exported.do("state", "import", "state.json")
+
+    assert code == 0
+    assert "nothing changed" in exported.apply()
+
+
+def test_while_somebody_applies_nothing_is_exported(used: Trial) -> None:
+    with used.locked():
+        code, said = used.do("state", "export", "--out", "state.json")
+
+    assert code == 1
+    assert "another apply holds the lock of fleet trial: somebody else" in said
+    assert not (used.folder / "state.json").exists()
+
+
+def test_while_somebody_changes_a_stack_by_hand_nothing_is_exported(used: Trial) -> None:
+    lock = used.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text('{"pid": 1, "username": "ana", "hostname": "elsewhere"}')
+
+    code, said = used.do("state", "export", "--out", "state.json")
+
+    assert code == 1
+    assert f"stack {STACK} is being changed by ana on elsewhere (process 1)" in said
+    assert not (used.folder / "state.json").exists()
+
+
+def test_what_another_fleet_remembers_is_not_taken(exported: Trial) -> None:
+    text = (exported.folder / "state.json").read_text()
+    (exported.folder / "state.json").write_text(text.replace('"trial",', '"other",'))
+
+    code, said = exported.do("state", "import", "state.json")
+
+    assert code == 2
+    assert "state.json is of fleet other, and fleet.yaml is trial's" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"fleet-state-1"', '"fleet-state-9"', "format: Input should be 'fleet-state-1'"),
+        ('"store": {', '"store": {"secrets": [], ', "store.secrets: a store has no such table"),
+        ('"engine": "embedded",\n    "name"', '"name"', "store.stacks[0]: expected exactly"),
+        ('"serial": ', '"serial": "0', "state.json:"),
+        ('"pulumi": {}', '"pulumi": {".pulumi/stacks/../../x.json": {}}', "pulumi."),
+        ('"settings": {}', '"settings": {"../../x": "y"}', "settings."),
+    ],
+)
+def test_a_file_that_is_not_what_export_writes_is_refused_with_its_place(
+    exported: Trial, old: str, new: str, said: str
+) -> None:
+    text = (exported.folder / "state.json").read_text()
+    lose(exported)
+    (exported.folder / "state.json").write_text(text.replace(old, new))
+    before = exported.files()
+
+    code, error = exported.do("state", "import", "state.json")
+
+    assert old in text
+    assert code == 1
+    assert said in error
+    assert exported.files() == before
+
+
+def test_text_that_is_no_json_is_told_with_line_and_column(used: Trial) -> None:
+    (used.folder / "state.json").write_text("{\n  nope")
+
+    code, said = used.do("state", "import", "state.json")
+
+    assert code == 1
+    assert "state.json:2:3: not JSON: " in said
+
+
+def test_a_file_that_is_not_there_is_said(used: Trial) -> None:
+    code, said = used.do("state", "import", "nowhere.json")
+
+    assert (code, said) == (
+        1,
+        "fleet: error: nowhere.json: cannot be read: No such file or directory\n",
+    )
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("kind", ["s3", "postgres"])
+def test_the_real_engine_goes_on_in_the_backend_that_its_stacks_were_carried_to(
+    project: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    skip_without_cli()
+    monkeypatch.setenv("PASSPHRASE", "a passphrase for tests")
+    trial = Trial(project)
+    real = "boot: 1s, engine: pulumi"
+    write(trial, "{passphrase: {env: PASSPHRASE}}", real)
+    trial.init()
+    trial.wait_for("1")
+    trial.apply()
+    trial.do("state", "export", "--out", "state.json")
+    for path in (".pulumi", "pulumi", "store.db"):
+        (project / ".fleet" / path).rename(project / f"old-{path}")
+    url = backend_url(request, kind)
+    write(trial, f"{{backend: '{url}', passphrase: {{env: PASSPHRASE}}}}", real)
+
+    code, _ = trial.do("state", "import", "state.json")
+    trial.wait_for("1", "2")
+    said = trial.apply()
+
+    assert code == 0
+    assert "Applied: 1 created, 0 drained, 0 deleted" in said
+    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]

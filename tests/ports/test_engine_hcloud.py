@@ -1,0 +1,135 @@
+"""What Hetzner's real provider makes of the stacks, and what plain `pulumi` finds in them."""
+
+import runpy
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pulumi import automation
+
+from fleet.engines.projects import stacks_folder
+from fleet.engines.pulumi_cli import find_cli
+from fleet.ports import Step
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_servers import act_on_server
+from tests.hetzner import a_server
+from tests.ports.engines import a_sim_worker, id_in, quiet, read
+from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
+
+pytestmark = pytest.mark.engine
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+GIVEN = {each.name: f"#cloud-config token of {each.name}" for each in (ONE, TWO)}
+LATER = datetime(2026, 12, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[HcloudRig]:
+    skip_without_plugin()
+    with SimulatedHetzner() as api:
+        yield HcloudRig(tmp_path, api)
+
+
+def by_hand(rig: HcloudRig) -> automation.Stack:
+    """Return the stack as a person has it who runs `pulumi` in the project's folder.
+
+    A CLI that was built here lacks the host that would run `__main__.py`; this process is it.
+    """
+    home = rig.folder / "home"
+    project = stacks_folder() / "hcloud"
+
+    def main() -> None:
+        sys.path.insert(0, str(project))
+        try:
+            runpy.run_path(str(project / "__main__.py"))
+        finally:
+            sys.path.remove(str(project))
+            sys.modules.pop("program", None)
+
+    environment = {
+        "PULUMI_BACKEND_URL": f"file://{rig.folder / 'state'}",
+        "PULUMI_CONFIG_PASSPHRASE": "a passphrase for tests",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "HCLOUD_TOKEN": rig.api.token,
+        "HCLOUD_ENDPOINT": rig.api.endpoint,
+    }
+    workspace = automation.LocalWorkspace(
+        work_dir=str(home / "work" / "fleet-hcloud"),
+        pulumi_home=str(home / "cli"),
+        program=main,
+        env_vars=environment,
+        pulumi_command=automation.PulumiCommand(str(find_cli().parent.parent)),
+    )
+    return automation.Stack.select(rig.ref.name, workspace)
+
+
+def test_by_hand_pulumi_finds_no_difference_after_fleet(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    stack = by_hand(rig)
+
+    preview = stack.preview()
+    refresh = stack.refresh()
+    after = stack.preview()
+
+    assert set(preview.change_summary) == {automation.OpType.SAME}
+    assert set(refresh.summary.resource_changes or {}) == {"same"}
+    assert set(after.change_summary) == {automation.OpType.SAME}
+
+
+def test_by_hand_pulumi_finds_no_difference_after_expiries_were_extended(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
+    stack = by_hand(rig)
+
+    stack.refresh()
+    preview = stack.preview()
+    up = stack.up()
+
+    assert set(preview.change_summary) == {automation.OpType.SAME}
+    assert set(up.summary.resource_changes or {}) == {"same"}
+    assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
+    assert rig.engine.preview(rig.ref, read(rig.engine, rig.ref).workers) == ()
+
+
+def test_a_server_carries_every_label(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+
+    assert rig.labels(ONE.name) == ONE.labels | NOTES | {"architecture": "amd64"}
+
+
+def test_a_later_run_touches_no_label(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.cloud.extend([id_in(rig.cloud, ONE.name)], LATER)
+
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.labels(ONE.name)["expires"] == "20261201T000000Z"
+
+
+def test_an_adopted_server_differs_in_nothing_from_one_that_was_made(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.die_making(TWO.name, [ONE, TWO])
+
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, {TWO.name: ""})
+
+    stack = by_hand(rig)
+    stack.refresh()
+    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
+    assert read(rig.engine, rig.ref).workers == (ONE, TWO)
+
+
+def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
+    source = a_server(rig.api, name="baked", labels={})
+    made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
+    assert made.content is not None
+    rig.api.state.settle()
+    worker = a_sim_worker("debian-builders-3", image=str(made.content["image"]["id"]))
+    rig.engine.up(rig.ref, [worker], quiet, {worker.name: "#cloud-config {}"})
+
+    stack = by_hand(rig)
+    stack.refresh()
+
+    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
+    assert read(rig.engine, rig.ref).workers == (worker,)
