@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fleet.canonical import digest
 from fleet.catalogue import type_names
 from fleet.census import State, take_census
 from fleet.checks.name_too_long import LONGEST
@@ -27,7 +28,7 @@ from fleet.facts import (
 from fleet.failures import recall
 from fleet.image_choice import ImageChoice, choose_image
 from fleet.making import Option, market_of, new_inputs
-from fleet.plan import Plan, digest
+from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
