@@ -35,7 +35,7 @@ class Desk:
         self.rig = rig
         assert isinstance(rig.cloud, SimCloud)
         self.cloud = rig.cloud
-        self.id = self.cloud.create(a_sim_worker(NAME, labels={"rack": "a"}))
+        self.id = self.cloud.create(a_sim_worker(NAME, image="trixie", labels={"rack": "a"}))
         self.store = FakeStore(Shelf(), "debian")
         self.store.init()
 
