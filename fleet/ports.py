@@ -282,6 +282,9 @@ class Secrets(Protocol):
     def read(self, reference: object) -> str:
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return who else may read where it lies, and the command that ends that; None: nobody."""
+
 
 class Members(Protocol):
     """Says who is in which group."""
