@@ -60,7 +60,9 @@ class HetznerTrial:
     folder: Path
     api: SimulatedHetzner
     place: DebusinePlace
-    dsn: str
+    url: str
+    """Of the server that has the queue's database."""
+    database: str
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class HetznerTrial:
             "HCLOUD_ENDPOINT": self.api.endpoint,
             "HCLOUD_TOKEN": self.api.token,
             "PASSPHRASE": "made up",
-            "DSN": self.dsn,
+            "DSN": dsn_of(self.url, self.database),
         }
         said |= {name: os.environ[name] for name in found if name in os.environ}
         self.environment = clean_environment(self.folder / "home", said)
@@ -120,6 +122,15 @@ class HetznerTrial:
         """Return the names of the servers that exist, sorted."""
         return sorted(each["name"] for each in self.api.state.servers.values())
 
+    def id_of(self, name: str) -> int:
+        """Return the id of the server of this name; 0: there is none."""
+        servers = self.api.state.servers.items()
+        return next((number for number, each in servers if each["name"] == name), 0)
+
+    def as_beginning(self) -> "Beginning":
+        """Return this trial, once it is over, as what others begin with."""
+        return Beginning(self.folder, copy.deepcopy(self.api.state), self.url, self.database)
+
     def age(self) -> None:
         """Have every try to make a machine be long ago."""
         with closing(sqlite3.connect(self.folder / ".fleet/store.db")) as connection, connection:
@@ -167,31 +178,38 @@ def _token(user_data: str) -> str:
     return next(each.content for each in files if each.path.endswith("activation-token"))
 
 
+def dsn_of(url: str, database: str) -> str:
+    """Return the address of a database beside the one that is always there."""
+    return url.replace("/postgres?", f"/{database}?")
+
+
 @dataclass(frozen=True)
 class Beginning:
-    """What every trial begins with: kept once, copied for each."""
+    """What trials begin with: kept once, copied for each."""
 
     folder: Path
     state: Project
     url: str
-    """Of the server, for `database`."""
+    database: str
 
     @contextmanager
     def trial(self, folder: Path) -> Iterator[HetznerTrial]:
         """Open a trial of its own."""
         name = f"trial_{sha256(str(folder).encode()).hexdigest()[:12]}"
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE beginning".encode())
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {self.database}".encode())
         shutil.copytree(self.folder, folder)
-        dsn = self.url.replace("/postgres?", f"/{name}?")
-        with (
-            psycopg.connect(dsn, autocommit=True) as connection,
-            SimulatedHetzner() as api,
-        ):
-            api.state = copy.deepcopy(self.state)
-            yield HetznerTrial(
-                folder, api, DebusinePlace(Tables(connection), a_channel("sql", dsn)), dsn
-            )
+        with _open(folder, self.url, name) as trial:
+            trial.api.state = copy.deepcopy(self.state)
+            yield trial
+
+
+@contextmanager
+def _open(folder: Path, url: str, database: str) -> Iterator[HetznerTrial]:
+    dsn = dsn_of(url, database)
+    with psycopg.connect(dsn, autocommit=True) as connection, SimulatedHetzner() as api:
+        place = DebusinePlace(Tables(connection), a_channel("sql", dsn))
+        yield HetznerTrial(folder, api, place, url, database)
 
 
 def begin(folder: Path, url: str) -> Beginning:
@@ -199,26 +217,23 @@ def begin(folder: Path, url: str) -> Beginning:
     folder.mkdir()
     (folder / "home").mkdir()
     (folder / "fleet.yaml").write_text(FLEET, encoding="utf-8")
-    dsn = url.replace("/postgres?", "/beginning?")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE DATABASE beginning")
-    with psycopg.connect(dsn, autocommit=True) as connection, SimulatedHetzner() as api:
-        tables = Tables(connection)
+    with _open(folder, url, "beginning") as trial:
+        tables = trial.place.tables
         tables.create()
-        place = DebusinePlace(tables, a_channel("sql", dsn))
-        trial = HetznerTrial(folder, api, place, dsn)
         tables.add_requests([RequestRow(id=1)])
         for words in (("state", "init"), ("apply",)):
             done = trial.fleet(*words)
             assert done.returncode == 0, done
         come_up(trial, BUSY)
-        place.ask(
+        trial.place.ask(
             "UPDATE db_workrequest SET status = 'running', started_at = now(),"
             " worker_id = (SELECT id FROM db_worker WHERE name = %s)",
             BUSY,
         )
         tables.add_requests([RequestRow(id=2), RequestRow(id=3)])
-        return Beginning(folder, api.state, url)
+        return trial.as_beginning()
 
 
 def come_up(trial: HetznerTrial, name: str) -> None:
