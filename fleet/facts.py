@@ -274,6 +274,30 @@ class Stack(Value):
     )
 
 
+class Part(Value):
+    """Something that all machines of a provider share, as fleet.yaml asks for it."""
+
+    kind: Literal["network", "firewall", "ssh_key", "placement_group"]
+    name: str
+    inputs: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from the other parts of its base."""
+        return f"{self.kind}/{self.name}"
+
+
+class Base(Value):
+    """A provider's base stack as its engine recorded it: what its machines share."""
+
+    serial: int = Field(description="Grows with each change of the stack's state.")
+    parts: tuple[Part, ...] = Field((), description="What it was last asked to hold.")
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
+    )
+    interrupted: bool = Field(False, description="An earlier operation did not finish.")
+
+
 AttemptResult = Literal[
     "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"
 ]
@@ -358,6 +382,9 @@ class World(Value):
     providers: dict[str, Listing | Unknown] = Field(default_factory=dict)
     stacks: dict[str, Stack | Unknown] | Unknown = Field(
         default_factory=dict, description="Pool name to its stack; a pool without one is absent."
+    )
+    bases: dict[str, Base | Unknown] = Field(
+        default_factory=dict, description="Provider to its base stack; one without is absent."
     )
     images: tuple[ImageVersion, ...] = ()
     ledger: Ledger | Unknown = Field(

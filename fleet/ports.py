@@ -15,10 +15,12 @@ from pydantic import Field
 from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
+    Base,
     Entry,
     Ledger,
     Listing,
     Moment,
+    Part,
     QueueReading,
     Stack,
     Tags,
@@ -179,6 +181,19 @@ class Engine(Protocol):
         """
 
 
+class BaseEngine(Protocol):
+    """Changes what the machines of one provider share; only some providers have such a base."""
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        """Return the base as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        """Return what `up` would do to each part, by its name, without `same`."""
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
 class StackRecord(Value):
     """What the store remembers of a stack, so that a missing one is noticed."""
 
@@ -303,6 +318,7 @@ class Console(Protocol):
 
 __all__ = [
     "NO_USER_DATA",
+    "BaseEngine",
     "Charging",
     "Clock",
     "Console",

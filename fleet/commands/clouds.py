@@ -13,7 +13,7 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Keeper, Provider, Registry
+from fleet.ports import BaseEngine, Clock, Engine, Keeper, Provider, Registry
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines, write_moment
 from fleet.providers.hooks import HookMachines, Surroundings
@@ -155,6 +155,32 @@ def engines_of(
         assert_never(declared)
 
     return engine_of
+
+
+def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, BaseEngine]:
+    """Return what changes the base stacks of providers whose machines share something."""
+    declared = {
+        name: each for name, each in fleet.providers.items() if isinstance(each, HcloudProvider)
+    }
+    if not declared:
+        return {}
+    from fleet.engines.pulumi import Account
+    from fleet.engines.pulumi_base import PulumiBase
+
+    passphrase = fleet.state.passphrase
+    bases = {}
+    for name, provider in declared.items():
+        listing = provider_of(provider, secrets)
+        if isinstance(listing, HcloudMachines):
+            environment = partial(_hcloud_environment, provider, secrets)
+            bases[name] = PulumiBase(
+                places.backend,
+                places.folder / "pulumi",
+                (lambda: secrets.read(passphrase)) if passphrase else None,
+                Account(listing, environment=environment),
+                listing.shared,
+            )
+    return bases
 
 
 def notes_of(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:

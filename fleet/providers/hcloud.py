@@ -5,7 +5,7 @@ A listing is whole or it is Unknown: half a list would read as machines that are
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _ENDPOINT = "https://api.hetzner.cloud/v1"
 _PER_PAGE = 50
 _MAX_PAGES = 1_000
+_SHARED = ("network", "firewall", "ssh_key", "placement_group")
 _DONE = frozenset({200, 201, 204})
 _MOMENT = "%Y%m%dT%H%M%SZ"
 # A server in a state that says nothing still exists and costs money, so it counts as running.
@@ -66,6 +67,27 @@ class _Labelled(_Answer):
 
 class _One(_Answer):
     server: _Labelled
+
+
+class _Subnet(_Answer):
+    ip_range: str
+
+
+class _Part(_Labelled):
+    name: str
+    subnets: tuple[_Subnet, ...] = ()
+
+
+class _Parts(_Answer):
+    networks: tuple[_Part, ...] = ()
+    firewalls: tuple[_Part, ...] = ()
+    ssh_keys: tuple[_Part, ...] = ()
+    placement_groups: tuple[_Part, ...] = ()
+
+    def of(self, kind: str) -> tuple[_Part, ...]:
+        """Return the parts of one kind."""
+        found: tuple[_Part, ...] = getattr(self, f"{kind}s")
+        return found
 
 
 class _Server(_Answer):
@@ -145,6 +167,23 @@ class HcloudMachines:
             notes_expiry=True,
         )
 
+    def shared(self, fleet: str) -> Mapping[str, str] | Unknown:
+        """Return the ids of what servers share and carries a fleet's mark, by KIND/NAME."""
+        from fleet.web.reader import Reader
+
+        found: dict[str, str] = {}
+        try:
+            with Reader(self._base, clock=self._clock) as reader:
+                for kind in _SHARED:
+                    query = {"label_selector": f"fleet=={fleet}", "per_page": str(_PER_PAGE)}
+                    reply = self._good(reader.get(f"/{kind}s", query, self._headers))
+                    for part in reply.parse(_Parts).of(kind):
+                        if part.labels.get("fleet") == fleet:
+                            found |= _ids_of(kind, part)
+        except SourceUnreachable as error:
+            return Unknown(unknown=str(error))
+        return found
+
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Note in a label of servers until when they are vouched for; one that is gone is fine."""
         from fleet.web.reader import Reader
@@ -153,27 +192,31 @@ class HcloudMachines:
         with Reader(self._base, clock=self._clock) as reader:
             for machine in sorted(machines):
                 path = f"/servers/{machine}"
-                reply = self._checked(reader.get(path, {}, self._headers))
+                reply = self._present(reader.get(path, {}, self._headers))
                 if reply is not None:
                     # Labels are set all at once: what else stands there is sent back.
                     body = {"labels": reply.parse(_One).server.labels | noted}
-                    self._checked(reader.change("PUT", path, self._headers, body))
+                    self._present(reader.change("PUT", path, self._headers, body))
 
     def delete(self, machine_id: str) -> None:
         """Delete a server; one that is already gone is fine."""
         from fleet.web.reader import Reader
 
         with Reader(self._base, clock=self._clock) as reader:
-            self._checked(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
+            self._present(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
 
     @property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
 
-    def _checked(self, reply: "Reply") -> "Reply | None":
+    def _present(self, reply: "Reply") -> "Reply | None":
         """Return an answer that is as it should be; None where the server is gone."""
         if reply.status == 404 and "not_found" in reply.body.decode(errors="replace"):  # noqa: PLR2004 - HTTP's own
             return None
+        return self._good(reply)
+
+    def _good(self, reply: "Reply") -> "Reply":
+        """Return an answer that is as it should be."""
         if reply.status not in _DONE:
             raise SourceUnreachable(
                 f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
@@ -207,12 +250,14 @@ class HcloudMachines:
             "page": str(number),
             "per_page": str(_PER_PAGE),
         }
-        reply = reader.get("/servers", query, self._headers)
-        if reply.status not in _DONE:
-            raise SourceUnreachable(
-                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
-            )
-        return reply.parse(_Page)
+        return self._good(reader.get("/servers", query, self._headers)).parse(_Page)
+
+
+def _ids_of(kind: str, part: _Part) -> dict[str, str]:
+    """Return the id of a part, and of the subnet that a network has."""
+    ids = {f"{kind}/{part.name}": str(part.id)}
+    subnets = {f"{kind}/{part.name}/subnet": f"{part.id}-{s.ip_range}" for s in part.subnets}
+    return ids | subnets
 
 
 def _whole(servers: dict[int, _Server], total: int | None, fleet: str) -> tuple[_Server, ...]:
