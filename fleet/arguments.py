@@ -67,6 +67,12 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, not {text}")
+    return int(text)
+
+
 def _validate(verbs: _Verbs) -> None:
     parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
     _world(parser)
@@ -142,6 +148,12 @@ def _apply(verbs: _Verbs) -> None:
         default=[],
         metavar="NAME",
         help="change only this pool; may be repeated. Guards still count the whole fleet",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="change at most N pools of the real engine at once (default: one per CPU, 2 to 8)",
     )
     parser.add_argument(
         "--json",
@@ -239,14 +251,20 @@ def _state(verbs: _Verbs) -> None:
     for name, help_text in (
         ("init", "create the store (once per fleet)"),
         ("show", "say where store and stacks live and what they hold"),
+        ("orphans", "list machines that no stack knows, and stack entries without a machine"),
+        ("rebuild", "make lost state anew from the marks of machines; nothing is deleted"),
         ("export", "write all that the fleet remembers to a file: its store and its stacks"),
         ("import", "put what such a file holds where fleet.yaml keeps state"),
         ("forget-machine", "take a machine that its provider no longer has out of its stack"),
         ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
         action = _verb(actions, name, help_text)
-        if name == "show":
+        if name in ("show", "orphans", "rebuild"):
             _json(action)
+        if name == "rebuild":
+            action.add_argument(
+                "--apply", action="store_true", help="do it; left out: only show what would be"
+            )
         if name == "forget-machine":
             action.add_argument(
                 "machine", metavar="NAME", help="its name, as plan and status show it"

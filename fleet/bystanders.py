@@ -90,16 +90,19 @@ def find_contradictions(
                 yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
-        known = set(find_doubts(fleet, name, ()))
         published = images.get(name, world.images)
-        for doubt in find_doubts(fleet, name, published):
-            if doubt not in known:
-                known.add(doubt)
-                yield _warning(f"pool {name}: {doubt.because}")
+        doubts = [(f"pool {name}", doubt) for doubt in find_doubts(fleet, name, published)]
+        of_pool = {doubt for _, doubt in doubts}
         for worker in workers[name].values():
-            for doubt in find_doubts(fleet, name, published, worker):
-                if doubt not in known:
-                    yield _warning(f"worker {worker.name} of pool {name}: {doubt.because}")
+            doubts += (
+                (f"worker {worker.name} of pool {name}", doubt)
+                for doubt in find_doubts(fleet, name, published, worker)
+                if doubt not in of_pool
+            )
+        known = find_doubts(fleet, name, ()) if doubts else ()
+        for who, doubt in doubts:
+            if doubt not in known:
+                yield _warning(f"{who}: {doubt.because}")
 
 
 def _reporting_workers(

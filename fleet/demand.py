@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from fleet.canonical import digest
 from fleet.durations import expected_seconds
 from fleet.facts import Demand, Request, Unknown, World
 from fleet.freshness import demand_trouble
-from fleet.plan import digest
 from fleet.schema.model import Fleet, Otherwise
 from fleet.tagrules import Ask, Offer
 from fleet.tagrules.asking import Asking, Difference, Judge, Refusal

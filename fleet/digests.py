@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pydantic_core import to_json
 
+from fleet.canonical import canonical_json, digest
 from fleet.facts import Demand, Listing, QueueReading, Request, Value, World
-from fleet.plan import Action, Create, Plan, Signature, Unserved, canonical_json, digest
+from fleet.plan import Action, Create, Plan, Signature, Unserved
 from fleet.schema.model import Fleet
 
 
@@ -24,13 +25,13 @@ def seal(plan: Plan) -> Plan:
     said = hashlib.sha256(
         canonical_json(plan.model_copy(update=apart).model_dump(mode="json")).encode()
     )
-    for line in (
-        *map(_signature, plan.signatures),
-        *_unserved(plan.unserved),
-        *map(_action, plan.actions),
-        *map(_json, plan.workers),
+    for lines in (
+        map(_signature, plan.signatures),
+        _unserved(plan.unserved),
+        map(_action, plan.actions),
+        map(_json, plan.workers),
     ):
-        said.update(b"\n" + line)
+        said.update(b"".join(b"\n" + line for line in lines))
     sealed = plan.digests.model_copy(update={"plan": said.hexdigest()})
     return plan.model_copy(update={"digests": sealed})
 

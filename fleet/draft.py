@@ -13,6 +13,7 @@ from fleet.making import Option, market_of
 from fleet.plan import Action, Cause, Create, Delete, Drain, Reason
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import Market
+from fleet.tagrules import Offer
 
 _GOING = frozenset({State.DRAINING, State.DISABLED, State.STOPPED, State.UNDELETED})
 _CAUSES = {
@@ -23,6 +24,7 @@ _CAUSES = {
     Reason.REGISTRATION_LOST: Cause.KNOWLEDGE,
     Reason.LIVECHECK_FAILED: Cause.KNOWLEDGE,
 }
+_NOTHING = Offer(frozenset())
 Because = tuple[Reason, str]
 
 
@@ -45,9 +47,8 @@ class Draft:
     """Units that had registered, and that no registry knows now."""
     choice: ImageChoice = field(default_factory=ImageChoice)
     """What its next machine boots."""
-    offers: tuple[str, ...] = ()
-    """Tags that its workers provide."""
-    on_demand: bool = False
+    offer: Offer = _NOTHING
+    """What its future workers offer."""
     headroom: Headroom = field(default_factory=lambda: Headroom((), {}, {}))
     """What is left of every limit, over all pools."""
     used: dict[str, str] = field(default_factory=dict)
@@ -68,6 +69,11 @@ class Draft:
     def name(self) -> str:
         """Return the pool's name."""
         return self.census.pool
+
+    @property
+    def on_demand(self) -> bool:
+        """Say whether it holds no machine while nothing asks for a tag of its workers."""
+        return bool(self.offer.on_demand)
 
     @property
     def price(self) -> Decimal | None:

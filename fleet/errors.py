@@ -84,7 +84,7 @@ class StackFailed(FleetError):
     ) -> None:
         super().__init__(message)
         self.done = done
-        self.failed = failed
+        self.failed = dict(failed)
         """Worker to what its provider said, where it was asked for it and refused."""
 
 

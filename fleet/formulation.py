@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import ceil
 
 from fleet.choices import Group, Rank
 from fleet.components import Component
@@ -112,14 +113,14 @@ class Model:
         made = [place for place in self.places.values() if place.makes]
         setups = [float(place.setup) for place in made if place.setup > 0]
         self._scale = _SCALE / min(setups, default=1.0)
-        most: defaultdict[str, int] = defaultdict(int)
+        most: defaultdict[str, float] = defaultdict(float)
         for block in self.blocks:
-            for key in block.fits:
-                most[key] += block.size
+            for key, (share, _) in block.fits.items():
+                most[key] += share * block.size
         return {
             place.key: self.programme.column(
                 float(place.setup) * (1 + BY_NAME * turn / len(made)) * self._scale,
-                most[place.key],
+                ceil(most[place.key] - EPSILON),
                 whole=True,
             )
             for turn, place in enumerate(made)

@@ -7,7 +7,7 @@ changes another one is made, and machines of the old one are outdated.
 
 from typing import Any
 
-from fleet.plan import digest
+from fleet.canonical import digest
 from fleet.schema.model import AwsProvider, Fleet, Machine, Pool
 
 _REVISION = 1

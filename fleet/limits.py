@@ -132,9 +132,9 @@ def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
     for draft in drafts.values():
         unheard = [u for u in draft.census.unseen if u.worker is None or u.state is State.BUSY]
         for unit in (*draft.census.having(State.BUSY), *unheard):
-            yield _Held(unit.worker.work if unit.worker else None, frozenset(draft.offers))
+            yield _Held(unit.worker.work if unit.worker else None, draft.offer.provides)
         for _ in range(draft.census.uncounted):
-            yield _Held(None, frozenset(draft.offers))
+            yield _Held(None, draft.offer.provides)
 
 
 def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held) -> bool:

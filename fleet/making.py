@@ -7,13 +7,13 @@ from decimal import Decimal
 from itertools import count
 from types import MappingProxyType
 
+from fleet.canonical import digest
 from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
 from fleet.census import PoolCensus
 from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
 from fleet.failures import Memory, why_failing
 from fleet.image_choice import ImageChoice
 from fleet.launch_templates import settings_of
-from fleet.plan import digest
 from fleet.schema.model import (
     AwsProvider,
     Fleet,

@@ -17,10 +17,15 @@ def _money(amount: Decimal) -> Decimal:
     return amount.quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
 
 
+@lru_cache(maxsize=10_000)
+def _written(amount: Decimal) -> str:
+    return format(_money(amount), "f")
+
+
 Rate = Annotated[
     Decimal,
     AfterValidator(_money),
-    PlainSerializer(lambda amount: format(_money(amount), "f"), return_type=str),
+    PlainSerializer(_written, return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
 

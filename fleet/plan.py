@@ -4,11 +4,9 @@ Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one valu
 plan -> JSON -> plan is the identity.
 """
 
-import hashlib
-import json
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -373,6 +371,7 @@ class Outcome(Value):
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
+    left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
     outdated: tuple[str, ...] = Field(
         (),
         description="What differs from the saved plan that was to be applied; nothing was done.",
@@ -385,13 +384,3 @@ class Outcome(Value):
         if "failed" in results:
             return 5 if any(stack.is_touched for stack in self.stacks) else 1
         return 4 if self.refused or self.outdated or "refused" in results else 0
-
-
-def canonical_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return the one JSON text of a value: keys sorted, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return the SHA-256 of a value's canonical JSON, in hex."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -29,6 +29,8 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "mip_rel_gap": GAP,
     "mip_abs_gap": 0.0,
     "mip_max_nodes": NODES,
+    # It seeks a first answer, which is never far here: more machines.
+    "mip_heuristic_run_feasibility_jump": False,
 }
 
 

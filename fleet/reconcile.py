@@ -100,9 +100,7 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             choice=choice,
         )
         if draft.pool is not None:
-            offer = offer_of_pool(fleet, name, choice.images)
-            draft.on_demand = bool(offer.on_demand)
-            draft.offers = tuple(sorted(offer.provides))
+            draft.offer = offer_of_pool(fleet, name, choice.images)
         if not draft.closed:
             draft.digests = digests_of(fleet, draft.options, choice)
             draft.closed = why_closed(draft.options)

@@ -28,9 +28,9 @@ def find_unserved(
     """Yield the requests that get no machine in this run, by signature and cause."""
     if not service.unserved:
         return
-    images = {name: draft.choice.images for name, draft in drafts.items()}
+    own = {name: draft.offer for name, draft in drafts.items() if draft.pool is not None}
     offers = {
-        name: offer_of_pool(fleet, name, images.get(name, world.images))
+        name: own.get(name) or offer_of_pool(fleet, name, world.images)
         for name in sorted(fleet.pools)
     }
     # Requests that ask the same, with whatever priority, are as near to a pool.

@@ -21,12 +21,13 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
         if isinstance(pool, HooksPool):
             continue  # not yet supported: it neither serves nor is touched
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
-        images = drafts[name].choice.images if name in drafts else world.images
-        offer = offer_of_pool(fleet, name, images)
         if isinstance(pool, StaticPool):
+            images: Iterable[ImageVersion] = world.images
+            offer = offer_of_pool(fleet, name, images)
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:
             draft = drafts[name]
+            images, offer = draft.choice.images, draft.offer
             found = [(u.name, u.worker) for u in _taking_work(draft)]
             found += [(each, None) for each in islice(draft.names, draft.census.uncounted)]
         groups = _by_offer(fleet, images, name, offer, found)

@@ -32,7 +32,7 @@ def throttle(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[He
         blank = GuardResult(
             guard=f"throttle-{kind}", result="throttled", because="", path=path, limit=limit
         )
-        yield from _throttle_kind(plan, sorted(ours, key=_turn), most, blank)
+        yield from _throttle_kind(plan, ours, most, blank)
 
 
 def _may_create(limit: ThrottleCreate, held: int) -> int:
@@ -59,7 +59,7 @@ def _throttle_kind(
         if later:
             yield _held(blank, verdict.pool, (len(found), held_by(verdict)), later)
     total = held_by_fleet(plan)
-    passing, later = _split(sorted(kept, key=_turn), most(total))
+    passing, later = _split(kept, most(total))
     if later:
         yield _held(blank, None, (len(kept), total), later)
 
@@ -68,8 +68,9 @@ def _split(actions: Sequence[Action], allowed: int) -> tuple[list[Action], list[
     """Return what goes now and what goes later: begun before, each pool's first, then the rest."""
     if len(actions) <= allowed:
         return [*actions], []
-    begun = [action for action in actions if action.reason is Reason.INTERRUPTED]
-    fresh = [action for action in actions if action.reason is not Reason.INTERRUPTED]
+    in_turn = sorted(actions, key=_turn)
+    begun = [action for action in in_turn if action.reason is Reason.INTERRUPTED]
+    fresh = [action for action in in_turn if action.reason is not Reason.INTERRUPTED]
     firsts = list({action.pool: action for action in reversed(fresh)}.values())
     firsts.sort(key=_turn)
     first_names = {action.worker for action in firsts}

@@ -192,7 +192,7 @@ def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
         provider=census.provider or None,
         type=_types_of(draft.pool) if draft.pool else None,
         image=draft.pool.image if draft.pool else None,
-        provides=draft.offers,
+        provides=tuple(sorted(draft.offer.provides)),
         stack=stack_name(draft.fleet, draft.name, census.stack),
         serial=census.stack.serial if census.stack else None,
         unwanted=_unwanted(draft),

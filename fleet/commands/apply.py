@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from fleet.commands.applying import Applied, Terms, apply_once
+from fleet.commands.crew import default_jobs
 from fleet.commands.loading import check_file
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, SystemClock, load_config, to_config
@@ -30,21 +31,24 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     order = _order(args)
     config = load_config(args, console)
     _refuse_throwaway_state(config.fleet, args.file)
+    signals = signals or Signals()
+    terms = Terms(order, args.jobs or default_jobs(), signals)
     if rhythm is not None:
-        signals = signals or Signals()
-        runs = _Runs(args, console, config, Terms(order, signals.is_ending, signals.changing))
-        return _loop(runs, rhythm, console, signals)
+        return _loop(_Runs(args, console, config, terms), rhythm, console, signals)
 
     def show(plan: Plan) -> None:
         if not args.json:
             console.out(plan_to_text(plan, colour=console.colour))
 
-    applied = apply_once(config, args.file, console, show, Terms(order))
+    with signals.heard():
+        applied = apply_once(config, args.file, console, show, terms)
     console.out(
         outcome_to_json(applied.outcome)
         if args.json
         else outcome_to_text(applied.outcome, applied.plan, colour=console.colour)
     )
+    if signals.is_ending():
+        raise KeyboardInterrupt
     return applied.exit_code
 
 
@@ -80,12 +84,15 @@ def _seconds(option: str, text: str) -> int:
 def _loop(runs: "_Runs", rhythm: Rhythm, console: Console, signals: Signals) -> int:
     with signals.heard():
         try:
-            return keep_applying(rhythm, runs.run, SystemClock(), signals, console.note)
+            code = keep_applying(rhythm, runs.run, SystemClock(), signals, console.note)
         except KeyboardInterrupt:
             if signals.was_cut:
                 raise
             console.note("ended as asked; nothing was being changed")
             return 0
+    if signals.was_cut:
+        raise KeyboardInterrupt
+    return code
 
 
 class _Runs:

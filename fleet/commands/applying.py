@@ -1,9 +1,10 @@
 """This module carries out one run of apply: lock, observe, plan, guard, change, record."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from fleet.commands.crew import crewed
+from fleet.commands.signals import Signals
 from fleet.commands.wiring import (
     Config,
     SystemClock,
@@ -36,12 +37,11 @@ class Applied:
 
 @dataclass(frozen=True)
 class Terms:
-    """What one run may do, and how it hears that it is to end; a plain apply is interrupted."""
+    """What one run may do, how many pools at once, and how it hears that it is to end."""
 
     order: Order = field(default_factory=Order)
-    is_ending: Callable[[], bool] = lambda: False
-    changing: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What holds an interruption back until the step that was begun is done."""
+    jobs: int = 1
+    signals: Signals = field(default_factory=Signals)
 
 
 def apply_once(
@@ -50,7 +50,7 @@ def apply_once(
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     clock = SystemClock()
     started = clock.now()
-    sources = replace(wire(config.fleet, file), is_ending=terms.is_ending)
+    sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
     with sources.store.lock(lock_owner(), started) as died:
         if died:
             console.note(f"took over the lock of {died}, which died; finishing what it began")
@@ -60,11 +60,14 @@ def apply_once(
         world = look(config, sources, console)
         troubles: tuple[StackOutcome, ...] = ()
         if terms.order.saved is None:
-            with terms.changing():
+            with terms.signals.changing():
                 world, troubles = lay_bases(config.fleet, world, sources, console.note)
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
-        with terms.changing():
+        with (
+            crewed(config.fleet, file, sources, terms.jobs, console.note) as (many, cut),
+            terms.signals.changing(cut),
+        ):
             drift = find_changes(terms.order, plan)
             if drift:
                 outcome = Outcome(plan=plan.digests.plan, outdated=drift)
@@ -72,7 +75,7 @@ def apply_once(
                 extend_expiries(config.fleet, world, sources, console.note)
                 if terms.order.saved is not None:
                     _, troubles = lay_bases(config.fleet, world, sources, console.note)
-                outcome = apply_plan(config.fleet, world, plan, sources, console.note)
+                outcome = apply_plan(config.fleet, world, plan, many, console.note)
                 outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
             sources.store.record_run(
                 started=started,

@@ -1,12 +1,12 @@
-"""This module ends a loop when a person or a service manager asks for it.
+"""This module ends an apply when a person or a service manager asks for it.
 
-SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the step
-that was begun. A second one in the middle of a step interrupts that too.
+SIGINT (Ctrl-C) and SIGTERM end it at once while nothing is being changed, else after the steps
+that were begun. A second one in the middle of a step cuts that short too.
 """
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -17,6 +17,7 @@ class Signals:
     def __init__(self) -> None:
         self._asked = False
         self._changing = False
+        self._cut: Callable[[], None] | None = None
         self.was_cut = False
         """Whether a step was interrupted in its middle."""
 
@@ -33,16 +34,20 @@ class Signals:
                 signal.signal(each, handler)
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let what is done in here come to the end of its step."""
-        self._changing = True
+    def changing(self, cut: Callable[[], None] | None = None) -> Iterator[None]:
+        """Let what is done in here come to the end of its step.
+
+        `cut` ends it early, in good order, where somebody asks a second time; without it that
+        interrupts whatever is being done.
+        """
+        self._changing, self._cut = True, cut
         try:
             yield
         except KeyboardInterrupt:
             self.was_cut = True
             raise
         finally:
-            self._changing = False
+            self._changing, self._cut = False, None
 
     def is_ending(self) -> bool:
         """Say whether somebody asked to end."""
@@ -56,5 +61,9 @@ class Signals:
 
     def _hear(self, _: int, __: FrameType | None) -> None:
         was_asked, self._asked = self._asked, True
-        if was_asked or not self._changing:
+        if self._changing and not was_asked:
+            return
+        if self._cut is None:
             raise KeyboardInterrupt
+        self.was_cut = True
+        self._cut()

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 
 from fleet.commands.state_carry import export_state, import_state
+from fleet.commands.state_rebuild import orphans, rebuild
 from fleet.commands.state_unlock import unlock
 from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
@@ -20,24 +21,29 @@ from fleet.store.places import Places, find_places
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Create the store, show it, forget a machine, or take away a dead run's lock."""
+    """Do to the fleet's state what the action says."""
     config = load_config(args, console)
     fleet = config.fleet
     places = find_places(fleet, args.file)
     store = DatabaseStore(places.store, fleet.fleet)
     match args.action:
         case "init":
-            return _init(fleet, store, args, console)
+            code = _init(fleet, store, args, console)
         case "show":
-            return _show(store, places, args, console)
+            code = _show(store, places, args, console)
         case "export":
-            return export_state(fleet, store, places, args.out, console)
+            code = export_state(fleet, store, places, args.out, console)
         case "import":
-            return import_state(fleet, store, places, args.source, console)
+            code = import_state(fleet, store, places, args.source, console)
+        case "orphans":
+            code = orphans(config, args, console)
+        case "rebuild":
+            code = rebuild(config, args, store, console)
         case "forget-machine":
-            return _forget_machine(config, args, console)
+            code = _forget_machine(config, args, console)
         case _:
-            return unlock(fleet.fleet, store, places, args.holder, console)
+            code = unlock(fleet.fleet, store, places, args.holder, console)
+    return code
 
 
 def _init(fleet: Fleet, store: DatabaseStore, args: argparse.Namespace, console: Console) -> int:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from fleet.errors import StoreFailed
 
+_NOTES = ".attrs"
+"""Beside each file of its own the CLI keeps another one, which says what kind it is."""
+
 
 class FileObjects:
     """A folder, with a file for each key."""
@@ -24,7 +27,7 @@ class FileObjects:
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys of the files whose path begins so."""
         folder = self._folder / prefix.rpartition("/")[0]
-        found = (path for path in folder.rglob("*") if path.is_file())
+        found = (path for path in folder.rglob("*") if path.suffix != _NOTES and path.is_file())
         names = (path.relative_to(self._folder).as_posix() for path in found)
         return tuple(sorted(name for name in names if name.startswith(prefix)))
 
@@ -46,6 +49,7 @@ class FileObjects:
         """Remove a file."""
         try:
             (self._folder / key).unlink(missing_ok=True)
+            (self._folder / f"{key}{_NOTES}").unlink(missing_ok=True)
         except OSError as error:
             raise self._failure(key, error) from error
 

@@ -171,7 +171,7 @@ class EmbeddedEngine:
                     "use `engine: pulumi`"
                 )
         rows = recorded.rows if recorded else {}
-        machines = self._listed(ref, project, rows)
+        machines = self._listed(ref, project, rows) | self._unrecorded(ref, workers, rows)
         return tuple(
             _move(name, wanted.get(name), rows.get(name), machines.get(name))
             for name in sorted({*wanted, *rows})
@@ -195,9 +195,28 @@ class EmbeddedEngine:
             found |= {
                 machine.name: machine
                 for machine in listing.machines
-                if machine.name == row.name
-                and (machine.pool, machine.digest)
-                == (worker.labels.get("pool"), worker.labels.get("digest"))
+                if machine.name == row.name and _is_made_from(machine, worker)
+            }
+        return found
+
+    def _unrecorded(
+        self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
+    ) -> dict[str, Machine]:
+        """Return the machines of wanted workers that exist although nothing is recorded of them.
+
+        Where the provider cannot say, the creation will.
+        """
+        new = {worker.name: worker for worker in workers if worker.name not in rows}
+        cloud = self._providers.get(ref.provider)
+        found: dict[str, Machine] = {}
+        if cloud is None:
+            return found
+        for fleet in {each.labels.get("fleet", "") for each in new.values()}:
+            listing = cloud.list(fleet)
+            found |= {
+                machine.name: machine
+                for machine in (listing.machines if isinstance(listing, Listing) else ())
+                if machine.name in new and _is_made_from(machine, new[machine.name])
             }
         return found
 
@@ -264,6 +283,12 @@ class EmbeddedEngine:
             except BlockingIOError as error:
                 raise Locked(f"stack {ref.name}: another apply is changing {path}") from error
             yield
+
+
+def _is_made_from(machine: Machine, worker: WorkerInputs) -> bool:
+    """Say whether a machine's marks are those that its worker was to get."""
+    marks = (worker.labels.get("pool"), worker.labels.get("digest"))
+    return (machine.pool, machine.digest) == marks
 
 
 def _move(name: str, resource: Resource | None, row: Row | None, machine: Machine | None) -> _Move:

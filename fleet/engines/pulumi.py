@@ -96,9 +96,10 @@ class PulumiEngine:
         left = _Leftovers()
         if recorded:
             break_dead_locks(self._objects, self._project(ref), ref.name)
-            left = self._leftovers(ref, recorded, workers)
-            if recorded.stack.interrupted:
-                self._cli.forget_pending(ref, self._account(ref))
+        if recorded or "" in user_data.values():
+            left = self._leftovers(ref, recorded or _nothing(ref), workers)
+        if recorded and recorded.stack.interrupted:
+            self._cli.forget_pending(ref, self._account(ref))
         check_made_before(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
             # Only what the state knows can be deleted: what nobody wants is adopted first.
@@ -287,3 +288,9 @@ class _Leftovers(NamedTuple):
 
 def _ids(recorded: Deployment | None) -> Mapping[str, str]:
     return recorded.stack.ids if recorded else {}
+
+
+def _nothing(ref: StackRef) -> Deployment:
+    """Return what is recorded of a stack that does not exist: its machines may, all the same."""
+    stack = Stack(engine="pulumi", provider=ref.provider, serial=0)
+    return Deployment(stack, pending=(), deleting=())

@@ -7,20 +7,30 @@ it is done. A busy worker is never deleted.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fleet.bystanders import said_of_rivals
-from fleet.census import take_census
 from fleet.errors import FleetError, PlanRefused, StackFailed, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.guard_results import ApprovalVerdict
-from fleet.ledger import charge, gap_of
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
+from fleet.operate.charging import charge_ledger
 from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.releases import release_all
 from fleet.operate.spending import refund, spend, undone
-from fleet.plan import Action, Create, Delete, Drain, Outcome, Plan, Reason, StackOutcome
-from fleet.ports import Charging, Engine, StackRecord, StackRef, Step, Store
+from fleet.plan import (
+    Action,
+    Create,
+    Delete,
+    Drain,
+    Outcome,
+    Plan,
+    PoolVerdict,
+    Reason,
+    StackOutcome,
+)
+from fleet.ports import Engine, StackRecord, StackRef, Step
 from fleet.schema.model import Fleet
 
 Tell = Callable[[str], None]
@@ -35,31 +45,27 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
         return Outcome(plan=plan.digests.plan, refused=rivalry)
     released = release_all(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
-    outcomes = []
-    for verdict in plan.pools:
-        if verdict.mode == "static":
-            continue
-        if sources.is_ending():
-            tell(f"asked to end: pool {verdict.pool} and those after it wait for the next run")
-            break
-        ref = stack_ref(
-            fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
-        )
-        approvals = tuple(each for each in plan.approvals if each.pool == ref.pool and each.passes)
-        work = _Work(fleet, world, ref, sources, tell, enrolling, approvals)
-        actions = [action for action in plan.actions if action.pool == verdict.pool]
-        if work.blind:
-            outcomes.append(StackOutcome(pool=ref.pool, result="refused", error=work.blind))
-        elif actions:
-            outcomes.append(_apply_approved(work, actions))
-        else:
-            _remember(work)
-            outcomes.append(StackOutcome(pool=ref.pool, result="unchanged"))
+    outcomes: dict[str, StackOutcome] = {}
+
+    def apply_one(verdict: PoolVerdict) -> None:
+        if not sources.is_ending():
+            ref = stack_ref(
+                fleet, verdict.pool, verdict.provider or "", _observed(world, verdict.pool)
+            )
+            work = _Work(fleet, world, plan, ref, sources, tell, enrolling)
+            outcomes[ref.pool] = _apply_one(work)
+
+    pools = [verdict for verdict in plan.pools if verdict.mode != "static"]
+    sources.crew([partial(apply_one, verdict) for verdict in pools])
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
     _confirm(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(
-        plan=plan.digests.plan, stacks=tuple(outcomes), released=released, refused=refused
+        plan=plan.digests.plan,
+        stacks=tuple(outcomes[each.pool] for each in pools if each.pool in outcomes),
+        left=tuple(each.pool for each in pools if each.pool not in outcomes),
+        released=released,
+        refused=refused,
     )
 
 
@@ -88,41 +94,28 @@ def _confirm(sources: Sources, tell: Tell) -> None:
             tell(str(trouble))
 
 
-def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
-    """Charge the time since the ledger was last charged, before anything is changed.
-
-    Where this run is killed before that, the next one charges the time of both.
-    """
-    ledger = world.ledger
-    if isinstance(ledger, Unknown):
-        return
-    if ledger.charged_until is not None and world.time <= ledger.charged_until:
-        return
-    charging = Charging(
-        since=ledger.charged_until,
-        until=world.time,
-        currency=fleet.money.currency,
-        entries=charge(fleet, world, take_census(fleet, world)),
-    )
-    late = gap_of(world)
-    if late:
-        tell(late)
-    if not store.charge(charging):
-        tell("another run has charged the ledger meanwhile; nothing was charged twice")
-
-
 @dataclass(frozen=True)
 class _Work:
     """What carrying out one pool's actions needs."""
 
     fleet: Fleet
     world: World
+    plan: Plan
     ref: StackRef
     sources: Sources
     tell: Tell
     enrolling: Enrolling
-    approvals: tuple[ApprovalVerdict, ...] = ()
-    """The approvals that let some of the pool's actions pass."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return the pool's actions."""
+        return tuple(each for each in self.plan.actions if each.pool == self.ref.pool)
+
+    @property
+    def approvals(self) -> tuple[ApprovalVerdict, ...]:
+        """Return the approvals that let some of the pool's actions pass."""
+        own = (each for each in self.plan.approvals if each.pool == self.ref.pool)
+        return tuple(each for each in own if each.passes)
 
     @property
     def stack(self) -> Stack | None:
@@ -146,6 +139,18 @@ def _observed(world: World, pool: str) -> Stack | None:
     stacks = {} if isinstance(world.stacks, Unknown) else world.stacks
     stack = stacks.get(pool)
     return stack if isinstance(stack, Stack) else None
+
+
+def _apply_one(work: _Work) -> StackOutcome:
+    if work.blind:
+        return StackOutcome(pool=work.ref.pool, result="refused", error=work.blind)
+    try:
+        if work.actions:
+            return _apply_approved(work, work.actions)
+        _remember(work)
+    except FleetError as failure:
+        return StackOutcome(pool=work.ref.pool, result="failed", error=str(failure))
+    return StackOutcome(pool=work.ref.pool, result="unchanged")
 
 
 def _remember(work: _Work) -> None:
@@ -172,10 +177,7 @@ def _is_empty(stack: Stack | Unknown | None) -> bool:
 def _apply_approved(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     """Carry out a pool's actions; approvals are spent first, and taken back where nothing was."""
     store = work.sources.store
-    try:
-        spent = spend(store, work.approvals, actions, work.stack)
-    except FleetError as failure:
-        return StackOutcome(pool=work.ref.pool, result="failed", error=str(failure))
+    spent = spend(store, work.approvals, actions, work.stack)
     outcome = _apply_pool(work, actions)
     done = {*outcome.created, *outcome.drained, *outcome.deleted}
     if any(name not in done for machines in spent.values() for name in machines):

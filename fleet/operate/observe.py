@@ -1,6 +1,6 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -32,6 +32,12 @@ _JOURNALLED = 20
 """How many rows of the journal are looked through for runs that ended."""
 
 
+def one_by_one(tasks: Sequence[Callable[[], None]]) -> None:
+    """Carry out tasks in their order."""
+    for task in tasks:
+        task()
+
+
 @dataclass(frozen=True)
 class Sources:
     """The edges that one fleet.yaml names, wired by a command."""
@@ -53,6 +59,8 @@ class Sources:
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
+    crew: Callable[[Sequence[Callable[[], None]]], None] = one_by_one
+    """What carries out the work on several pools, each a task."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:

@@ -25,6 +25,7 @@ def outcome_to_text(
         _headline(outcome, plan),
         *(text for stack in _changed(outcome) for text in _stack(stack)),
         *_unchanged(outcome),
+        *_left(outcome),
         *_refused(outcome),
         *_outdated(outcome),
         *_next(outcome, plan, command),
@@ -75,6 +76,12 @@ def _unchanged(outcome: Outcome) -> Iterator[Line]:
     if names:
         listed = words.some_of(names, shown=_MOST_NAMES)
         yield line(Span(f"  unchanged: {listed}", _STYLES["unchanged"]))
+
+
+def _left(outcome: Outcome) -> Iterator[Line]:
+    if outcome.left:
+        listed = words.some_of(outcome.left, shown=_MOST_NAMES)
+        yield line(Span(f"  not begun: {listed}", _STYLES["refused"]))
 
 
 def _refused(outcome: Outcome) -> Iterator[Line]:

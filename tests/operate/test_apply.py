@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from fleet.errors import SourceUnreachable
 from fleet.facts import Stack, Unknown, World
 from fleet.guard_results import ApprovalVerdict
 from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources
+from fleet.operate.observe import Sources, one_by_one
 from fleet.plan import Outcome
 from fleet.ports import StackRef, Step
 from fleet.schema.model import Fleet
@@ -66,12 +67,16 @@ class Bench:
             guards=overrides.pop("guards", ()),
             approvals=overrides.pop("approvals", ()),
         )
+        edges: dict[str, Any] = {
+            name: overrides.pop(name) for name in ("is_ending", "crew") if name in overrides
+        }
         sources = Sources(
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},
             engine_of=lambda _: self.engine,
             store=self.store,
+            **edges,
         )
         world = self.world(**overrides)
         return apply_plan(self.fleet, world, plan, sources, self.said.append)
@@ -347,3 +352,30 @@ def test_a_worker_that_stays_because_it_took_work_is_taken_back(bench: Bench) ->
     bench.apply(*deletes, approvals=passing(FIRST, SECOND))
 
     assert spent(bench) == 1
+
+
+# several pools
+
+POOLS = (a_pool_verdict(provider="desk"), a_pool_verdict(pool="other", provider="desk"))
+OTHER = a_create(pool="other", worker="debian-ci-other-1")
+
+
+def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: Bench) -> None:
+    outcome = bench.apply(
+        a_create(worker=FIRST),
+        OTHER,
+        pools=POOLS,
+        crew=lambda tasks: one_by_one(tuple(reversed(tasks))),
+    )
+
+    assert [stack.pool for stack in outcome.stacks] == ["builders", "other"]
+    assert bench.said == ["other: create debian-ci-other-1", f"builders: create {FIRST}"]
+
+
+def test_pools_that_were_not_begun_when_somebody_asked_to_end_are_named(bench: Bench) -> None:
+    outcome = bench.apply(
+        a_create(worker=FIRST), OTHER, pools=POOLS, is_ending=lambda: bool(bench.said)
+    )
+
+    assert ([stack.pool for stack in outcome.stacks], outcome.left) == (["builders"], ("other",))
+    assert list(bench.engine.machines) == [FIRST]

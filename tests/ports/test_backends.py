@@ -259,3 +259,16 @@ def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
 )
 def test_a_place_is_named_without_what_may_be_secret(backend: str, place: str) -> None:
     assert place_of(backend) == place
+
+
+def test_what_the_cli_keeps_beside_a_file_is_no_key_and_goes_with_it(tmp_path: Path) -> None:
+    folder = opened(f"file://{tmp_path}")
+    lock(folder)
+    beside = tmp_path / f"{LOCK}.attrs"
+    beside.write_text("{}")
+
+    (found,) = find_locks(folder, "fleet-sim", "s")
+    drop_locks(folder, [found])
+
+    assert found.alive is True
+    assert not beside.exists()

@@ -136,6 +136,19 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
     assert not read(engine).interrupted
 
 
+def test_a_machine_of_whose_making_the_record_was_lost_is_adopted_and_not_made_again(
+    rig: EmbeddedRig,
+) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+    ids = read(rig.engine).ids
+    (rig.folder / "state.db").unlink()
+
+    rig.engine.up(REF, [ONE, TWO], quiet, {ONE.name: "", TWO.name: ""})
+
+    assert read(rig.engine).ids == ids
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
 def test_a_machine_of_that_name_that_this_stack_did_not_make_is_not_adopted(
     rig: EmbeddedRig,
 ) -> None:

@@ -1,0 +1,238 @@
+"""This module has an engine's operations done by helper processes, so that stacks change at once.
+
+Two of Pulumi's inline programs in one process disturb each other. A helper is a process group of
+its own, which the terminal's Ctrl-C does not reach; it cancels what it does and ends when whoever
+started it is gone. What it is told goes through a pipe: no secret is in its arguments or a file.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Literal, NamedTuple
+
+from fleet.errors import FleetError, StackFailed
+from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
+
+_SETTLE_STEPS = 600
+_SETTLE_SECONDS = 0.1
+
+
+class Call(NamedTuple):
+    """One operation that a helper is asked for."""
+
+    operation: Literal["preview", "up"]
+    ref: StackRef
+    workers: tuple[WorkerInputs, ...]
+    user_data: Mapping[str, str]
+
+
+class Turns:
+    """Lets one of several threads go on at a time; they change where one waits for a helper."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        """Go on alone."""
+        with self._lock:
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let others go on meanwhile."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+
+class Helper:
+    """A process that does one operation after the other."""
+
+    def __init__(self, command: Sequence[str], setting: object) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this program itself
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._connection.send(setting)
+
+    def do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+        """Return what an operation did; raises as the engine does, StackFailed where it died."""
+        told: list[str] = []
+        try:
+            self._connection.send(call)
+            while True:
+                match self._connection.recv():
+                    case Step() as step:
+                        told.append(step.worker)
+                        progress(step)
+                    case FleetError() as error:
+                        raise error
+                    case steps:
+                        return tuple(steps)
+        except (EOFError, OSError) as error:
+            self.end()
+            raise StackFailed(
+                f"stack {call.ref.name}: the engine's process ended in the middle "
+                f"({_cause(self._process.returncode)}); the next apply finishes what it began",
+                done=tuple(told),
+            ) from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether it can be asked for more."""
+        return self._process.poll() is None
+
+    def interrupt(self) -> None:
+        """Have it cancel what it does, in good order; a second time at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> None:
+        """Have it end, and wait for that and for what it started."""
+        self._connection.close()
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
+        self._process.wait()
+        # Where it was killed, the CLI that it started goes on until it is told.
+        self.interrupt()
+        never = threading.Event()
+        for _ in range(_SETTLE_STEPS):
+            try:
+                os.killpg(self._process.pid, 0)
+            except (ProcessLookupError, PermissionError):
+                return
+            never.wait(_SETTLE_SECONDS)
+
+
+class Helpers:
+    """Helpers that are started when they are needed, and used again."""
+
+    def __init__(self, command: Sequence[str], setting: object) -> None:
+        self._command = command
+        self._setting = setting
+        self._idle: list[Helper] = []
+        self._busy: list[Helper] = []
+
+    @contextmanager
+    def one(self) -> Iterator[Helper]:
+        """Yield one that nobody else uses; called by one thread at a time."""
+        helper = self._idle.pop() if self._idle else Helper(self._command, self._setting)
+        self._busy.append(helper)
+        try:
+            yield helper
+        finally:
+            self._busy.remove(helper)
+            if helper.is_alive:
+                self._idle.append(helper)
+
+    def interrupt(self) -> None:
+        """Have all of them cancel what they do."""
+        for helper in tuple(self._busy):
+            helper.interrupt()
+
+    def end(self) -> None:
+        """Have all of them end."""
+        while self._idle:
+            self._idle.pop().end()
+
+
+class EngineApart:
+    """An engine whose operations are done by helpers; it is asked by threads that take turns."""
+
+    def __init__(self, engine: Engine, helpers: Helpers, turns: Turns) -> None:
+        self.name: Literal["embedded", "pulumi"] = engine.name
+        self._engine = engine
+        self._helpers = helpers
+        self._turns = turns
+
+    def read(self, ref: StackRef) -> Stack | Unknown | None:
+        """Return the stack as recorded; None when it never existed."""
+        return self._engine.read(ref)
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Return what `up` would do, sorted by name, without `same`."""
+        return self._do(Call("preview", ref, tuple(workers), {}), lambda _: None)
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        """Make it so; a creation that fails does not stop the others."""
+        return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
+
+    def forget(self, ref: StackRef, worker: str) -> None:
+        """Take a worker that is gone out of the record."""
+        self._engine.forget(ref, worker)
+
+    def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+        def tell(step: Step) -> None:
+            with self._turns.mine():
+                progress(step)
+
+        with self._helpers.one() as helper, self._turns.aside():
+            return helper.do(call, tell)
+
+
+def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
+    """Do what is asked for through a pipe until that is closed; the helper's side."""
+    _leave_only_with_whoever_started_it()
+    connection = Connection(descriptor)
+
+    def tell(step: Step) -> None:
+        # To the SDK a listener that raises is an event to be shown whole, inputs and all.
+        with suppress(OSError):
+            connection.send(step)
+
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        engine_of = engines_for(connection.recv())
+        while True:
+            call: Call = connection.recv()
+            try:
+                answer: object = _done(engine_of(call.ref.provider), call, tell)
+            except FleetError as error:
+                answer = error
+            connection.send(answer)
+
+
+def _done(engine: Engine, call: Call, progress: Progress) -> tuple[Step, ...]:
+    if call.operation == "preview":
+        return engine.preview(call.ref, call.workers)
+    return engine.up(call.ref, call.workers, progress, call.user_data)
+
+
+def _leave_only_with_whoever_started_it() -> None:
+    """Leave signals to the CLI, and cancel what it does once nobody holds our standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A handler, for what is ignored would stay ignored in the CLI.
+        signal.signal(number, lambda *_: None)
+    leash = os.dup(sys.stdin.fileno())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
+
+    def watch() -> None:
+        if not os.read(leash, 1):
+            os.killpg(0, signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _cause(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,32 @@
+"""This module charges the ledger for the time since it was last charged."""
+
+from collections.abc import Callable
+
+from fleet.census import take_census
+from fleet.facts import Unknown, World
+from fleet.ledger import charge, gap_of
+from fleet.ports import Charging, Store
+from fleet.schema.model import Fleet
+
+
+def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Callable[[str], None]) -> None:
+    """Charge the time since the ledger was last charged, before anything is changed.
+
+    Where this run is killed before that, the next one charges the time of both.
+    """
+    ledger = world.ledger
+    if isinstance(ledger, Unknown):
+        return
+    if ledger.charged_until is not None and world.time <= ledger.charged_until:
+        return
+    charging = Charging(
+        since=ledger.charged_until,
+        until=world.time,
+        currency=fleet.money.currency,
+        entries=charge(fleet, world, take_census(fleet, world)),
+    )
+    late = gap_of(world)
+    if late:
+        tell(late)
+    if not store.charge(charging):
+        tell("another run has charged the ledger meanwhile; nothing was charged twice")

@@ -1,0 +1,195 @@
+"""This module makes a lost store and lost stacks anew, from the marks that machines carry.
+
+A machine is taken into its pool's stack when fleet.yaml still says what it was made from: its
+digest tells. Nothing is made, changed or deleted at a provider. What cannot be known is counted
+against whoever wants to spend: money from the first of the month, approvals as used up.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from pydantic import Field
+
+from fleet.approvals import approval_digest
+from fleet.census import PoolCensus, State, Unit, take_census
+from fleet.errors import FleetError, PlanRefused
+from fleet.facts import Entry, Listing, Stack, Unknown, Value, WorkerInputs, World
+from fleet.failures import recall
+from fleet.image_choice import choose_image
+from fleet.ledger import charge, periods
+from fleet.making import new_inputs, options_of
+from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.orphans import silent
+from fleet.ports import Charging, StackRecord, StackRef
+from fleet.schema.model import Fleet, Pool
+
+
+class Left(Value):
+    """A machine that stays as it is, and why."""
+
+    name: str
+    pool: str
+    because: str
+
+
+class Rebuild(Value):
+    """What is taken into which pool's stack, and what is not."""
+
+    fleet: str
+    pools: dict[str, tuple[WorkerInputs, ...]] = Field(
+        description="Pool to what its stack gets: machines that exist, as they were made."
+    )
+    left: tuple[Left, ...] = ()
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
+
+
+def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
+    """Return what can be made anew of the stacks."""
+    pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
+    left = []
+    for name, census in take_census(fleet, world).items():
+        for unit in census.having(State.UNRECORDED):
+            because = _why_left(fleet, census)
+            inputs = None if because else _inputs_of(fleet, world, name, unit)
+            if inputs is not None:
+                pools[name].append(inputs)
+            else:
+                left.append(Left(name=unit.name, pool=name, because=because or _UNMADE))
+    return Rebuild(
+        fleet=fleet.fleet,
+        pools={name: tuple(workers) for name, workers in pools.items()},
+        left=tuple(left),
+        unknown=tuple(silent(world)),
+    )
+
+
+_UNMADE = (
+    "fleet.yaml no longer says what it was made from (its digest is of something else): rebuild "
+    "with the fleet.yaml that made it, the label `commit` says which, or delete it by hand"
+)
+
+
+def _why_left(fleet: Fleet, census: PoolCensus) -> str:
+    if not isinstance(fleet.pools.get(census.pool), Pool):
+        return f"pool {census.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
+    return "; ".join(census.blind)
+
+
+def _inputs_of(fleet: Fleet, world: World, pool: str, unit: Unit) -> WorkerInputs | None:
+    """Return what a machine was made from, where its digest confirms it."""
+    machine = unit.machine
+    if machine is None or machine.digest is None:
+        return None
+    memory = recall(fleet, world, take_census(fleet, world))
+    choice = choose_image(fleet, world, memory, pool)
+    images = dict.fromkeys([machine.image or "", choice.id, *choice.stopped])
+    for option in options_of(fleet, memory, pool, choice):
+        for image in filter(None, images):
+            inputs = new_inputs(fleet, replace(option, image=image), machine.name)
+            if inputs.labels["digest"] == machine.digest:
+                # A pool that was renamed since: its machines bear the old name.
+                return inputs.model_copy(update={"labels": inputs.labels | {"pool": machine.pool}})
+    return None
+
+
+def carry_out(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> tuple[str, ...]:
+    """Count what is not known, take machines into stacks; return why some pools were not."""
+    if rebuild.unknown:
+        raise PlanRefused(f"refused, nothing was changed: {'; '.join(rebuild.unknown)}")
+    _count(fleet, world, sources)
+    failed = []
+    for pool, workers in rebuild.pools.items():
+        try:
+            _adopt(fleet, world, pool, workers, sources)
+        except FleetError as error:
+            failed.append(f"pool {pool}: {error}")
+    return tuple(failed)
+
+
+def forget_lost(sources: Sources) -> tuple[str, ...]:
+    """Forget the stacks that the store knows and that are not there; return their names."""
+    lost = []
+    for record in sources.store.stacks():
+        ref = StackRef(
+            project=record.project, name=record.name, provider=record.provider, pool=record.pool
+        )
+        if sources.engine_of(record.provider).read(ref) is None:
+            sources.store.forget_stack(record.name)
+            lost.append(record.name)
+    return tuple(lost)
+
+
+def charged_anew(fleet: Fleet, world: World) -> tuple[Entry, ...]:
+    """Return what a new ledger is charged: as if each machine had run since the month began.
+
+    What ran in its place before it nobody knows any more, and unknown is not zero.
+    """
+    if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
+        return ()
+    month = periods(fleet, world.time)[2].start
+    longer = world.model_copy(
+        update={
+            "providers": {
+                name: _since(listing, month) if isinstance(listing, Listing) else listing
+                for name, listing in world.providers.items()
+            }
+        }
+    )
+    return charge(fleet, longer, take_census(fleet, longer))
+
+
+def _since(listing: Listing, moment: datetime) -> Listing:
+    machines = tuple(
+        machine.model_copy(update={"created_at": min(machine.created_at, moment)})
+        for machine in listing.machines
+    )
+    return listing.model_copy(update={"machines": machines})
+
+
+def _count(fleet: Fleet, world: World, sources: Sources) -> None:
+    """Charge a new ledger, and use up the approvals that may have been used."""
+    if isinstance(world.ledger, Unknown) or world.ledger.charged_until is not None:
+        return
+    sources.store.charge(
+        Charging(
+            since=None,
+            until=world.time,
+            currency=fleet.money.currency,
+            entries=charged_anew(fleet, world),
+        )
+    )
+    for approval in fleet.approvals:
+        unknown = tuple(f"{approval.pool}/unknown-{n}:" for n in range(approval.count))
+        sources.store.spend(approval_digest(approval), unknown)
+
+
+def _adopt(
+    fleet: Fleet, world: World, pool: str, workers: Sequence[WorkerInputs], sources: Sources
+) -> None:
+    """Take machines into a stack; where the engine would do anything else, it is refused."""
+    census = take_census(fleet, world)[pool]
+    ref = stack_ref(fleet, pool, census.provider, census.stack)
+    engine = sources.engine_of(census.provider)
+    recorded = census.stack.workers if census.stack else ()
+    desired = sorted((*recorded, *workers), key=lambda worker: worker.name)
+    others = {(step.worker, step.operation) for step in engine.preview(ref, desired)}
+    others -= {(worker.name, "create") for worker in workers}
+    if others:
+        said = ", ".join(f"{operation} {name}" for name, operation in sorted(others))
+        raise PlanRefused(f"the engine would also {said}; `fleet apply` first, then rebuild")
+    record = StackRecord(
+        name=ref.name,
+        pool=pool,
+        provider=ref.provider,
+        project=ref.project,
+        engine=engine.name,
+        serial=census.stack.serial if census.stack else 0,
+    )
+    sources.store.record_stack(record)
+    # Nothing is given to them, so that the engine makes none that is gone by now.
+    engine.up(ref, desired, lambda _: None, {worker.name: "" for worker in workers})
+    after = engine.read(ref)
+    if isinstance(after, Stack):
+        sources.store.record_stack(record.model_copy(update={"serial": after.serial}))

@@ -1,0 +1,269 @@
+"""`fleet state orphans` and `rebuild`: what one witness lost is seen, and made anew from marks."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.store.database import DatabaseStore
+from tests.ports.engines import skip_without_cli
+from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+
+POOLS = {"builders": BUILDERS}
+PRICE = Decimal("0.5")
+ONE, TWO = "trial-builders-1", "trial-builders-2"
+
+
+@pytest.fixture
+def used(project: Path) -> Trial:
+    """Return a fleet that has made two machines."""
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools=POOLS))
+    trial.init()
+    trial.wait_for("1", "2")
+    trial.apply()
+    return trial
+
+
+def lose(trial: Trial, *names: str) -> None:
+    for name in names or ("store.db", "embedded.db"):
+        (trial.folder / ".fleet" / name).unlink()
+
+
+def orphans(trial: Trial) -> dict[str, Any]:
+    _, said = trial.do("state", "orphans", "--json")
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def store(trial: Trial) -> DatabaseStore:
+    return DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+
+
+def spent(trial: Trial) -> Decimal:
+    """Return what the ledger was charged so far."""
+    entries = store(trial).dump()["ledger"]
+    return sum((Decimal(entry["nanos"]) for entry in entries), Decimal(0)).scaleb(-9)
+
+
+# orphans
+
+
+def test_where_both_witnesses_agree_there_are_no_orphans(used: Trial) -> None:
+    assert used.do("state", "orphans") == (0, "no orphans: machines and stacks agree\n")
+
+
+def test_a_machine_that_no_stack_knows_is_an_orphan(used: Trial) -> None:
+    lose(used, "embedded.db")
+    used.do("state", "init", "--forget-stack", "trial-builders")
+
+    code, said = used.do("state", "orphans")
+
+    assert code == 1
+    assert said.splitlines()[0] == (
+        f"{ONE} (pool builders, provider desk, id sim-1): its provider lists it, no stack knows "
+        "it: it costs money"
+    )
+    assert [(each["name"], each["kind"]) for each in orphans(used)["orphans"]] == [
+        (ONE, "unrecorded"),
+        (TWO, "unrecorded"),
+    ]
+
+
+def test_a_stack_s_entry_without_a_machine_is_an_orphan(used: Trial) -> None:
+    used.cloud.delete("sim-2")
+
+    (found,) = orphans(used)["orphans"]
+
+    assert (found["name"], found["kind"], found["id"]) == (TWO, "missing", "sim-2")
+
+
+def test_what_could_not_be_read_is_said_and_is_not_no_orphans(used: Trial) -> None:
+    lose(used, "embedded.db")
+
+    code, said = used.do("state", "orphans")
+
+    assert code == 1
+    assert said.startswith("? the stack of pool builders is unknown: ")
+
+
+# rebuild
+
+
+def test_a_lost_store_and_lost_stacks_are_made_anew_and_no_machine_is_touched(
+    used: Trial,
+) -> None:
+    machines = used.cloud.path.read_bytes()
+    lose(used)
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 0
+    assert said.splitlines()[0] == f"pool builders: 2 machines into its stack: {ONE}, {TWO}"
+    assert used.cloud.path.read_bytes() == machines
+    assert used.recorded() == [ONE, TWO]
+    assert orphans(used)["orphans"] == []
+    assert "nothing changed" in used.apply()
+
+
+def test_without_apply_it_is_only_shown(used: Trial) -> None:
+    lose(used)
+    before = used.files()
+
+    code, said = used.do("state", "rebuild")
+
+    assert code == 0
+    assert f"pool builders: 2 machines into its stack: {ONE}, {TWO}" in said
+    assert said.endswith("nothing was changed; to do it: fleet state rebuild --apply\n")
+    assert used.files() == before
+
+
+def test_the_same_as_json(used: Trial) -> None:
+    lose(used, "embedded.db")
+
+    code, said = used.do("state", "rebuild", "--json")
+
+    found = json.loads(said)
+    assert code == 0
+    assert [worker["name"] for worker in found["pools"]["builders"]] == [ONE, TWO]
+    assert (found["forgotten"], found["left"], found["unknown"]) == (["trial-builders"], [], [])
+    assert found["charged"] == "0"
+
+
+def test_stacks_that_were_lost_alone_are_forgotten_and_made_anew(used: Trial) -> None:
+    lose(used, "embedded.db")
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 0
+    assert said.startswith("stack trial-builders is gone: forgotten\n")
+    assert used.recorded() == [ONE, TWO]
+
+
+def test_machines_that_were_recorded_stay_in_their_stack(used: Trial) -> None:
+    lose(used, "embedded.db")
+    used.do("state", "init", "--forget-stack", "trial-builders")
+    used.wait_for("1")
+    used.do("apply")
+
+    used.do("state", "rebuild", "--apply")
+
+    assert used.machines() == used.recorded() == [ONE, TWO, "trial-builders-3"]
+
+
+def test_where_nothing_was_lost_there_is_nothing_to_rebuild(used: Trial) -> None:
+    assert used.do("state", "rebuild", "--apply") == (
+        0,
+        "nothing to rebuild: every machine is in its stack\n",
+    )
+
+
+def test_what_fleet_yaml_no_longer_says_stays_and_is_explained(used: Trial) -> None:
+    lose(used)
+    used.write(fleet_yaml(pools={"builders": BUILDERS.replace("ccx33", "ccx63")}))
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 1
+    assert f"{ONE} (pool builders) stays: fleet.yaml no longer says what it was made" in said
+    assert used.recorded() == []
+    assert used.machines() == [ONE, TWO]
+
+
+def test_machines_of_a_pool_that_is_gone_stay_and_are_explained(used: Trial) -> None:
+    lose(used)
+    used.write(fleet_yaml(pools={"big": BIG}))
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 1
+    assert f"{ONE} (pool builders) stays: pool builders is not in fleet.yaml" in said
+
+
+def test_a_provider_that_cannot_be_read_stops_it(used: Trial) -> None:
+    lose(used)
+    used.cloud.path.write_text("{}")
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 4
+    assert "refused, nothing was changed: machines of provider desk are unknown" in said
+    assert not (used.folder / ".fleet/embedded.db").exists()
+
+
+def test_a_machine_that_somebody_made_by_hand_with_our_mark_is_not_taken(used: Trial) -> None:
+    lose(used)
+    contents = json.loads(used.cloud.path.read_text())
+    contents["machines"]["sim-1"]["inputs"]["labels"]["digest"] = "0" * 16
+    used.cloud.path.write_text(json.dumps(contents))
+
+    code, said = used.do("state", "rebuild", "--apply")
+
+    assert code == 1
+    assert f"{ONE} (pool builders) stays: " in said
+    assert used.recorded() == [TWO]
+
+
+def test_a_new_ledger_is_charged_as_if_each_machine_had_run_since_the_month_began(
+    used: Trial,
+) -> None:
+    lose(used)
+    kind = f"{{cores: 8, memory: 32GiB, disk: 240GiB, price: {PRICE} EUR/h}}"
+    used.write(fleet_yaml(pools=POOLS, desk=f"boot: 1s, types: {{ccx33: {kind}}}"))
+    now = datetime.now(UTC)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    hours = Decimal((now - month) / timedelta(hours=1))
+
+    _, said = used.do("state", "rebuild", "--apply")
+
+    assert abs(spent(used) - 2 * PRICE * hours) < PRICE / 60
+    assert " EUR, as if each machine had run since it began" in said
+
+
+def test_a_ledger_that_was_not_lost_is_not_charged_again(used: Trial) -> None:
+    before = spent(used)
+    lose(used, "embedded.db")
+
+    used.do("state", "rebuild", "--apply")
+
+    assert spent(used) == before
+
+
+def test_approvals_count_as_used_up_since_nobody_knows_how_far_they_are(used: Trial) -> None:
+    lose(used)
+    approval = (
+        "approvals: [{guard: delete, pool: builders, count: 3, reason: fair, expires: 2099-01-01}]"
+    )
+    used.write(fleet_yaml(pools=POOLS, more=approval))
+
+    used.do("state", "rebuild", "--apply")
+
+    (used_up,) = used.plan()["approvals"]
+    assert (used_up["used"], used_up["inert"]) == (3, "it is used up")
+
+
+@pytest.mark.engine
+def test_the_real_engine_takes_machines_back_by_import(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_cli()
+    monkeypatch.setenv("PASSPHRASE", "a passphrase for tests")
+    trial = Trial(project)
+    state = "state: {passphrase: {env: PASSPHRASE}}"
+    trial.write(fleet_yaml(pools=POOLS, desk="boot: 1s, engine: pulumi", more=state))
+    trial.init()
+    trial.wait_for("1", "2")
+    trial.apply()
+    for path in (".pulumi", "pulumi", "store.db"):
+        (project / ".fleet" / path).rename(project / f"old-{path}")
+    before = [machine.created_at for machine in trial.made()]
+
+    code, _ = trial.do("state", "rebuild", "--apply")
+
+    assert code == 0
+    assert trial.recorded() == [ONE, TWO]
+    assert [machine.created_at for machine in trial.made()] == before
+    assert "nothing changed" in trial.apply()

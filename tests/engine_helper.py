@@ -1,0 +1,64 @@
+"""This module is a helper over a written engine; a worker's name says what happens to it.
+
+Run: python -m tests.engine_helper DESCRIPTOR.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fleet.engines.apart import serve
+from fleet.errors import PlanRefused, StackFailed
+from fleet.facts import WorkerInputs
+from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
+from tests.fakes_engine import FakeEngine
+
+
+class Scripted(FakeEngine):
+    """Does what the names of workers say; `folder` is where helpers meet."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("pulumi")
+        self._folder = folder
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        """Refuse a worker that is not allowed."""
+        if any(worker.name == "forbidden" for worker in workers):
+            raise PlanRefused("refused: forbidden")
+        return super().preview(ref, workers)
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        """Make machines; then what the name of a worker says."""
+        names = {worker.name for worker in workers}
+        done = super().up(ref, workers, progress, user_data)
+        if "killed" in names:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "cancelled" in names:
+            cli = subprocess.run(["sleep", "infinity"], check=False)
+            raise StackFailed(f"ended by {-cli.returncode}", done=("cancelled",))
+        if "first" in names:
+            (self._folder / "meeting").write_text("here")
+        if "second" in names:
+            (self._folder / "meeting").read_text()
+        if "secret" in names:
+            raise StackFailed("given " + self.given["secret"], failed={"secret": str(os.getpid())})
+        return done
+
+
+def engines_for(folder: Path) -> Callable[[str], Engine]:
+    """Return the one engine for every provider."""
+    engine = Scripted(folder)
+    return lambda _: engine
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), engines_for)

@@ -1,0 +1,149 @@
+"""An engine whose operations are done by helper processes: what they do, and how they end."""
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.apart import EngineApart, Helpers, Turns
+from fleet.errors import PlanRefused, StackFailed
+from fleet.ports import StackRef, Step
+from fleet.schema.model import Fleet
+from tests.builders import a_fleet
+from tests.fakes_engine import FakeEngine
+from tests.ports.engines import REF, a_sim_worker, quiet
+
+OTHER = REF.model_copy(update={"name": "debian-other", "pool": "other"})
+
+
+class Apart:
+    """An engine apart, asked as one thread of several would ask it."""
+
+    def __init__(self, folder: Path) -> None:
+        command = (sys.executable, "-m", "tests.engine_helper")
+        self.helpers = Helpers(command, folder)
+        self.turns = Turns()
+        self._engine = EngineApart(FakeEngine("pulumi"), self.helpers, self.turns)
+
+    def preview(self, *names: str) -> tuple[Step, ...]:
+        with self.turns.mine():
+            return self._engine.preview(REF, [a_sim_worker(name) for name in names])
+
+    def up(
+        self, *names: str, told: list[Step] | None = None, ref: StackRef = REF, text: str = ""
+    ) -> tuple[Step, ...]:
+        workers = [a_sim_worker(name) for name in names]
+        given = {name: text for name in names if text}
+        progress = quiet if told is None else told.append
+        with self.turns.mine():
+            return self._engine.up(ref, workers, progress, given)
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Apart]:
+    os.mkfifo(tmp_path / "meeting")
+    apart = Apart(tmp_path)
+    yield apart
+    apart.helpers.end()
+
+
+def creates(*names: str) -> tuple[Step, ...]:
+    return tuple(Step(worker=name, operation="create") for name in names)
+
+
+def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: Apart) -> None:
+    told: list[Step] = []
+
+    assert apart.preview("a", "b") == creates("a", "b")
+    assert apart.up("a", "b", told=told) == creates("a", "b")
+    assert apart.preview("a", "b") == ()
+    assert told == list(creates("a", "b"))
+
+
+def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:
+    with pytest.raises(PlanRefused, match="refused: forbidden"):
+        apart.preview("forbidden")
+    with pytest.raises(StackFailed, match="given a token") as failed:
+        apart.up("secret", text="a token")
+
+    assert list(failed.value.failed) == ["secret"]
+
+
+def test_a_helper_that_is_killed_fails_its_stack_and_the_next_operation_has_another(
+    apart: Apart,
+) -> None:
+    with pytest.raises(StackFailed, match="killed by signal 9") as failed:
+        apart.up("killed")
+
+    assert failed.value.done == ("killed",)
+    assert apart.up("a") == creates("a")
+
+
+def test_two_helpers_work_at_once(apart: Apart) -> None:
+    done: list[tuple[Step, ...]] = []
+    first = threading.Thread(target=lambda: done.append(apart.up("first")))
+
+    first.start()
+    done.append(apart.up("second", ref=OTHER))
+    first.join()
+
+    assert sorted(done, key=str) == [creates("first"), creates("second")]
+
+
+def test_who_interrupts_has_the_cli_cancelled_and_the_helper_says_so(apart: Apart) -> None:
+    def interrupt(step: Step) -> None:
+        assert step.worker == "cancelled"
+        begun.set()
+
+    begun = threading.Event()
+    ended = threading.Event()
+
+    def ask() -> None:
+        begun.wait()
+        # The helper tells the step before it starts the program that is to be cancelled.
+        while not ended.wait(0.05):
+            apart.helpers.interrupt()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    engine = EngineApart(FakeEngine("pulumi"), apart.helpers, apart.turns)
+    with pytest.raises(StackFailed, match=f"ended by {signal.SIGINT:d}"), apart.turns.mine():
+        engine.up(REF, [a_sim_worker("cancelled")], interrupt)
+    ended.set()
+    asking.join()
+
+
+def test_helpers_end_with_whoever_started_them(apart: Apart) -> None:
+    with pytest.raises(StackFailed) as failed:
+        apart.up("secret", text="x")
+    helper = int(failed.value.failed["secret"])
+    os.kill(helper, 0)
+
+    apart.helpers.end()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(helper, 0)
+
+
+def test_nothing_that_a_helper_is_told_stands_among_its_arguments(apart: Apart) -> None:
+    with pytest.raises(StackFailed) as failed:
+        apart.up("secret", text="a planted token")
+    process = Path("/proc") / failed.value.failed["secret"]
+
+    assert (
+        b"planted" not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    )
+
+
+def test_a_fleet_reaches_a_helper_as_it_is() -> None:
+    fleet = a_fleet()
+
+    again = pickle.loads(pickle.dumps(fleet))  # noqa: S301 - our own
+
+    assert isinstance(again, Fleet)
+    assert again == fleet
