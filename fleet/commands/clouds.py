@@ -177,9 +177,7 @@ def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str,
             places.folder / "pulumi",
             (lambda: secrets.read(passphrase)) if passphrase else None,
             Account(provider_of(provider, secrets), environment=environment),
-            lambda fleet, provider=provider: HcloudShared(secrets.read(provider.token)).list(
-                fleet
-            ),
+            partial(_shared_parts, provider, secrets),
         )
     return bases
 
