@@ -111,7 +111,7 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
     pool states one.
     """
     if isinstance(pool.machine, str):
-        known = _sold(fleet, pool.provider, pool.machine)
+        known = sold_type(fleet, pool.provider, pool.machine)
         return (known,) if known else ()
     return tuple(_overridden(fleet, pool, pool.machine))
 
@@ -119,7 +119,7 @@ def find_types(fleet: Fleet, pool: Pool) -> tuple[MachineType, ...]:
 def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineType]:
     image = fleet.images.get(pool.image)
     for name in type_names(pool) or ("own",):
-        known = _sold(fleet, pool.provider, name) if machine.type else None
+        known = sold_type(fleet, pool.provider, name) if machine.type else None
         if known is None and None in (machine.cores, machine.memory):
             continue
         price = known.price if known else _own_price(fleet.providers.get(pool.provider))
@@ -170,7 +170,7 @@ def price_of_type(
     fleet: Fleet, provider: str, name: str, market: Market = "on-demand"
 ) -> Decimal | None:
     """Return what a provider's machine type costs per hour, its address included."""
-    known = _sold(fleet, provider, name)
+    known = sold_type(fleet, provider, name)
     return None if known is None else price_per_hour(fleet, known, market)
 
 
@@ -189,7 +189,7 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     return tuple(sorted({*_listed(declared), *own}))
 
 
-def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+def sold_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     """Return one machine type of a provider; None where it sells none of this name."""
     declared = fleet.providers.get(provider)
     if isinstance(declared, SimProvider) and name in declared.types:
