@@ -18,6 +18,8 @@ from pydantic import (
     StringConstraints,
 )
 
+from fleet.bases import Base
+
 
 class Value(BaseModel):
     """An immutable value with a JSON form; extra keys are refused."""
@@ -256,6 +258,20 @@ class WorkerInputs(Value):
     )
 
 
+class Found(Value):
+    """A machine that a person asks for by a label of it, whoever made it."""
+
+    machine: Machine
+    architecture: str
+    labels: dict[str, str] = Field(description="All that it carries but what changes by itself.")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What else it was made from, as far as it tells."
+    )
+    worker: Worker | None = Field(
+        None, description="Its worker, where workers register at the provider itself."
+    )
+
+
 class Stack(Value):
     """A pool's stack as its engine recorded it: the second witness of machines."""
 
@@ -272,30 +288,6 @@ class Stack(Value):
     interrupted: bool = Field(
         False, description="An earlier operation did not finish; the next apply finishes it."
     )
-
-
-class Part(Value):
-    """Something that all machines of a provider share, as fleet.yaml asks for it."""
-
-    kind: Literal["network", "firewall", "ssh_key", "placement_group"]
-    name: str
-    inputs: dict[str, Any]
-
-    @property
-    def key(self) -> str:
-        """Return what tells it from the other parts of its base."""
-        return f"{self.kind}/{self.name}"
-
-
-class Base(Value):
-    """A provider's base stack as its engine recorded it: what its machines share."""
-
-    serial: int = Field(description="Grows with each change of the stack's state.")
-    parts: tuple[Part, ...] = Field((), description="What it was last asked to hold.")
-    ids: dict[str, str] = Field(
-        default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
-    )
-    interrupted: bool = Field(False, description="An earlier operation did not finish.")
 
 
 AttemptResult = Literal[

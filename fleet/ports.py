@@ -12,15 +12,15 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from fleet.bases import Base, Part
 from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
-    Base,
     Entry,
+    Found,
     Ledger,
     Listing,
     Moment,
-    Part,
     QueueReading,
     Stack,
     Tags,
@@ -128,6 +128,19 @@ class Keeper(Protocol):
         """Delete a machine; one that is already gone is fine."""
 
 
+class Adopter(Protocol):
+    """Where machines that exist can be found by a label and marked; only some providers are."""
+
+    def find(self, key: str, value: str) -> Sequence[Found]:
+        """Return the machines whose label of this key is exactly this value, whoever made them.
+
+        Raises SourceUnreachable where not all of them can be told.
+        """
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a machine the labels of a worker beside its own; nothing else of it changes."""
+
+
 class Step(Value):
     """One resource of a stack that an operation would touch or has touched."""
 
@@ -181,7 +194,7 @@ class Engine(Protocol):
         """
 
 
-class BaseEngine(Protocol):
+class Sharer(Protocol):
     """Changes what the machines of one provider share; only some providers have such a base."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
@@ -283,6 +296,9 @@ class Secrets(Protocol):
     def read(self, reference: object) -> str:
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return who else may read where it lies, and the command that ends that; None: nobody."""
+
 
 class Members(Protocol):
     """Says who is in which group."""
@@ -318,7 +334,7 @@ class Console(Protocol):
 
 __all__ = [
     "NO_USER_DATA",
-    "BaseEngine",
+    "Adopter",
     "Charging",
     "Clock",
     "Console",
@@ -334,6 +350,7 @@ __all__ = [
     "Registry",
     "Secrets",
     "Server",
+    "Sharer",
     "Since",
     "StackRecord",
     "StackRef",

@@ -6,7 +6,8 @@ What machines were made with stays while they do, even when fleet.yaml no longer
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fleet.facts import Base, Part, Stack, Unknown, World
+from fleet.bases import Base, Part
+from fleet.facts import Stack, Unknown, World
 from fleet.schema.model import Fleet, HcloudProvider
 
 _SETTINGS = {

@@ -13,9 +13,10 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
-from fleet.ports import BaseEngine, Clock, Engine, Keeper, Provider, Registry
+from fleet.ports import Clock, Engine, Keeper, Provider, Registry, Sharer
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hcloud_shared import HcloudShared
 from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
@@ -157,7 +158,7 @@ def engines_of(
     return engine_of
 
 
-def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, BaseEngine]:
+def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, Sharer]:
     """Return what changes the base stacks of providers whose machines share something."""
     declared = {
         name: each for name, each in fleet.providers.items() if isinstance(each, HcloudProvider)
@@ -170,16 +171,14 @@ def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str,
     passphrase = fleet.state.passphrase
     bases = {}
     for name, provider in declared.items():
-        listing = provider_of(provider, secrets)
-        if isinstance(listing, HcloudMachines):
-            environment = partial(_hcloud_environment, provider, secrets)
-            bases[name] = PulumiBase(
-                places.backend,
-                places.folder / "pulumi",
-                (lambda: secrets.read(passphrase)) if passphrase else None,
-                Account(listing, environment=environment),
-                listing.shared,
-            )
+        environment = partial(_hcloud_environment, provider, secrets)
+        bases[name] = PulumiBase(
+            places.backend,
+            places.folder / "pulumi",
+            (lambda: secrets.read(passphrase)) if passphrase else None,
+            Account(provider_of(provider, secrets), environment=environment),
+            partial(_shared_parts, provider, secrets),
+        )
     return bases
 
 
@@ -216,6 +215,12 @@ def _accounts(
                 inputs={"notes": notes},
             )
     return accounts
+
+
+def _shared_parts(
+    provider: HcloudProvider, secrets: HostSecrets, fleet: str
+) -> Mapping[str, str] | Unknown:
+    return HcloudShared(secrets.read(provider.token)).list(fleet)
 
 
 def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fleet.bases import Base, Part
 from fleet.engines.backends import open_objects
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
@@ -19,7 +20,7 @@ from fleet.engines.pulumi_locks import break_dead_locks
 from fleet.engines.pulumi_state import ROOT, read_checkpoint, serial_of
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, SecretMissing, StackFailed, StoreFailed
-from fleet.facts import Base, Part, Unknown
+from fleet.facts import Unknown
 from fleet.ports import Progress, StackRef, Step
 
 Marked = Callable[[str], Mapping[str, str] | Unknown]

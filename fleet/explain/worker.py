@@ -141,6 +141,8 @@ def _next(verdict: WorkerVerdict) -> str:
             f"look for it at its provider; if it is really gone: fleet state forget-machine "
             f"{verdict.worker}"
         )
+    if verdict.state == "unrecorded":
+        return "have its stack know it again: fleet state rebuild; or delete it at its provider"
     person = _NEXT_FOR_REASON.get(verdict.reason) if verdict.verdict == "keep" else None
     return person or _NEXT_FOR_VERDICT[verdict.verdict]
 

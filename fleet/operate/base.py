@@ -5,8 +5,9 @@ What machines still use is neither deleted nor made anew.
 
 from collections.abc import Iterator, Sequence
 
+from fleet.bases import Base, Part
 from fleet.errors import FleetError, PlanRefused
-from fleet.facts import Base, Part, Unknown, World
+from fleet.facts import Unknown, World
 from fleet.operate.apply import Tell
 from fleet.operate.observe import Sources, base_ref
 from fleet.plan import StackOutcome

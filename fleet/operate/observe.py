@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet import heartbeats
+from fleet.bases import Base
 from fleet.errors import FleetError, StoreFailed, StoreMissing
-from fleet.facts import Attempt, Base, Ledger, Listing, Stack, Unknown, World
+from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
 from fleet.operate.spending import used_so_far
 from fleet.ports import (
-    BaseEngine,
     Engine,
     Enroller,
     Keeper,
@@ -18,6 +18,7 @@ from fleet.ports import (
     Provider,
     Queue,
     Registry,
+    Sharer,
     Since,
     StackRecord,
     StackRef,
@@ -51,7 +52,7 @@ class Sources:
     store: Store
     keepers: Mapping[str, Keeper] = field(default_factory=dict)
     """Providers whose machines can be looked after without their stack."""
-    bases: Mapping[str, BaseEngine] = field(default_factory=dict)
+    bases: Mapping[str, Sharer] = field(default_factory=dict)
     """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""

@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import os
+import re
 import shlex
 import signal
 import sqlite3
@@ -19,11 +20,14 @@ import pytest
 import zstandard
 
 from fleet.engines.pulumi_cli import find_cli
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.user_data import read_user_data
 from tests.canary import Place, find_leaks, in_files, in_processes
 from tests.debusine_tables import RequestRow, Tables
 from tests.local_machines import end_machines
 from tests.loopback import Answer, Loopback, Received
 from tests.ports.engines import skip_without_cli
+from tests.ports.hcloud_rig import skip_without_plugin
 from tests.ports.registries import tables
 from tests.ports.stores import postgres_url
 from tests.process import clean_environment, fleet_command
@@ -40,6 +44,9 @@ PLANTED = {
 }
 """Environment variable to its secret; the DSN holds PASSWORD."""
 
+TOKEN = re.compile(r"[0-9a-f]{64}")
+HERE = "{provider: here, machine: process, image: sid, workers: {max: 2}}"
+FAR = "{provider: far, machine: ccx33, image: debian, workers: {max: 2}}"
 FLEET = """\
 fleet: trial
 state: {{store: "postgresql://fleet@/postgres?host={folder}", passphrase: {{env: PASSPHRASE}}}}
@@ -60,28 +67,42 @@ queues:
     admin: {{dsn: {{env: DSN}}}}
 images:
   sid: {{suite: sid, architecture: amd64, provides: ["worker:task:worker:noop:version:1"]}}
+  debian:
+    architecture: amd64
+    existing: {{far: debian-13}}
+    provides: ["worker:task:worker:noop:version:1"]
 pools:
   builders: {{provider: here, machine: process, image: sid, workers: {{max: 2}}}}
 """
 
 
 @pytest.fixture
-def planted(
-    project: Path,
-    tmp_path: Path,
-    tables: Tables,
-    postgres_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Trial]:
-    """Return a fleet that is given every secret there is, with folders of its own for all else."""
-    _, _, socket = postgres_url.partition("host=")
-    dsn = f"postgresql://fleet:{quote(PASSWORD, safe='')}@/postgres?host={socket}"
-    for name, secret in (PLANTED | {"DSN": dsn}).items():
+def cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of all that is left behind; the environment holds every secret."""
+    for name, secret in PLANTED.items():
         monkeypatch.setenv(name, secret)
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
     for name in ("HOME", "TMPDIR"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "TMPDIR"))
+    return tmp_path
+
+
+@pytest.fixture
+def planted(
+    project: Path,
+    cleared: Path,
+    tables: Tables,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Trial]:
+    """Return a fleet that is given every secret there is."""
+    del cleared
+    _, _, socket = postgres_url.partition("host=")
+    dsn = f"postgresql://fleet:{quote(PASSWORD, safe='')}@/postgres?host={socket}"
+    monkeypatch.setenv("DSN", dsn)
     with Loopback(_repeat_secrets) as server:
         monkeypatch.setenv("HCLOUD_ENDPOINT", f"{server.url}/v1")
         trial = Trial(project)
@@ -257,16 +278,41 @@ def _end_of(*command: str, folder: Path) -> int:
 # the real engine
 
 
+@pytest.fixture
+def watched(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleared: Path
+) -> Iterator[Path]:
+    """Return a folder that gets what every run of the CLI leaves behind for a moment.
+
+    That is its temporary files, and the arguments of all processes when it began and ended.
+    """
+    del cleared
+    skip_without_cli()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    note = f'cat /proc/[0-9]*/cmdline >> {kept}/arguments 2>/dev/null; echo "$@" >> {kept}/cli'
+    path = tmp_path / "bin" / "pulumi"
+    path.parent.mkdir()
+    path.write_text(
+        f"""#!/bin/sh
+{note}
+{find_cli()} "$@"
+code=$?
+{note}
+cp -r "$TMPDIR/." {kept}/temporary-$$
+exit $code
+"""
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("FLEET_PULUMI", str(path))
+    yield kept
+    end_machines(project)
+
+
 @pytest.mark.engine
 def test_the_real_engine_leaves_no_secret_either(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, tmp_path: Path, watched: Path
 ) -> None:
-    skip_without_cli()
-    arguments = tmp_path / "arguments"
-    for name, value in (
-        PLANTED | {"FLEET_PULUMI": str(_recording_cli(tmp_path, arguments))}
-    ).items():
-        monkeypatch.setenv(name, value)
     trial = Trial(project)
     trial.write(
         fleet_yaml(
@@ -282,16 +328,40 @@ def test_the_real_engine_leaves_no_secret_either(
     said += [trial.apply(), trial.do("state", "export", "--out", "state.json")[1]]
 
     assert "1 created" in said[1]
-    assert b"up\0" in arguments.read_bytes()
+    assert "up --yes" in (watched / "cli").read_text()
     leaks = find_leaks(PLANTED, [("what was said", "".join(said).encode()), *in_files(tmp_path)])
     assert leaks == []
 
 
-def _recording_cli(folder: Path, arguments: Path) -> Path:
-    """Return the CLI, but before it does its work all arguments of that moment are noted."""
-    path = folder / "bin" / "pulumi"
-    path.parent.mkdir()
-    note = f'{{ printf "%s\\0" "$@"; cat /proc/[0-9]*/cmdline; }} >> {arguments} 2>/dev/null'
-    path.write_text(f'#!/bin/sh\n{note}\nexec {find_cli()} "$@"\n')
-    path.chmod(0o755)
-    return path
+@pytest.mark.engine
+def test_a_server_s_token_is_nowhere_but_in_its_user_data(
+    planted: Trial, tmp_path: Path, tables: Tables, watched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_plugin()
+    with SimulatedHetzner() as api:
+        for name, value in (("HCLOUD_ENDPOINT", api.endpoint), ("CLOUD_TOKEN", api.token)):
+            monkeypatch.setenv(name, value)
+        planted.write((planted.folder / "fleet.yaml").read_text().replace(HERE, FAR))
+        said = [
+            planted.do(*command)[1]
+            for command in (("state", "init"), ("apply",), ("state", "export", "--out", "s.json"))
+        ]
+        given = [
+            str(each.body["user_data"])
+            for each in api.requests
+            if (each.method, each.path) == ("POST", "/servers")
+        ]
+
+    tokens = [file.content for text in given for file in read_user_data(text).files]
+    tokens = [text for text in tokens if TOKEN.fullmatch(text)]
+    secrets = PLANTED | {"CLOUD_TOKEN": api.token, "PASSWORD": PASSWORD}
+    secrets |= {f"token {number}": text for number, text in enumerate(tokens)}
+    secrets |= {f"user data {number}": text for number, text in enumerate(given)}
+    assert "Applied: 2 created" in said[1]
+    assert len(tokens) == len(set(tokens)) == 2
+    assert "up --yes" in (watched / "cli").read_text()
+    leaks = find_leaks(
+        secrets,
+        [("what was said", "".join(said).encode()), *in_files(tmp_path), *_in_tables(tables)],
+    )
+    assert leaks == []

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from fleet.bases import Base
 from fleet.errors import FleetError
-from fleet.facts import Base, Unknown, World
+from fleet.facts import Unknown, World
 from fleet.operate.base import lay_bases
 from fleet.operate.observe import Sources
 from fleet.plan import StackOutcome
@@ -11,7 +12,7 @@ from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.shared import parts_of
 from tests.builders import a_fleet, a_stack, a_world, some_inputs
-from tests.fakes_base import FakeBaseEngine
+from tests.fakes_sharer import FakeSharer
 from tests.fakes_store import FakeStore, Shelf
 
 NETWORK = "network/debian-ci-hetzner-network"
@@ -36,7 +37,7 @@ def no_engine(_: str) -> Engine:
 class Desk:
     """One provider's base, and what was said."""
 
-    engine: FakeBaseEngine = field(default_factory=FakeBaseEngine)
+    engine: FakeSharer = field(default_factory=FakeSharer)
     said: list[str] = field(default_factory=list)
 
     def lay(self, fleet: Fleet, **world: object) -> tuple[World, tuple[StackOutcome, ...]]:
@@ -54,9 +55,9 @@ class Desk:
         return lay_bases(fleet, seen, sources, self.said.append)
 
 
-def laid(fleet: Fleet) -> FakeBaseEngine:
+def laid(fleet: Fleet) -> FakeSharer:
     parts = parts_of(fleet, "hetzner")
-    return FakeBaseEngine(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
+    return FakeSharer(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
@@ -139,7 +140,7 @@ def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
 
 
 def test_a_base_that_cannot_be_read_is_left_alone() -> None:
-    desk = Desk(FakeBaseEngine(Unknown(unknown="locked")))
+    desk = Desk(FakeSharer(Unknown(unknown="locked")))
 
     desk.lay(a_sharing_fleet(**ASKED))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pulumi import automation
 
+from fleet.bases import Base
 from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import StackFailed
-from fleet.facts import Base
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
@@ -20,8 +20,8 @@ from fleet.service.hetzner_servers import act_on_server
 from tests.hetzner import a_server
 from tests.ports.engines import a_sim_worker, id_in, quiet, read, sha256_of
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
-from tests.ports.test_base_engine import PARTS, hetzner_base
-from tests.ports.test_base_engine import REF as BASE
+from tests.ports.test_sharer import PARTS, hetzner_base
+from tests.ports.test_sharer import REF as BASE
 
 pytestmark = pytest.mark.engine
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")

@@ -1,6 +1,7 @@
 """What the machines of a provider share: asked for in fleet.yaml, given to new machines."""
 
-from fleet.facts import Base, Unknown, World
+from fleet.bases import Base
+from fleet.facts import Unknown, World
 from fleet.guard import guard
 from fleet.plan import Create, Plan
 from fleet.reconcile import reconcile

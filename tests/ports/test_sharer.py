@@ -1,17 +1,18 @@
-"""The contract of the port BaseEngine, over the fake and Hetzner's real provider."""
+"""The contract of the port Sharer, over the fake and Hetzner's real provider."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fleet.bases import Base, Part
 from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
-from fleet.facts import Base, Part
-from fleet.ports import BaseEngine, StackRef, Step
+from fleet.ports import Sharer, StackRef, Step
 from fleet.providers.hcloud import HcloudMachines
+from fleet.providers.hcloud_shared import HcloudShared
 from fleet.service.hetzner import SimulatedHetzner
-from tests.fakes_base import FakeBaseEngine
+from tests.fakes_sharer import FakeSharer
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
 
@@ -57,29 +58,29 @@ def hetzner_base(folder: Path, api: SimulatedHetzner) -> PulumiBase:
         folder / "home",
         lambda: "a passphrase for tests",
         Account(machines, environment=lambda: environment),
-        machines.shared,
+        HcloudShared(api.token, base_url=api.endpoint).list,
     )
 
 
 @pytest.fixture(params=["fake", pytest.param("hcloud", marks=pytest.mark.engine)])
-def engine(request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner) -> BaseEngine:
+def engine(request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner) -> Sharer:
     if request.param == "fake":
-        return FakeBaseEngine()
+        return FakeSharer()
     skip_without_plugin()
     return hetzner_base(tmp_path, api)
 
 
-def read(engine: BaseEngine) -> Base:
+def read(engine: Sharer) -> Base:
     base = engine.read(REF)
     assert isinstance(base, Base), base
     return base
 
 
-def test_a_base_that_never_existed_reads_as_none(engine: BaseEngine) -> None:
+def test_a_base_that_never_existed_reads_as_none(engine: Sharer) -> None:
     assert engine.read(REF) is None
 
 
-def test_the_parts_are_made_and_told_by_their_ids(engine: BaseEngine) -> None:
+def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
     engine.up(REF, PARTS, quiet)
 
     base = read(engine)
@@ -89,7 +90,7 @@ def test_the_parts_are_made_and_told_by_their_ids(engine: BaseEngine) -> None:
     assert not base.interrupted
 
 
-def test_the_same_parts_again_change_nothing(engine: BaseEngine) -> None:
+def test_the_same_parts_again_change_nothing(engine: Sharer) -> None:
     engine.up(REF, PARTS, quiet)
     before = read(engine)
 
@@ -98,7 +99,7 @@ def test_the_same_parts_again_change_nothing(engine: BaseEngine) -> None:
     assert read(engine).ids == before.ids
 
 
-def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: BaseEngine) -> None:
+def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: Sharer) -> None:
     engine.up(REF, PARTS, quiet)
     kept = read(engine).ids[NETWORK.key]
 
@@ -110,7 +111,7 @@ def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: Bas
     assert read(engine).ids == {NETWORK.key: kept}
 
 
-def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: BaseEngine) -> None:
+def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: Sharer) -> None:
     engine.up(REF, [FIREWALL], quiet)
     before = read(engine).ids
     wider = FIREWALL.model_copy(

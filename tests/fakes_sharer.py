@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from fleet.bases import Base, Part
 from fleet.errors import StackFailed
-from fleet.facts import Base, Part, Unknown
+from fleet.facts import Unknown
 from fleet.ports import Progress, StackRef, Step
 
 
-class FakeBaseEngine:
+class FakeSharer:
     """Keeps what it was told; `base` is what is recorded."""
 
     def __init__(self, base: Base | Unknown | None = None) -> None:
