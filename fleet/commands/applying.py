@@ -3,17 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fleet.commands.clock import SystemClock
 from fleet.commands.crew import crewed
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import (
-    Config,
-    SystemClock,
-    configure_sims,
-    lock_owner,
-    look,
-    plan_for,
-    wire,
-)
+from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.order import Order, check_order, find_changes, ordered_part

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from fleet.errors import StoreFailed
 
-
 _NOTES = ".attrs"
 """Beside each file of its own the CLI keeps another one, which says what kind it is."""
 
