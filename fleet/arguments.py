@@ -49,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     _tags(verbs)
     _state(verbs)
     _sweep(verbs)
+    _adopt(verbs)
     add_exchange(verbs)
     _completion(verbs, parser)
     return parser
@@ -298,6 +299,24 @@ def _sweep(verbs: _Verbs) -> None:
     parser.add_argument(
         "--apply", action="store_true", help="do it; left out: only show what would go"
     )
+    _json(parser)
+
+
+def _adopt(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "adopt", "take machines that exist into a pool, without touching them")
+    parser.add_argument(
+        "--select",
+        required=True,
+        metavar="KEY=VALUE",
+        help="those whose label KEY at the provider is exactly VALUE",
+    )
+    parser.add_argument("--pool", required=True, metavar="NAME", help="the pool that gets them")
+    parser.add_argument(
+        "--outdated",
+        action="store_true",
+        help="also those that are not what the pool makes today: they are replaced in their turn",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be adopted")
     _json(parser)
 
 

@@ -256,6 +256,20 @@ class WorkerInputs(Value):
     )
 
 
+class Found(Value):
+    """A machine that a person asks for by a label of it, whoever made it."""
+
+    machine: Machine
+    architecture: str
+    labels: dict[str, str] = Field(description="All that it carries but what changes by itself.")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What else it was made from, as far as it tells."
+    )
+    worker: Worker | None = Field(
+        None, description="Its worker, where workers register at the provider itself."
+    )
+
+
 class Stack(Value):
     """A pool's stack as its engine recorded it: the second witness of machines."""
 

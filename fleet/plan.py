@@ -356,12 +356,15 @@ class StackOutcome(Value):
     forgotten: tuple[str, ...] = Field(
         (), description="Machines that its stack was told are gone."
     )
+    adopted: tuple[str, ...] = Field(
+        (), description="Machines that existed and were taken into its stack."
+    )
     error: str = ""
 
     @property
     def is_touched(self) -> bool:
         """Say whether anything was changed here."""
-        return bool(self.created or self.drained or self.deleted or self.forgotten)
+        return bool(self.created or self.drained or self.deleted or self.forgotten or self.adopted)
 
 
 class Outcome(Value):

@@ -16,6 +16,7 @@ from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
     Entry,
+    Found,
     Ledger,
     Listing,
     Moment,
@@ -124,6 +125,19 @@ class Keeper(Protocol):
 
     def delete(self, machine_id: str) -> None:
         """Delete a machine; one that is already gone is fine."""
+
+
+class Adopter(Protocol):
+    """Where machines that exist can be found by a label and marked; only some providers are."""
+
+    def find(self, key: str, value: str) -> Sequence[Found]:
+        """Return the machines whose label of this key is exactly this value, whoever made them.
+
+        Raises SourceUnreachable where not all of them can be told.
+        """
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a machine the labels of a worker beside its own; nothing else of it changes."""
 
 
 class Step(Value):
@@ -268,6 +282,9 @@ class Secrets(Protocol):
     def read(self, reference: object) -> str:
         """Return the secret; raises SecretMissing with the reference, never the value."""
 
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return who else may read where it lies, and the command that ends that; None: nobody."""
+
 
 class Members(Protocol):
     """Says who is in which group."""
@@ -303,6 +320,7 @@ class Console(Protocol):
 
 __all__ = [
     "NO_USER_DATA",
+    "Adopter",
     "Charging",
     "Clock",
     "Console",

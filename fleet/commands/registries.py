@@ -11,7 +11,7 @@ from fleet.store.secrets import HostSecrets
 def registries_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, DebusineRegistry]:
     """Return queue name to its registry, where `admin` says how it is told anything."""
     return {
-        name: DebusineRegistry(name, _channel(queue, secrets))
+        name: DebusineRegistry(name, fleet.fleet, _channel(queue, secrets))
         for name, queue in fleet.queues.items()
         if isinstance(queue, DebusineQueue) and queue.admin
     }

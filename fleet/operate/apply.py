@@ -274,7 +274,8 @@ def _disable(work: _Work, deletes: Sequence[Delete]) -> _Switched:
             switched.kept.append(f"{action.worker} stays: {busy}")
         except FleetError as trouble:
             switched.troubles.append(f"{action.worker} stays: {trouble}")
-            failing.add(action.registry or "")
+            if not isinstance(trouble, PlanRefused):
+                failing.add(action.registry or "")
         else:
             switched.going.append(action)
     return switched

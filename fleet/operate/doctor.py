@@ -61,6 +61,11 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
             asked.secrets.read(reference)
         except SecretMissing as error:
             yield wrong(about, str(error), _way_to(reference))
+            continue
+        exposure = asked.secrets.exposure(reference)
+        if exposure is not None:
+            said, fix = exposure
+            yield Finding(about=about, result="notice", said=said, fix=fix)
         else:
             yield Finding(about=about, result="ok", said="it is there")
 

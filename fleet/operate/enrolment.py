@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from fleet.errors import FleetError, WorkerBusy
+from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, World
 from fleet.operate.observe import Sources
 from fleet.plan import Action, Create
@@ -80,7 +80,8 @@ class Enrolling:
                 enrolled.refused.append(f"{action.worker} is not made: {busy}")
             except FleetError as trouble:
                 enrolled.troubles.append(f"{action.worker} is not made: {trouble}")
-                failing.add(action.registry)
+                if not isinstance(trouble, PlanRefused):
+                    failing.add(action.registry)
             else:
                 enrolled.creates.append(action)
         return enrolled

@@ -4,15 +4,16 @@ A listing is whole or it is Unknown: half a list would read as machines that are
 """
 
 import os
+import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Unknown
+from fleet.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.schema.model import HcloudProvider
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class _Answer(BaseModel):
 
 class _Type(_Answer):
     name: str
+    architecture: str = ""
 
 
 class _Image(_Answer):
@@ -54,9 +56,26 @@ class _Address(_Answer):
     ip: str
 
 
+class _Attached(_Address):
+    network: int
+
+
+class _Firewall(_Answer):
+    id: int
+
+
 class _PublicNet(_Answer):
     ipv4: _Address | None
     ipv6: _Address | None
+    firewalls: tuple[_Firewall, ...] = ()
+
+
+class _Location(_Answer):
+    name: str
+
+
+class _Datacenter(_Answer):
+    location: _Location
 
 
 class _Labelled(_Answer):
@@ -77,7 +96,9 @@ class _Server(_Answer):
     server_type: _Type
     image: _Image | None = None
     public_net: _PublicNet
-    private_net: tuple[_Address, ...] = ()
+    private_net: tuple[_Attached, ...] = ()
+    location: _Location | None = None
+    datacenter: _Datacenter | None = None
 
 
 class _Pagination(_Answer):
@@ -94,6 +115,11 @@ class _Page(_Answer):
     meta: _Meta
 
 
+_ARCHITECTURE = "architecture"
+"""The label that says what a server does not: Debian's name of its architecture."""
+_ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 EXPIRES = "expires"
 """The label that says until when a run vouched for a server; not part of what it is made from."""
 
@@ -135,8 +161,8 @@ class HcloudMachines:
         """Return the machines whose label `fleet` is exactly this name."""
         read_at = self._now()
         try:
-            servers = self._servers(fleet)
-            machines = [_machine(server) for server in servers]
+            servers = self._servers("fleet", fleet)
+            machines = [_machine(server, _pool_of(server)) for server in servers]
         except SourceUnreachable as error:
             return Unknown(unknown=str(error))
         return Listing(
@@ -152,12 +178,7 @@ class HcloudMachines:
         noted = {EXPIRES: write_moment(until)}
         with Reader(self._base, clock=self._clock) as reader:
             for machine in sorted(machines):
-                path = f"/servers/{machine}"
-                reply = self._checked(reader.get(path, {}, self._headers))
-                if reply is not None:
-                    # Labels are set all at once: what else stands there is sent back.
-                    body = {"labels": reply.parse(_One).server.labels | noted}
-                    self._checked(reader.change("PUT", path, self._headers, body))
+                self._label(reader, machine, noted)
 
     def delete(self, machine_id: str) -> None:
         """Delete a server; one that is already gone is fine."""
@@ -166,9 +187,34 @@ class HcloudMachines:
         with Reader(self._base, clock=self._clock) as reader:
             self._checked(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
 
+    def find(self, key: str, value: str) -> tuple[Found, ...]:
+        """Return the servers whose label of this key is exactly this value."""
+        if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
+            return ()  # no server can carry it
+        return tuple(map(_found, self._servers(key, value)))
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a server the labels of a worker beside its own."""
+        from fleet.web.reader import Reader
+
+        labels = {**inputs.labels, _ARCHITECTURE: inputs.architecture}
+        with Reader(self._base, clock=self._clock) as reader:
+            if not self._label(reader, machine_id, labels):
+                raise SourceUnreachable(f"{inputs.name}: there is no server {machine_id} any more")
+
     @property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
+
+    def _label(self, reader: "Reader", machine_id: str, labels: Mapping[str, str]) -> bool:
+        """Set labels of a server; False where it is gone."""
+        path = f"/servers/{machine_id}"
+        reply = self._checked(reader.get(path, {}, self._headers))
+        if reply is None:
+            return False
+        # Labels are set all at once: what else stands there is sent back.
+        body = {"labels": reply.parse(_One).server.labels | dict(labels)}
+        return self._checked(reader.change("PUT", path, self._headers, body)) is not None
 
     def _checked(self, reply: "Reply") -> "Reply | None":
         """Return an answer that is as it should be; None where the server is gone."""
@@ -180,7 +226,7 @@ class HcloudMachines:
             )
         return reply
 
-    def _servers(self, fleet: str) -> tuple[_Server, ...]:
+    def _servers(self, key: str, value: str) -> tuple[_Server, ...]:
         # httpx is slow to load, and most commands list nothing.
         from fleet.web.reader import Reader
 
@@ -188,21 +234,21 @@ class HcloudMachines:
         number, pages = 1, 0
         with Reader(self._base, clock=self._clock) as reader:
             while number > pages:
-                page = self._page(reader, fleet, number)
+                page = self._page(reader, f"{key}=={value}", number)
                 servers |= {server.id: server for server in page.servers}
                 pages = number
                 number = page.meta.pagination.next_page or 0
                 if number == 0:
-                    return _whole(servers, page.meta.pagination.total_entries, fleet)
+                    return _whole(servers, page.meta.pagination.total_entries, key, value)
                 if number > _MAX_PAGES:
                     break
             raise SourceUnreachable(
                 f"{reader.base}/servers: its pages do not end (page {pages} leads to {number})"
             )
 
-    def _page(self, reader: "Reader", fleet: str, number: int) -> _Page:
+    def _page(self, reader: "Reader", selector: str, number: int) -> _Page:
         query = {
-            "label_selector": f"fleet=={fleet}",
+            "label_selector": selector,
             "sort": "id:asc",
             "page": str(number),
             "per_page": str(_PER_PAGE),
@@ -215,13 +261,15 @@ class HcloudMachines:
         return reply.parse(_Page)
 
 
-def _whole(servers: dict[int, _Server], total: int | None, fleet: str) -> tuple[_Server, ...]:
+def _whole(
+    servers: dict[int, _Server], total: int | None, key: str, value: str
+) -> tuple[_Server, ...]:
     if total is not None and total != len(servers):
         raise SourceUnreachable(
-            f"the provider listed {len(servers)} servers of fleet {fleet}, but counts {total}: "
+            f"the provider listed {len(servers)} servers of {key} {value}, but counts {total}: "
             "they changed while they were read, or the list is not whole; the next run asks again"
         )
-    return tuple(server for server in servers.values() if server.labels.get("fleet") == fleet)
+    return tuple(server for server in servers.values() if server.labels.get(key) == value)
 
 
 def _advice(status: int) -> str:
@@ -238,18 +286,39 @@ def _advice(status: int) -> str:
             return "the trouble is the provider's; the next run asks again"
 
 
-def _machine(server: _Server) -> Machine:
-    state, pool = _STATES.get(server.status), server.labels.get("pool")
-    if state is None:
-        raise SourceUnreachable(
-            f"server {server.name!r} is in the state {server.status!r}, which this version of "
-            "fleet does not know"
-        )
+def _pool_of(server: _Server) -> str:
+    pool = server.labels.get("pool")
     if not pool:
         # It is neither ours to delete nor to be counted, so nothing may rest on this list.
         raise SourceUnreachable(
             f"server {server.name!r} (id {server.id}) carries the label fleet but no label pool; "
             "remove the first if fleet did not make it, or give it the second"
+        )
+    return pool
+
+
+def _found(server: _Server) -> Found:
+    place = server.location or (server.datacenter.location if server.datacenter else None)
+    settings = {
+        "location": place.name if place else "",
+        "network_ids": " ".join(str(each.network) for each in server.private_net),
+        "firewall_ids": " ".join(str(each.id) for each in server.public_net.firewalls),
+    }
+    own = {EXPIRES, _ARCHITECTURE, "commit"}
+    return Found(
+        machine=_machine(server, server.labels.get("pool", "")),
+        architecture=_ARCHITECTURES.get(server.server_type.architecture, ""),
+        labels={key: value for key, value in server.labels.items() if key not in own},
+        settings={key: value for key, value in settings.items() if value},
+    )
+
+
+def _machine(server: _Server, pool: str) -> Machine:
+    state = _STATES.get(server.status)
+    if state is None:
+        raise SourceUnreachable(
+            f"server {server.name!r} is in the state {server.status!r}, which this version of "
+            "fleet does not know"
         )
     image = server.image
     public, private = server.public_net, server.private_net

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleet.errors import CreationRefused, FleetError, SourceUnreachable, WorkerBusy
 from fleet.facts import (
+    Found,
     Listing,
     Machine,
     MachineState,
@@ -113,6 +114,33 @@ class SimCloud:
             }
             kept = change.contents.machines | noted
             change.contents = change.contents.model_copy(update={"machines": kept})
+
+    def find(self, key: str, value: str) -> tuple[Found, ...]:
+        """Return the machines whose label of this key is exactly this value."""
+        now = self._clock.now()
+        return tuple(
+            Found(
+                machine=_machine(machine_id, machine, now),
+                architecture=machine.inputs.architecture,
+                labels=machine.inputs.labels,
+                settings=machine.inputs.settings,
+                worker=_worker(machine, now) if _is_booted(machine, now) else None,
+            )
+            for machine_id, machine in load(self.path).machines.items()
+            if machine.inputs.labels.get(key) == value
+        )
+
+    def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+        """Give a machine the labels of a worker beside its own."""
+        with changing(self.path) as change:
+            machine = change.contents.machines.get(machine_id)
+            if machine is None:
+                raise SourceUnreachable(f"{self.path}: there is no machine {machine_id!r}")
+            labels = machine.inputs.labels | inputs.labels
+            made_from = machine.inputs.model_copy(update={"labels": labels})
+            marked = machine.model_copy(update={"inputs": made_from})
+            machines = change.contents.machines | {machine_id: marked}
+            change.contents = change.contents.model_copy(update={"machines": machines})
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return this fleet's machines, and the workers that registered on them."""

@@ -45,6 +45,9 @@ def _results(run: Mapping[str, str]) -> str:
     forgotten = [name for stack in outcome.stacks for name in stack.forgotten]
     if forgotten:
         return f"forgot {', '.join(forgotten)}"
+    adopted = [name for stack in outcome.stacks for name in stack.adopted]
+    if adopted:
+        return f"adopted {', '.join(adopted)}"
     counted = _counted(outcome)
     parts = [f"{counted[result]} {result}" for result in _WORST_FIRST if counted[result]]
     parts += [f"{len(outcome.refused)} refused by guards"] if outcome.refused else []

@@ -40,6 +40,22 @@ class HostSecrets:
             case _:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
+    def exposure(self, reference: object) -> tuple[str, str] | None:
+        """Return how a file is open to others, and the command that closes it; None: it is not."""
+        if not isinstance(reference, FileSecret):
+            return None
+        path = self._base / Path(reference.file).expanduser()
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return None
+        # Of a file that somebody else owns, its group may be what lets fleet read it.
+        whom = "go" if status.st_uid == os.getuid() else "o"
+        if not status.st_mode & (stat.S_IRWXO | (stat.S_IRWXG if whom == "go" else 0)):
+            return None
+        said = f"others may read or change {path}: its mode is {stat.S_IMODE(status.st_mode):04o}"
+        return said, f"chmod {whom}= {shlex.quote(str(path))}"
+
     def _from_environment(self, name: str) -> str:
         secret = self._environment.get(name, "").strip()
         if not secret:

@@ -57,6 +57,7 @@ class Shell:
         fleet.chmod(0o755)
         self.project = folder / "project"
         self.project.mkdir()
+        self._umask = 0o022
         for name in ("fleet.yaml", "world.json"):
             shutil.copy(ROOT / name, self.project)
         if pulumi := os.environ.get("FLEET_PULUMI"):
@@ -64,6 +65,8 @@ class Shell:
 
     def run(self, command: str) -> str:
         """Return what a command prints, and its exit code when that is not 0."""
+        if command.startswith("umask "):
+            self._umask = int(command.removeprefix("umask "), 8)
         completed = subprocess.run(  # noqa: S602 - the documents' own commands
             command,
             shell=True,
@@ -73,9 +76,16 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            umask=self._umask,
         )
         code = f"[exit code {completed.returncode}]\n" if completed.returncode else ""
         return completed.stdout.replace(str(self.project), "/home/you/trial") + code
+
+    def write(self, name: str, content: str) -> None:
+        """Write a file of the page, as an editor would that was started here."""
+        path = self.project / name
+        path.write_text(content, encoding="utf-8")
+        path.chmod(0o666 & ~self._umask)
 
 
 def replayed(text: str, shell: Shell) -> str:
@@ -85,7 +95,7 @@ def replayed(text: str, shell: Shell) -> str:
         if match["copy"]:
             shutil.copy(ROOT / match["copy"], shell.project)
         if match["file"]:
-            (shell.project / match["file"]).write_text(match["body"], encoding="utf-8")
+            shell.write(match["file"], match["body"])
         if match["kind"] != "console":
             return match[0]
         parts = [f"$ {command}\n{shell.run(command)}" for command in commands(match["body"])]

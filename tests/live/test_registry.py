@@ -26,7 +26,7 @@ class Place:
     def __init__(self, server: Server, channel: Channel, name: str) -> None:
         self.server = server
         self.name = name
-        self.registry = DebusineRegistry("debian", channel)
+        self.registry = DebusineRegistry("debian", "registry", channel)
 
     def enrol(self) -> str:
         """Return a token that lives for an hour."""

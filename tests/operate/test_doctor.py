@@ -35,7 +35,13 @@ from tests.fakes_store import FakeStore, Shelf
 
 AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
 FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))
+QUEUE = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
 LOOKING = a_fleet(pools={}, images={}, providers={})
+
+
+def with_token(token: object) -> Fleet:
+    queues = {"debian": QUEUE | {"token": token}}
+    return a_fleet(pools={}, images={}, providers={}, queues=queues)
 
 
 def a_store(*, made: bool = True) -> Store:
@@ -108,12 +114,23 @@ def test_a_secret_that_is_not_there_is_wrong_and_says_how_to_set_it() -> None:
 def test_each_kind_of_secret_is_mended_in_its_own_way(
     reference: dict[str, object], fix: str
 ) -> None:
-    queue = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
-    fleet = a_fleet(
-        pools={}, images={}, providers={}, queues={"debian": queue | {"token": reference}}
-    )
+    assert of(check(with_token(reference)), "secret queues.debian.token").fix == fix
 
-    assert of(check(fleet), "secret queues.debian.token").fix == fix
+
+def test_a_secret_in_a_file_that_others_may_read_is_told_with_what_closes_it(
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    token.chmod(0o644)
+    fleet = with_token({"file": str(token)})
+
+    before = of(check(fleet), "secret queues.debian.token")
+    token.chmod(0o600)
+    after = of(check(fleet), "secret queues.debian.token")
+
+    assert (before.result, before.fix) == ("notice", f"chmod go= {token}")
+    assert after.result == "ok"
 
 
 def test_a_server_that_is_down_is_wrong_and_asked_nothing_else() -> None:
@@ -138,10 +155,7 @@ def test_a_token_that_the_server_takes_for_nobodys_is_wrong() -> None:
 
 
 def test_a_queue_without_a_token_is_not_checked_and_not_fine() -> None:
-    queue = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
-    fleet = a_fleet(pools={}, images={}, providers={}, queues={"debian": queue})
-
-    assert of(check(fleet), "queue debian, token").result == "unchecked"
+    assert of(check(with_token(None)), "queue debian, token").result == "unchecked"
 
 
 @pytest.mark.parametrize(

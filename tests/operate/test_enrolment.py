@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.ports import Enrolment
 from fleet.user_data import read_user_data
 from tests.builders import NOW, a_create, a_delete, a_pool, a_sim_fleet, some_inputs
@@ -147,6 +147,28 @@ def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: Des
 
     assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("failed", (FIRST,))
     assert outcome.stacks[0].error == f"{SECOND} stays: no answer about {SECOND}"
+
+
+def test_what_is_refused_of_one_worker_stops_no_other(desk: Desk) -> None:
+    desk.make(FIRST, SECOND)
+
+    class Strange(FakeRegistry):
+        def enrol(self, enrolment: Enrolment) -> str:
+            raise PlanRefused(f"worker {enrolment.worker} is not of fleet debian-ci")
+
+        def disable(self, worker: str) -> None:
+            if worker == FIRST:
+                raise PlanRefused(f"worker {worker} is not of fleet debian-ci")
+            super().disable(worker)
+
+    desk.registry = Strange()
+    create = a_create(worker=THIRD, registry="debian", inputs=some_inputs(name=THIRD))
+    deletes = [a_delete(worker=name, registry="debian") for name in (FIRST, SECOND)]
+
+    outcome = desk.apply(create, *deletes, listed=(FIRST, SECOND))
+
+    assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("failed", (SECOND,))
+    assert outcome.stacks[0].error.count("is not of fleet debian-ci") == 2
 
 
 def test_what_a_machine_that_is_off_held_is_given_back_before_it_is_deleted(desk: Desk) -> None:

@@ -65,7 +65,7 @@ class DebusinePlace:
         self.tables = tables
         self.waits: list[float] = []
         self.registry = DebusineRegistry(
-            "debian", channel, wait=self.waits.append, clock=lambda: 0.0
+            "debian", "debian", channel, wait=self.waits.append, clock=lambda: 0.0
         )
 
     def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

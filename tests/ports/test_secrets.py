@@ -25,6 +25,37 @@ def _python(code: str) -> CommandSecret:
     return CommandSecret(command=[sys.executable, "-c", code])
 
 
+def _exposure(mode: int, folder: Path) -> tuple[str, str] | None:
+    path = folder / "token of a queue"
+    path.write_text("made-up")
+    path.chmod(mode)
+    return HostSecrets({}, folder).exposure(FileSecret(file=path.name))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_that_only_its_owner_may_read_is_not_exposed(mode: int, tmp_path: Path) -> None:
+    assert _exposure(mode, tmp_path) is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o602])
+def test_a_file_that_others_may_read_or_change_is_told_with_what_closes_it(
+    mode: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "token of a queue"
+
+    assert _exposure(mode, tmp_path) == (
+        f"others may read or change {path}: its mode is {mode:04o}",
+        f"chmod go= '{path}'",
+    )
+
+
+def test_only_files_can_be_open_to_others(tmp_path: Path) -> None:
+    secrets = HostSecrets({}, tmp_path)
+
+    assert secrets.exposure(EnvSecret(env="TOKEN")) is None
+    assert secrets.exposure(FileSecret(file="missing")) is None
+
+
 def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
     assert _read(EnvSecret(env="TOKEN"), tmp_path, TOKEN="made-up\n") == "made-up"
 

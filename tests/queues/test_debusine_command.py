@@ -33,7 +33,7 @@ def test_an_admin_command_that_does_not_answer_is_named(
     channel = CommandChannel([sys.executable, str(script)])
 
     with pytest.raises(SourceUnreachable, match=f"debusine-admin.py shell {said}"):
-        DebusineRegistry("debian", channel).drain(WORKER)
+        DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
 def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
@@ -59,14 +59,14 @@ def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
     channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
 
     with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
-        DebusineRegistry("debian", channel).drain(WORKER)
+        DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
 def test_an_admin_command_that_is_not_there_is_named() -> None:
     channel = CommandChannel(["no-such-program"])
 
     with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
-        DebusineRegistry("debian", channel).drain(WORKER)
+        DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
 def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
         f"print(re.search('fleet-answer:[0-9a-f]+:', text).group() + {answer!r})\n",
         encoding="utf-8",
     )
-    registry = DebusineRegistry("debian", CommandChannel([sys.executable, str(script)]))
+    registry = DebusineRegistry("debian", "debian", CommandChannel([sys.executable, str(script)]))
 
     with pytest.raises(SourceUnreachable, match="was enrolled, but reading it back"):
         registry.enrol(an_enrolment())

@@ -229,30 +229,6 @@ def test_a_drain_that_something_always_undoes_is_an_error(at_work: DebusinePlace
         at_work.registry.drain(WORKER)
 
 
-def test_a_request_given_between_drain_and_disable_is_not_lost(at_work: DebusinePlace) -> None:
-    at_work.registry.drain(WORKER)
-    at_work.assign(WORKER, 90)
-
-    with pytest.raises(WorkerBusy, match="has request 90; it was not disabled"):
-        at_work.registry.disable(WORKER)
-
-    assert at_work.may_talk(WORKER)
-    assert at_work.holder_of(90) == WORKER
-
-
-def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
-    at_work: DebusinePlace,
-) -> None:
-    at_work.registry.disable(WORKER)
-    at_work.assign(WORKER, 90)
-    at_work.ask("UPDATE db_workrequest SET status = 'pending', started_at = NULL")
-
-    at_work.registry.confirm()
-
-    assert at_work.ask("SELECT status, worker_id FROM db_workrequest") == [("pending", None)]
-    assert not at_work.may_talk(WORKER)
-
-
 def test_a_request_that_is_given_back_begins_anew(at_work: DebusinePlace) -> None:
     at_work.assign(WORKER, 90)
     at_work.vanish(WORKER)
@@ -333,7 +309,7 @@ def test_a_worker_that_has_no_row_is_named(place: DebusinePlace, act: str) -> No
 
 def test_a_database_that_is_away_is_told_without_the_password(tmp_path: Path) -> None:
     dsn = f"postgresql://fleet:hunter2@/debusine?host={tmp_path}"
-    registry = DebusineRegistry("debian", SqlChannel(lambda: dsn))
+    registry = DebusineRegistry("debian", "debian", SqlChannel(lambda: dsn))
 
     with pytest.raises(SourceUnreachable) as failed:
         registry.enrol(an_enrolment())
@@ -351,4 +327,4 @@ def test_a_role_that_may_not_write_is_told_what_prints_its_rights(
     dsn = postgres_url.replace("fleet@", "fleet_reads@")
 
     with pytest.raises(SourceUnreachable, match="fleet debusine grants --admin"):
-        DebusineRegistry("debian", SqlChannel(lambda: dsn)).enrol(an_enrolment())
+        DebusineRegistry("debian", "debian", SqlChannel(lambda: dsn)).enrol(an_enrolment())

@@ -20,7 +20,7 @@ class Life(DebusinePlace):
 
     def __init__(self, tables: Tables, url: str) -> None:
         super().__init__(tables, a_channel("sql", url))
-        self._url = url
+        self.url = url
 
     def read(self) -> QueueReading:
         """Return what is read of the server."""
@@ -28,7 +28,7 @@ class Life(DebusinePlace):
             kind="debusine", url="https://debusine.example.org", scopes=["debian"]
         )
         self.ask("INSERT INTO db_scope VALUES (1, 'debian') ON CONFLICT DO NOTHING")
-        return DebusineDatabase(a_fleet(fleet="debian"), queue, self._url).read(NOW)
+        return DebusineDatabase(a_fleet(fleet="debian"), queue, self.url).read(NOW)
 
     def workers(self) -> dict[str, Worker]:
         """Return what the reader says of each worker."""
@@ -139,3 +139,19 @@ def test_the_queue_s_own_pools_are_rivals_while_they_are_enabled_and_open(life: 
     life.ask("INSERT INTO db_scopeworkerpool VALUES (1, 1, 2)")
 
     assert life.read().rivals == ("linked", "open")
+
+
+def test_a_request_given_by_a_long_pass_of_the_scheduler_goes_back_in_a_later_run(
+    life: Life,
+) -> None:
+    life.come_up()
+    life.registry.disable(WORKER)
+    life.ask("INSERT INTO db_workspace VALUES (1, 'System', 1)")
+    life.assign(WORKER, 90)  # and the run is killed before it looks again
+
+    worker = life.workers()[WORKER]
+    DebusinePlace(life.tables, a_channel("sql", life.url)).registry.release(WORKER)
+
+    assert (worker.state, worker.stranded) == (WorkerState.DISABLED, True)
+    assert life.holder_of(90) is None
+    assert life.workers()[WORKER].running is None

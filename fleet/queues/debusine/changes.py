@@ -3,7 +3,8 @@
 It is given a way to execute SQL, and may be sent to the server as text to run there: it imports
 nothing but our marks and what every Python has. Each change locks the worker's row first, as
 Debusine's scheduler does before it gives a worker something, and looks at its requests only then:
-what was given to the worker before is seen, and nothing is given to it until the end.
+what was given to the worker before is seen, and nothing is given to it until the end. A row that
+does not carry the fleet's mark is refused: names prove nothing.
 
 Facts of Debusine 0.16: a worker that registers with an activation token gets a token of its own
 in place of what it had, and a token may belong to nobody only until the transaction ends. So old
@@ -119,50 +120,50 @@ def enrol(  # noqa: PLR0913, PLR0917 - what a row is made of
             execute("DELETE FROM db_token WHERE id = %(token)s", {"token": old})
 
 
-def drain(execute: Execute, name: str) -> None:
+def drain(execute: Execute, name: str, fleet: str) -> None:
     """Have a worker be given nothing new."""
-    seen = _existing(execute, name)
+    seen = _own(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(drained(seen["static"]))})
 
 
-def undrain(execute: Execute, name: str) -> None:
+def undrain(execute: Execute, name: str, fleet: str) -> None:
     """Have a worker be given work again, as it was before it was drained."""
-    seen = _existing(execute, name)
+    seen = _own(execute, name, fleet)
     execute(_TELL, {"id": seen["id"], "static": json.dumps(undrained(seen["static"]))})
 
 
-def enable(execute: Execute, name: str) -> None:
+def enable(execute: Execute, name: str, fleet: str) -> None:
     """Switch a worker's token on."""
-    seen = _existing(execute, name)
+    seen = _own(execute, name, fleet)
     if seen["token"] is None:
         raise Refusal("strange", f"worker {name} never registered: it has no token to enable")
     execute(_ON, seen)
 
 
-def disable(execute: Execute, name: str) -> None:
+def disable(execute: Execute, name: str, fleet: str) -> None:
     """Switch off every token of a worker that has nothing to do."""
-    seen = _existing(execute, name)
+    seen = _own(execute, name, fleet)
     if seen["held"]:
         raise Refusal("busy", f"worker {name} has request {seen['held'][0]}; it was not disabled")
     execute(_OFF, seen)
 
 
-def revoke(execute: Execute, name: str) -> None:
+def revoke(execute: Execute, name: str, fleet: str) -> None:
     """Switch off the token of a worker that never registered; without a row there is none."""
-    seen = look(execute, name)
-    if seen is None:
+    if look(execute, name) is None:
         return
+    seen = _own(execute, name, fleet)
     if seen["enabled"]:
         raise Refusal("busy", f"worker {name} has registered after all; it was not revoked")
     execute(_OFF, seen)
 
 
-def release(execute: Execute, name: str) -> None:
+def release(execute: Execute, name: str, fleet: str) -> None:
     """Switch off every token of a worker and give back to the queue what it was given.
 
     Refused while it is connected with a token that works: then its machine is not gone.
     """
-    seen = _existing(execute, name)
+    seen = _own(execute, name, fleet)
     if seen["connected"] and seen["enabled"]:
         raise Refusal("busy", f"worker {name} is connected: its machine is at work somewhere")
     execute(_OFF, seen)
@@ -189,10 +190,13 @@ def undrained(static: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **static[marks.BEFORE_DRAIN]}
 
 
-def _existing(execute: Execute, name: str) -> dict[str, Any]:
+def _own(execute: Execute, name: str, fleet: str) -> dict[str, Any]:
+    """Return a worker's row; refused where it does not carry the fleet's mark."""
     seen = look(execute, name)
     if seen is None:
         raise Refusal("strange", f"no worker is called {name}")
+    if seen["static"].get(marks.FLEET) != fleet:
+        raise Refusal("strange", f"worker {name} is not of fleet {fleet}: it was left as it is")
     return seen
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.ports import Enrolment
 from fleet.queues.debusine import changes, marks
 from fleet.queues.debusine.channels import Call, Channel
@@ -25,12 +25,13 @@ LONGEST_NAME = 50
 _TRIES = 3
 
 _NO_ROW: Mapping[str, Any] = {"static": {}, "enabled": False, "awaited": False, "held": ()}
-_Written = Literal["drained", "given work", "off"]
+_Written = Literal["drained", "given work", "off", "perhaps off"]
 _AGAIN: Mapping[_Written, Callable[..., Any]] = {
     "drained": changes.drain,
     "given work": changes.undrain,
     # Nothing given to it since could be fetched: it goes back to the queue.
     "off": changes.release,
+    "perhaps off": changes.release,
 }
 
 
@@ -40,12 +41,14 @@ class DebusineRegistry:
     def __init__(
         self,
         queue: str,
+        fleet: str,
         channel: Channel,
         *,
         wait: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue = queue
+        self._fleet = fleet
         self._channel = channel
         self._wait = wait
         self._clock = clock
@@ -88,7 +91,7 @@ class DebusineRegistry:
 
     def enable(self, worker: str) -> None:
         """Switch on the token of a worker that registered."""
-        seen = self._run(changes.enable, worker)
+        seen = self._run(changes.enable, worker, fleet=self._fleet)
         self._written.pop(worker, None)
         if not seen["enabled"]:
             raise self._undone(worker, "enabled")
@@ -113,20 +116,33 @@ class DebusineRegistry:
         written, self._written = self._written, {}
         for worker, what in written.items():
             if not _stands(self._run(changes.look, worker), what):
-                self._write(worker, what, _AGAIN[what])
+                self._write(worker, "off" if what == "perhaps off" else what, _AGAIN[what])
         self._written = {}
 
     def _write(self, worker: str, what: _Written, change: Callable[..., Any]) -> None:
         """Write until it can be read back, but not for ever."""
+        before = self._written.get(worker)
         for _ in range(_TRIES):
-            seen = self._run(change, worker)
-            self._written[worker] = what
-            self._last = self._clock()
+            # Its answer may be lost after the deed: then it is looked at again all the same.
+            self._note(worker, "perhaps off" if what == "off" else None)
+            try:
+                seen = self._run(change, worker, fleet=self._fleet)
+            except (WorkerBusy, PlanRefused):
+                self._note(worker, before)
+                raise
+            self._note(worker, what)
             if _stands(seen, what):
                 return
             # A pass of the scheduler may give it something that it can no longer fetch.
             change = changes.release if change is changes.disable else change
         raise self._undone(worker, what)
+
+    def _note(self, worker: str, what: _Written | None) -> None:
+        """Note what has to be looked at again one scheduler interval from now."""
+        self._last = self._clock()
+        self._written.pop(worker, None)
+        if what:
+            self._written[worker] = what
 
     def _undone(self, worker: str, what: str) -> SourceUnreachable:
         return SourceUnreachable(
@@ -159,5 +175,7 @@ def _stands(seen: Mapping[str, Any], what: _Written) -> bool:
             return bool(seen["static"].get(marks.TASKS_ALLOWLIST) == [])
         case "given work":
             return marks.BEFORE_DRAIN not in seen["static"]
-        case "off":
+        case "perhaps off" if seen["enabled"] or seen["awaited"]:
+            return True  # it never came to be
+        case "off" | "perhaps off":
             return not (seen["enabled"] or seen["awaited"] or seen["held"])

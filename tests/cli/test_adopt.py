@@ -1,0 +1,113 @@
+"""`fleet adopt`: machines that exist become a pool's, and nothing of them changes but labels."""
+
+import json
+
+import pytest
+
+from fleet.facts import WorkerInputs
+from fleet.providers.sim import menu_of
+from fleet.schema.load import load
+from fleet.store.files import LocalFiles
+from tests.process import RunFleet
+from tests.trial import Trial
+
+NAME = "builder-01"
+ARGS = ("adopt", "--select", "rack=a", "--pool", "builders")
+
+
+@pytest.fixture
+def racked(trial: Trial) -> Trial:
+    """Return a fleet beside whose machines there is one that nobody owns."""
+    fleet = load(str(trial.folder / "fleet.yaml"), LocalFiles()).fleet
+    assert fleet is not None
+    trial.cloud.configure(menu_of(fleet, "desk").model_copy(update={"boot": 0}))
+    made = {"type": "ccx33", "image": "trixie", "labels": {"rack": "a"}}
+    trial.cloud.create(WorkerInputs.model_validate({"name": NAME, **made}))
+    return trial
+
+
+def touched(trial: Trial) -> dict[str, bytes]:
+    """Return the cloud and the stacks as they are."""
+    places = (trial.folder / ".fleet").glob("*.*")
+    return {p.name: p.read_bytes() for p in places if p.name in ("sim-desk.json", "embedded.db")}
+
+
+def test_a_dry_run_shows_what_would_be_adopted_and_changes_nothing(
+    racked: Trial, run_fleet: RunFleet
+) -> None:
+    before = racked.files()
+
+    shown = run_fleet(*ARGS, "--dry-run")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines() == [
+        "Would adopt 1 machine of desk into pool builders",
+        "  + adopt  builder-01  ccx33, image trixie, id sim-1",
+        "      next apply: keep: idle for less than retire.idle_after (10m) [idle-recently]",
+    ]
+    assert racked.files() == before
+
+
+def test_an_adopted_machine_is_capacity_and_the_next_apply_touches_nothing(racked: Trial) -> None:
+    code, said = racked.do(*ARGS)
+    racked.wait_for("1")
+    applied, then = racked.do("apply")
+
+    assert (code, applied) == (0, 0)
+    assert said.endswith("Adopted 1 machine into pool builders\n")
+    assert "Applied: nothing changed" in then
+    assert racked.machines() == [NAME]
+
+
+def test_what_was_adopted_is_written_in_the_journal(racked: Trial) -> None:
+    racked.do(*ARGS)
+
+    assert "adopted builder-01" in racked.do("state", "show")[1]
+
+
+def test_adopting_again_changes_nothing(racked: Trial) -> None:
+    racked.do(*ARGS)
+    before = touched(racked)
+
+    code, said = racked.do(*ARGS)
+
+    assert code == 0
+    assert said == "Nothing to adopt\n  in the pool already: builder-01\n"
+    assert touched(racked) == before
+
+
+def test_as_json_it_says_what_is_recorded(racked: Trial) -> None:
+    code, said = racked.do(*ARGS, "--json")
+
+    (adopted,) = json.loads(said[said.index("{") :])["machines"]
+    assert code == 0
+    assert adopted["inputs"]["labels"]["pool"] == "builders"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("--select", "rack=b", "--pool", "builders"), 4, "no machine carries the label rack=b"),
+        (("--select", "rack=a", "--pool", "nope"), 4, "pool nope is not in fleet.yaml"),
+        (("--select", "rack=a", "--pool", "big"), 4, "add --outdated"),
+        (("--select", "rack", "--pool", "builders"), 2, "expected KEY=VALUE"),
+        (("--select", "=a", "--pool", "builders"), 2, "expected KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_adopted_is_refused_and_nothing_changes(
+    racked: Trial, args: tuple[str, ...], code: int, says: str
+) -> None:
+    before = touched(racked)
+
+    refused, said = racked.do("adopt", *args)
+
+    assert refused == code
+    assert says in said
+    assert touched(racked) == before
+
+
+def test_without_a_store_nothing_is_adopted(project_trial: Trial) -> None:
+    code, said = project_trial.do(*ARGS)
+
+    assert code == 4
+    assert "fleet state init" in said

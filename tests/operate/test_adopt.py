@@ -1,0 +1,141 @@
+"""Machines that exist are marked and then recorded; nothing of them is made, and none is lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleet.adoption import Adoption, judge_adoption
+from fleet.errors import PlanRefused
+from fleet.facts import WorkerInputs
+from fleet.operate.adopt import adopt_machines
+from fleet.operate.observe import Sources, observe
+from fleet.plan import StackOutcome
+from fleet.providers.sim import SimCloud
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_fleet, a_pool
+from tests.fakes_engine import Killed
+from tests.fakes_store import FakeStore, Shelf
+from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
+from tests.ports.test_engine import PULUMI
+
+NAME = "builder-01"
+FLEET = a_fleet(
+    fleet="debian",
+    providers={"desk": {"kind": "sim"}},
+    queues={},
+    pools={"builders": a_pool(provider="desk")},
+)
+
+
+class Desk:
+    """A simulated cloud with a machine that nobody owns, and an engine."""
+
+    def __init__(self, rig: EmbeddedRig | PulumiRig) -> None:
+        self.rig = rig
+        assert isinstance(rig.cloud, SimCloud)
+        self.cloud = rig.cloud
+        self.id = self.cloud.create(a_sim_worker(NAME, image="trixie", labels={"rack": "a"}))
+        self.store = FakeStore(Shelf(), "debian")
+        self.store.init()
+
+    @property
+    def sources(self) -> Sources:
+        return Sources(
+            queues={},
+            providers={"desk": self.cloud},
+            registries={},
+            engine_of=lambda _: self.rig.engine,
+            store=self.store,
+        )
+
+    def judge(self, fleet: Fleet = FLEET) -> Adoption:
+        world = observe(fleet, self.sources, NOW)
+        found = self.cloud.find("rack", "a")
+        return judge_adoption(fleet, world, "builders", found, outdated_too=False)
+
+    def adopt(self, tell: Callable[[str], None] = lambda _: None) -> StackOutcome:
+        return adopt_machines(REF, self.judge(), self.cloud, self.sources, tell)
+
+
+@pytest.fixture(params=["embedded", PULUMI])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Desk:
+    if request.param == "embedded":
+        return Desk(EmbeddedRig(tmp_path))
+    skip_without_cli()
+    return Desk(PulumiRig(tmp_path))
+
+
+def test_a_machine_is_recorded_under_its_own_id_and_none_is_made(desk: Desk) -> None:
+    outcome = desk.adopt()
+
+    assert (outcome.result, outcome.adopted) == ("applied", (NAME,))
+    assert read(desk.rig.engine).ids == {NAME: desk.id}
+    assert desk.rig.machines() == [NAME]
+
+
+def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: Desk) -> None:
+    desk.adopt()
+
+    workers = read(desk.rig.engine).workers
+    assert workers[0].labels["rack"] == "a"
+    assert desk.rig.engine.preview(REF, workers) == ()
+
+
+def test_what_the_stack_held_stays(desk: Desk) -> None:
+    before = a_sim_worker("debian-builders-1")
+    desk.rig.engine.up(REF, [before], lambda _: None)
+
+    desk.adopt()
+
+    assert {each.name for each in read(desk.rig.engine).workers} == {NAME, before.name}
+
+
+def test_killed_after_the_mark_it_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    desk = Desk(EmbeddedRig(tmp_path))
+
+    def die(said: str) -> None:
+        assert "marked" in said
+        raise Killed
+
+    with pytest.raises(Killed):
+        desk.adopt(die)
+    assert desk.adopt().adopted == (NAME,)
+    assert read(desk.rig.engine).ids == {NAME: desk.id}
+
+
+def test_its_stack_is_remembered_so_that_its_loss_would_be_noticed(tmp_path: Path) -> None:
+    desk = Desk(EmbeddedRig(tmp_path))
+
+    desk.adopt()
+
+    assert [record.name for record in desk.store.stacks()] == [REF.name]
+
+
+def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> None:
+    desk = Desk(EmbeddedRig(tmp_path))
+    adoption = desk.judge()
+
+    class Forgetful:
+        def find(self, key: str, value: str) -> tuple[()]:
+            raise AssertionError((key, value))
+
+        def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
+            assert (machine_id, inputs.name) == (desk.id, NAME)
+
+    with pytest.raises(PlanRefused, match=f"does not list {NAME} as marked; it was not recorded"):
+        adopt_machines(REF, adoption, Forgetful(), desk.sources, lambda _: None)
+
+    assert desk.rig.engine.read(REF) is None
+
+
+def test_where_the_engine_would_do_more_nothing_is_recorded(tmp_path: Path) -> None:
+    desk = Desk(EmbeddedRig(tmp_path))
+    lost = a_sim_worker("debian-builders-1")
+    desk.rig.engine.up(REF, [lost], lambda _: None)
+    desk.rig.die_making("debian-builders-2", [lost, a_sim_worker("debian-builders-2")])
+
+    with pytest.raises(PlanRefused, match="would create debian-builders-2; the machines are mark"):
+        desk.adopt()
+
+    assert NAME not in read(desk.rig.engine).ids

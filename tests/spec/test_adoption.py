@@ -1,0 +1,249 @@
+"""What speaks against taking a machine into a pool, and how it is recorded; one sentence each."""
+
+import pytest
+
+from fleet.adoption import Adoption, judge_adoption
+from fleet.errors import PlanRefused
+from fleet.facts import Found, Listing, MachineState, Unknown, WorkerState, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_machine, a_pool, a_sim_fleet, a_sim_world, a_worker, some_inputs
+from tests.deciding import FIRST, actions_of, fleet_with, reason_of
+from tests.spec.test_replacing import idle
+
+NAME = "builder-01"
+
+
+def found(name: str = NAME, **said: object) -> Found:
+    worker = said.pop("worker", WorkerState.IDLE)
+    made: dict[str, object] = {"id": f"sim-{name}", "pool": "", "image": "trixie"}
+    labels = said.pop("labels", {"rack": "a"})
+    extra = {key: said.pop(key) for key in ("architecture", "settings") if key in said}
+    return Found.model_validate(
+        {
+            "machine": a_machine(name=name, **(made | said)),
+            "architecture": "amd64",
+            "labels": labels,
+            "worker": a_worker(name=name, pool=None, state=worker) if worker else None,
+            **extra,
+        }
+    )
+
+
+def judged(
+    *machines: Found,
+    world: World | None = None,
+    fleet: Fleet | None = None,
+    outdated: bool = False,
+) -> Adoption:
+    return judge_adoption(
+        fleet or fleet_with(),
+        world or a_sim_world(),
+        "builders",
+        machines or (found(),),
+        outdated_too=outdated,
+    )
+
+
+def refusal(
+    *machines: Found,
+    world: World | None = None,
+    fleet: Fleet | None = None,
+    outdated: bool = False,
+) -> str:
+    with pytest.raises(PlanRefused) as refused:
+        judged(*machines, world=world, fleet=fleet, outdated=outdated)
+    return str(refused.value).removeprefix("refused, nothing was changed: ")
+
+
+def test_a_machine_is_recorded_with_what_it_was_made_from_and_its_own_labels() -> None:
+    (adopted,) = judged(found(settings={"boot": "uefi"})).machines
+
+    inputs = adopted.inputs
+    assert (inputs.name, inputs.type, inputs.image) == (NAME, "ccx33", "trixie")
+    assert inputs.settings == {"boot": "uefi"}
+    assert inputs.labels == {
+        "rack": "a",
+        "fleet": "debian-ci",
+        "pool": "builders",
+        "worker": NAME,
+        "digest": inputs.labels["digest"],
+    }
+
+
+def test_one_that_the_pool_would_make_today_is_not_outdated() -> None:
+    (adopted,) = judged().machines
+
+    assert adopted.differs == ()
+    assert adopted.next == "keep: idle for less than retire.idle_after (15m) [idle-recently]"
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"type": "ccx43"}, "its machine type is ccx43, the pool makes ccx33"),
+        ({"image": "bookworm"}, "it boots image bookworm, the pool's is trixie"),
+        ({"architecture": "arm64"}, "its architecture is arm64, the pool's is amd64"),
+    ],
+)
+def test_one_that_differs_needs_consent_and_is_outdated_then(
+    said: dict[str, object], says: str
+) -> None:
+    machine = found(NAME, **said)
+
+    assert refusal(machine) == (
+        f"{NAME}: {says}: it would be outdated, and replaced in its turn; to take it all the same "
+        "add --outdated"
+    )
+    (adopted,) = judged(machine, outdated=True).machines
+    assert adopted.differs == (says,)
+    assert "outdated" in adopted.next or "waits" in adopted.next
+
+
+def test_where_another_setting_made_it_it_differs() -> None:
+    fleet = a_sim_fleet(
+        providers={"desk": {"kind": "local", "run": ["true"]}},
+        pools={"builders": a_pool(provider="desk", machine={"cores": 1, "memory": "1GiB"})},
+    )
+
+    said = refusal(found(type="own", settings={"run": "sleep"}), fleet=fleet)
+
+    assert "its run is sleep, the pool's is true" in said
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [
+        (found(labels={"fleet": "other"}), "it is marked as a machine of fleet other"),
+        (
+            found(labels={"fleet": "debian-ci", "pool": "big"}),
+            "it is marked as a machine of pool big of this fleet",
+        ),
+        (found("b" * 51), "a worker's name has at most 50 letters, digits, hyphens and dots"),
+        (found("under_score"), "a worker's name has at most 50 letters"),
+        (found(state=MachineState.STOPPED), "it does not run: its provider says that it is stop"),
+        (found(image=None), "its provider does not tell which image it booted"),
+        (found(worker=None), "no queue of the pool knows a worker of its name"),
+        (found(worker=WorkerState.DISABLED), "its worker is disabled"),
+        (found(worker=WorkerState.DEAF), "its queue knows no tags of its worker"),
+    ],
+)
+def test_some_things_speak_against_it_whatever_a_person_allows(machine: Found, says: str) -> None:
+    assert refusal(machine, outdated=True).startswith(f"{machine.machine.name}: {says}")
+
+
+def test_a_static_worker_is_not_counted_twice() -> None:
+    pools = {"builders": a_pool(provider="desk"), "legacy": {"static": [NAME]}}
+
+    assert "it is counted as a static worker" in refusal(fleet=a_sim_fleet(pools=pools))
+
+
+def test_two_of_one_name_are_not_told_apart() -> None:
+    assert "two machines of this name were found" in refusal(found(), found(id="sim-2"))
+
+
+def test_what_speaks_against_one_speaks_against_all() -> None:
+    assert refusal(found("builder-02"), found(image=None)).startswith(f"{NAME}: ")
+
+
+def test_a_name_that_another_pool_s_stack_holds_is_taken() -> None:
+    world = a_sim_world(a_worker(name=NAME, pool="big"))
+
+    assert "the stack of pool big holds one of this name" in refusal(world=world)
+
+
+def test_more_than_max_are_refused() -> None:
+    machines = [found(f"builder-0{number}") for number in range(4)]
+
+    assert refusal(*machines) == (
+        "pool builders holds 0 and workers.max is 3: 4 more machines would be too many; raise it "
+        "first"
+    )
+
+
+def test_one_that_the_stack_holds_already_is_not_taken_again() -> None:
+    world = a_sim_world(*idle(FIRST))
+    again = found(FIRST, labels={"fleet": "debian-ci", "pool": "builders"})
+
+    adoption = judged(again, found(), world=world)
+
+    assert adoption.already == (FIRST,)
+    assert [each.machine.name for each in adoption.machines] == [NAME]
+
+
+def test_a_marked_machine_that_no_stack_knows_can_be_taken_up() -> None:
+    world = a_sim_world()
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    machine = a_machine(name=NAME, id=f"sim-{NAME}", image="trixie")
+    seen = listing.model_copy(update={"machines": (machine,)})
+    world = world.model_copy(update={"providers": {"desk": seen}})
+
+    (adopted,) = judged(
+        found(labels={"fleet": "debian-ci", "pool": "builders"}), world=world
+    ).machines
+
+    assert adopted.next.startswith("keep: ")
+
+
+def test_nothing_is_taken_while_a_witness_is_silent() -> None:
+    world = a_sim_world().model_copy(update={"providers": {"desk": Unknown(unknown="no answer")}})
+
+    assert refusal(world=world) == (
+        "what pool builders has is not known: machines of provider desk are unknown: no answer"
+    )
+
+
+def test_nothing_is_taken_while_a_registry_is_silent() -> None:
+    world = a_sim_world()
+    queue = world.queues["debian"].model_copy(update={"workers": Unknown(unknown="no answer")})
+    listing = world.providers["desk"]
+    assert isinstance(listing, Listing)
+    blind = world.model_copy(
+        update={
+            "queues": {"debian": queue},
+            "providers": {"desk": listing.model_copy(update={"workers": None})},
+        }
+    )
+
+    assert "workers of queue debian are unknown: no answer" in refusal(world=blind)
+
+
+@pytest.mark.parametrize(
+    ("pools", "says"),
+    [
+        ({}, "pool builders is not in fleet.yaml; those are: none"),
+        (
+            {"builders": {"static": ["a"]}, "big": a_pool(provider="desk")},
+            "pool builders is none whose machines fleet makes; those are: big",
+        ),
+        (
+            {"builders": a_pool(provider="desk", mode="drain")},
+            "pool builders has mode: drain; it takes no machine",
+        ),
+    ],
+)
+def test_only_a_pool_that_makes_machines_takes_some(pools: dict[str, object], says: str) -> None:
+    assert refusal(fleet=a_sim_fleet(pools=pools)) == says
+
+
+def test_after_the_adoption_nothing_is_made_anew() -> None:
+    (adopted,) = judged().machines
+    machine = adopted.machine.model_copy(
+        update={"pool": "builders", "digest": adopted.inputs.labels["digest"]}
+    )
+    world = a_sim_world(a_worker(name=NAME))
+    listing, stack = world.providers["desk"], world.stacks
+    assert isinstance(listing, Listing)
+    assert isinstance(stack, dict)
+    recorded = stack["builders"]
+    assert not isinstance(recorded, Unknown)
+    held = recorded.model_copy(update={"workers": (adopted.inputs,)})
+    seen = listing.model_copy(update={"machines": (machine,)})
+    after = world.model_copy(update={"providers": {"desk": seen}, "stacks": {"builders": held}})
+
+    plan = reconcile(fleet_with(), after)
+
+    assert actions_of(plan) == []
+    assert reason_of(plan, NAME) == "idle-recently"
+    assert some_inputs(name=NAME) != adopted.inputs
