@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 
 from fleet.commands.clock import SystemClock
 from fleet.commands.crew import crewed
@@ -9,9 +11,11 @@ from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan
-from fleet.ports import Console
+from fleet.ports import Console, Store
+from fleet.render.journal import said_of_begun
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,10 @@ def apply_once(
     sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
     with sources.store.lock(lock_owner(), started) as died:
         if died:
-            console.note(f"took over the lock of {died}, which died; finishing what it began")
+            begun = said_of_begun(sources.store.last_runs(1))
+            console.note(
+                f"took over the lock of {died}, which died; finishing what it began{begun}"
+            )
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
@@ -61,7 +68,8 @@ def apply_once(
                 outcome = Outcome(plan=plan.digests.plan, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
-                outcome = apply_plan(config.fleet, world, plan, many, console.note)
+                edges = journalled(many, partial(_note, sources.store, started))
+                outcome = apply_plan(config.fleet, world, plan, edges, console.note)
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),
@@ -69,3 +77,7 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _note(store: Store, started: datetime, step: str) -> None:
+    store.record_step(started=started, step=step)
