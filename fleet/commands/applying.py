@@ -16,6 +16,7 @@ from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan
 from fleet.ports import Console, Store
 from fleet.render.journal import said_of_begun
+from fleet.render.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ def apply_once(
         world = look(config, sources, console)
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
+        tell = _teller(plan, console)
         with (
-            crewed(config.fleet, file, sources, terms.jobs, console.note) as (many, cut),
+            crewed(config.fleet, file, sources, terms.jobs, tell) as (many, cut),
             terms.signals.changing(cut),
         ):
             drift = find_changes(terms.order, plan)
@@ -69,7 +71,7 @@ def apply_once(
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
                 edges = journalled(many, partial(_note, sources.store, started))
-                outcome = apply_plan(config.fleet, world, plan, edges, console.note)
+                outcome = apply_plan(config.fleet, world, plan, edges, tell)
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),
@@ -77,6 +79,23 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _teller(plan: Plan, console: Console) -> Callable[[str], None]:
+    """Return what says each step in a line, and to who watches how far that is."""
+    progress = Progress(plan)
+
+    def tell(text: str) -> None:
+        console.note(text)
+        progress.hear(text)
+        show()
+
+    def show() -> None:
+        if said := str(progress):
+            console.progress(said)
+
+    show()
+    return tell
 
 
 def _note(store: Store, started: datetime, step: str) -> None:
