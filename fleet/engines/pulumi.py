@@ -52,6 +52,7 @@ class PulumiEngine:
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
         self._claimed_by = claimed_by
+        self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
@@ -197,15 +198,20 @@ class PulumiEngine:
         known = {*recorded.stack.ids, *left.adopted}
         there = [each for each in given.workers if each.name in known]
         self._up(ref, _Given(there, left.adopted), events)
-        if events.failed:
+        names = {each.name for each in given.workers}
+        others = {name: said for name, said in events.failed.items() if name in names}
+        if others:
             done = tuple(step.worker for step in events.done)
-            raise StackFailed(str(failure), done=done, failed=events.failed) from failure
+            raise StackFailed(str(failure), done=done, failed=others) from failure
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""
+        if (ref, workers) == self._checked:
+            return
         program = load_project(ref.project).program
         inputs = self._inputs(ref, _Given(workers))
         evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
+        self._checked = (ref, workers)
 
     def _inputs(self, ref: StackRef, given: "_Given") -> dict[str, Any]:
         return dict(self._account(ref).inputs) | {
