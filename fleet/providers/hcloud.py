@@ -153,7 +153,7 @@ class HcloudMachines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._token = token
-        self._base = base_url or os.environ.get("HCLOUDENDPOINT") or ENDPOINT
+        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
         self._now = now
         self._clock = clock
 
@@ -282,7 +282,7 @@ def advise(status: int) -> str:
         case 429:
             return "too many questions in this hour; the next run asks again"
         case 404:
-            return "is HCLOUDENDPOINT the address of the API, with its version (…/v1)?"
+            return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
         case _:
             return "the trouble is the provider's; the next run asks again"
 
