@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from tests.ports.registries import DebusinePlace, a_channel
 from tests.process import Completed, clean_environment, fleet_command
 
 BUSY, TWO, THREE = (f"trial-builders-{number}" for number in (1, 2, 3))
-ALL = [BUSY, TWO, THREE]
 FLEET = """\
 fleet: trial
 state: {passphrase: {env: PASSPHRASE}}
@@ -130,6 +130,13 @@ class HetznerTrial:
     def as_beginning(self) -> "Beginning":
         """Return this trial, once it is over, as what others begin with."""
         return Beginning(self.folder, copy.deepcopy(self.api.state), self.url, self.database)
+
+    def be_late(self, *names: str) -> None:
+        """Have servers be so old that their workers should have registered."""
+        made = (datetime.now(UTC) - timedelta(minutes=58)).isoformat(timespec="seconds")
+        for server in self.api.state.servers.values():
+            if server["name"] in names:
+                server["created"] = made
 
     def age(self) -> None:
         """Have every try to make a machine be long ago."""

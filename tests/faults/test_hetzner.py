@@ -15,7 +15,15 @@ import pytest
 
 from fleet.service.hetzner_faults import Fault
 from fleet.service.hetzner_wire import Request
-from tests.faults.hetzner_trial import BUSY, Beginning, HetznerTrial, begin, moment_of
+from tests.faults.hetzner_trial import (
+    BUSY,
+    THREE,
+    TWO,
+    Beginning,
+    HetznerTrial,
+    begin,
+    moment_of,
+)
 from tests.ports.engines import skip_without_cli
 from tests.ports.stores import postgres_url
 from tests.process import ROOT
@@ -131,6 +139,10 @@ MAKING = (
     *(("asked GET /actions", 1), ("done GET /servers/ID", 1), ("done GET /servers/ID", 2)),
 )
 """The moments of making two machines: before and after each deed at the provider."""
+DELETING = (
+    *(("asked DELETE /servers/ID", 1), ("done DELETE /servers/ID", 1)),
+    *(("asked DELETE /servers/ID", 2), ("done DELETE /servers/ID", 2)),
+)
 
 
 @pytest.fixture(scope="session")
@@ -200,8 +212,8 @@ def _follow(trial: HetznerTrial, struck: int, made: int, busy: int) -> Seen:
     )
 
 
-def _healed(seen: Seen) -> bool:
-    return seen == Seen(seen.struck, seen.made, 0, 3, (), False, True)
+def _healed(seen: Seen, servers: int) -> bool:
+    return seen == Seen(seen.struck, seen.made, 0, servers, (), False, True)
 
 
 def _row(fault: str, moments: int, struck: str, following: str) -> str:
@@ -229,7 +241,7 @@ def test_after_a_fault_the_next_apply_reaches_what_is_desired(
     seen = tried[fault].result()
 
     assert (seen.struck, seen.made) == (CASES[fault].code, CASES[fault].made)
-    assert _healed(seen), seen
+    assert _healed(seen, servers=3), seen
     struck = f"exit code {seen.struck}, {seen.made} of 2 made"
     _check_row(_row(fault, 1, struck, "exit code 0, all 3 are there"), request.config)
 
@@ -258,7 +270,7 @@ def test_killed_at_any_deed_of_making_the_next_apply_leaves_no_orphan_and_no_dou
 ) -> None:
     runs = _kill_each(beginning, pool, tmp_path, MAKING)
 
-    assert [seen for seen in runs if not _healed(seen)] == []
+    assert [seen for seen in runs if not _healed(seen, servers=3)] == []
     made = sorted({seen.made for seen in runs})
     struck = f"killed, {made[0]} to {made[-1]} of 2 made"
     row = _row(
@@ -266,5 +278,31 @@ def test_killed_at_any_deed_of_making_the_next_apply_leaves_no_orphan_and_no_dou
         len(runs),
         struck,
         "exit code 0, all 3 are there",
+    )
+    _check_row(row, request.config)
+
+
+def test_killed_at_any_deed_of_deleting_the_next_apply_finishes_and_keeps_who_is_busy(
+    beginning: Beginning,
+    pool: ThreadPoolExecutor,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    with beginning.trial(tmp_path / "full") as trial:
+        assert trial.fleet("apply").returncode == 0
+        trial.place.ask("DELETE FROM db_workrequest WHERE id > 1")
+        trial.be_late(TWO, THREE)
+        full = trial.as_beginning()
+
+    runs = _kill_each(full, pool, tmp_path, DELETING)
+
+    assert [seen for seen in runs if not _healed(seen, servers=1)] == []
+    gone = sorted({-seen.made for seen in runs})
+    struck = f"killed, {gone[0]} to {gone[-1]} of 2 deleted"
+    row = _row(
+        "SIGKILL of fleet, engine and provider while 2 are deleted",
+        len(runs),
+        struck,
+        "exit code 0, only the busy one is there",
     )
     _check_row(row, request.config)
