@@ -87,7 +87,10 @@ def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
 
 def _confirm(sources: Sources, tell: Tell) -> None:
     """Have each registry see that what it was told stands; the next run sees what does not."""
-    for _, registry in sorted(sources.registries.items()):
+    for name, registry in sorted(sources.registries.items()):
+        seconds = registry.pause()
+        if seconds >= 1:
+            tell(f"{name}: looking again in {seconds:.0f} s at what its workers were told")
         try:
             registry.confirm()
         except FleetError as trouble:
