@@ -100,6 +100,18 @@ def live(session: nox.Session) -> None:
         run_marked(session, FLEET_LIVE=made.stdout.strip())
 
 
+@nox.session(name="live-aws")
+def live_aws(session: nox.Session) -> None:
+    """Make and end one machine at AWS, with the credentials of AWS's own chain (costs cents)."""
+    live_cloud(session, "no credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, and AWS_REGION")
+
+
+@nox.session(name="live-hcloud")
+def live_hcloud(session: nox.Session) -> None:
+    """Make and end one machine at Hetzner Cloud, with HCLOUD_TOKEN (costs cents)."""
+    live_cloud(session, "no credentials: set HCLOUD_TOKEN")
+
+
 @nox.session
 def images(session: nox.Session) -> None:
     """Bake an image for real."""
@@ -173,15 +185,29 @@ def obtain(session: nox.Session, tool: str) -> str | None:
     return found.stdout.strip()
 
 
+def live_cloud(session: nox.Session, absent: str) -> None:
+    """Run what costs money, where there are credentials and a Pulumi CLI."""
+    names = {"live-aws": ("AWS_PROFILE", "AWS_ACCESS_KEY_ID"), "live-hcloud": ("HCLOUD_TOKEN",)}
+    if not any(os.environ.get(name) for name in names[session.name]):
+        skip(session, absent)
+        return
+    cli = obtain(session, "tools/pulumi_cli.py")
+    if cli is None:
+        skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")
+        return
+    run_marked(session, "--force-enable-socket", FLEET_PULUMI=cli)
+
+
 def skip(session: nox.Session, reason: str) -> None:
     """Say loudly that this session did not run, and why."""
     print(f"SKIPPED {session.name}: {reason}", flush=True)
 
 
-def run_marked(session: nox.Session, **env: str) -> None:
+def run_marked(session: nox.Session, *options: str, **env: str) -> None:
     """Run the tests that carry the session's name as marker; none at all is a skip."""
+    marker = session.name.replace("-", "_")
     ran = subprocess.run(
-        [BIN / "pytest", "-m", session.name, "-n", "0", "-rs", *session.posargs],
+        [BIN / "pytest", "-m", marker, "-n", "0", "-rs", *options, *session.posargs],
         cwd=ROOT,
         env={**os.environ, **env},
         check=False,

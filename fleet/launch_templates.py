@@ -18,13 +18,11 @@ _GIB = 1024
 def template_of(fleet: Fleet, provider: str) -> dict[str, Any]:
     """Return a provider's launch template, as the program of stacks/aws takes it."""
     declared = _declared(fleet, provider)
-    parts = f"fleet-{fleet.fleet}-{provider}"
     vpc = declared.network.vpc if declared.network else ""
     key_pair = declared.key_pair or ""
     content = digest({"revision": _REVISION, "vpc": vpc, "key_pair": key_pair})[:8]
     return {
-        "name": f"{parts}-{content}",
-        "parts": parts,
+        "name": f"{fleet.fleet}-{provider}-{content}",
         "vpc": vpc,
         "key_pair": key_pair,
         "ssh_from": list(declared.ssh_from),

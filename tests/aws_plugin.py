@@ -134,6 +134,7 @@ class Instances(Kind):
         if not found or found[0]["State"]["Name"] == "terminated":
             return None
         there = found[0]
+        self.ec2.describe_instance_types(InstanceTypes=[there["InstanceType"]])
         tags = {tag["Key"]: tag["Value"] for tag in there["Tags"]}
         return {
             "ami": there["ImageId"],

@@ -8,6 +8,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
+from fleet.providers.aws import AwsMachines
 from fleet.schema.model import AwsProvider
 from tests.loopback import Answer, Loopback, Received
 
@@ -157,3 +158,12 @@ def page(*ids: str, state: str = "running", following: str = "") -> Answer:
 
 def _xml(body: str, status: int = 200) -> Answer:
     return Answer(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+
+
+def note_calls(machines: AwsMachines, calls: set[str]) -> None:
+    """Have every call of AWS go into a set, as SERVICE:OPERATION."""
+
+    def note(model: Any, **_: object) -> None:  # noqa: ANN401 - botocore has no types
+        calls.add(f"{model.service_model.service_name}:{model.name}")
+
+    machines.session.events.register("before-call", note)

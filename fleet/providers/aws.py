@@ -195,10 +195,11 @@ class AwsMachines:
         from botocore.config import Config
 
         patience = Config(connect_timeout=_CONNECT, read_timeout=_SILENCE)
-        return self._session.client("ec2", config=patience)
+        return self.session.client("ec2", config=patience)
 
     @cached_property
-    def _session(self) -> Any:  # noqa: ANN401 - same
+    def session(self) -> Any:  # noqa: ANN401 - same
+        """Return what finds credentials and makes clients."""
         # boto3 is slow to load, and most commands list nothing.
         import boto3
         from botocore.session import get_session

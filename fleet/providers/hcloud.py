@@ -19,7 +19,7 @@ from fleet.schema.model import HcloudProvider
 if TYPE_CHECKING:
     from fleet.web.reader import Reader, Reply
 
-_ENDPOINT = "https://api.hetzner.cloud/v1"
+ENDPOINT = "https://api.hetzner.cloud/v1"
 _PER_PAGE = 50
 _MAX_PAGES = 1_000
 _DONE = frozenset({200, 201, 204})
@@ -117,7 +117,7 @@ class _Page(_Answer):
 
 _ARCHITECTURE = "architecture"
 """The label that says what a server does not: Debian's name of its architecture."""
-_ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
+ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 EXPIRES = "expires"
@@ -153,7 +153,7 @@ class HcloudMachines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._token = token
-        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or _ENDPOINT
+        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
         self._now = now
         self._clock = clock
 
@@ -222,7 +222,7 @@ class HcloudMachines:
             return None
         if reply.status not in _DONE:
             raise SourceUnreachable(
-                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
+                f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
             )
         return reply
 
@@ -256,7 +256,7 @@ class HcloudMachines:
         reply = reader.get("/servers", query, self._headers)
         if reply.status not in _DONE:
             raise SourceUnreachable(
-                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
+                f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
             )
         return reply.parse(_Page)
 
@@ -272,7 +272,8 @@ def _whole(
     return tuple(server for server in servers.values() if server.labels.get(key) == value)
 
 
-def _advice(status: int) -> str:
+def advise(status: int) -> str:
+    """Return what a person can do about an answer that is none."""
     match status:
         case 401:
             return "the token is wrong or was deleted; make one in the project's settings"
@@ -307,7 +308,7 @@ def _found(server: _Server) -> Found:
     own = {EXPIRES, _ARCHITECTURE, "commit"}
     return Found(
         machine=_machine(server, server.labels.get("pool", "")),
-        architecture=_ARCHITECTURES.get(server.server_type.architecture, ""),
+        architecture=ARCHITECTURES.get(server.server_type.architecture, ""),
         labels={key: value for key, value in server.labels.items() if key not in own},
         settings={key: value for key, value in settings.items() if value},
     )

@@ -147,14 +147,14 @@ def _market(settings: Mapping[str, str], name: str) -> InstanceInstanceMarketOpt
 
 def _template(template: Inputs, where: str) -> None:
     """Declare a launch template of one version, and what its instances share."""
-    _exactly(template, where, {"name", "parts", "vpc", "key_pair", "ssh_from", "labels"})
+    _exactly(template, where, {"name", "vpc", "key_pair", "ssh_from", "labels"})
     labels = _texts(template["labels"], f"{where}.labels")
     if not labels.get(MARK):
         raise ValueError(f"{where}.labels lacks {MARK}, the mark of ownership")
-    parts, tags = template["parts"], _tags(labels, template["parts"])
+    name, tags = template["name"], _tags(labels, template["name"])
     group = SecurityGroup(
-        f"{parts}-group",
-        name=parts,
+        f"{name}-group",
+        name=name,
         description=f"Machines of fleet {labels[MARK]}",
         vpc_id=template["vpc"] or None,
         ingress=_ssh(_listed(template, "ssh_from", where=f"{where}.")),
@@ -170,17 +170,17 @@ def _template(template: Inputs, where: str) -> None:
         tags=tags,
     )
     role = Role(
-        f"{parts}-role",
-        name=parts,
+        f"{name}-role",
+        name=name,
         path=PATH,
         description=f"Machines of fleet {labels[MARK]}: they may do nothing at AWS",
         assume_role_policy=json.dumps(ASSUMED_BY_EC2, sort_keys=True),
         tags=tags,
     )
-    profile = InstanceProfile(f"{parts}-profile", name=parts, path=PATH, role=role.name, tags=tags)
+    profile = InstanceProfile(f"{name}-profile", name=name, path=PATH, role=role.name, tags=tags)
     LaunchTemplate(
-        template["name"],
-        name=template["name"],
+        name,
+        name=name,
         vpc_security_group_ids=[group.id],
         iam_instance_profile=LaunchTemplateIamInstanceProfileArgs(name=profile.name),
         instance_initiated_shutdown_behavior="terminate",

@@ -16,7 +16,7 @@ from fleet.failures import classify
 from fleet.ports import StackRef, Step
 from fleet.providers.aws import AwsMachines
 from tests.builders import NOW
-from tests.fake_aws import PROVIDER, Amazon
+from tests.fake_aws import PROVIDER, Amazon, note_calls
 from tests.ports.engines import quiet, skip_without_cli
 from tests.process import ROOT
 
@@ -34,7 +34,7 @@ def a_worker(number: int, **settings: str) -> WorkerInputs:
         type="c7a.2xlarge",
         image="ami-12345678",
         labels=labels,
-        settings={"template": "fleet-debian-amazon-0123", "disk": "40", **settings},
+        settings={"template": "debian-amazon-0123", "disk": "40", **settings},
     )
 
 
@@ -46,7 +46,8 @@ class Rig:
 
     def __init__(self, folder: Path, amazon: Amazon) -> None:
         self.folder, self.amazon = folder, amazon
-        self.cloud = AwsMachines(PROVIDER)
+        self.cloud, self.calls = AwsMachines(PROVIDER), set[str]()
+        note_calls(self.cloud, self.calls)
         plugins = folder / "home" / "plugins"
         plugins.mkdir(parents=True)
         launcher = plugins / "pulumi-resource-aws"
@@ -91,7 +92,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     with Amazon() as amazon:
         amazon.ask(
             "create_launch_template",
-            LaunchTemplateName="fleet-debian-amazon-0123",
+            LaunchTemplateName="debian-amazon-0123",
             LaunchTemplateData={"KeyName": "ops"},
         )
         yield Rig(tmp_path, amazon)

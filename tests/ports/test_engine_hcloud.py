@@ -11,6 +11,7 @@ from pulumi import automation
 
 from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
+from fleet.facts import Stack
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_servers import act_on_server
@@ -133,3 +134,21 @@ def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
 
     assert set(stack.preview().change_summary) == {automation.OpType.SAME}
     assert read(rig.engine, rig.ref).workers == (worker,)
+
+
+def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(
+    rig: HcloudRig,
+) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    ids = {name: id_in(rig.cloud, name) for name in GIVEN}
+    for folder in ("state", "home"):
+        (rig.folder / folder).rename(rig.folder / f"old-{folder}")
+    before = len(rig.api.requests)
+
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, dict.fromkeys(GIVEN, ""))
+
+    stack = rig.engine.read(rig.ref)
+    assert isinstance(stack, Stack)
+    assert stack.ids == ids
+    assert {each.method for each in rig.api.requests[before:]} == {"GET"}
+    assert rig.engine.preview(rig.ref, stack.workers) == ()

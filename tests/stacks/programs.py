@@ -16,7 +16,7 @@ def declared(project: str, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
 def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
     """Return one worker as a program takes it."""
     settings = {
-        "aws": {"template": "fleet-debian-amazon-0123"},
+        "aws": {"template": "debian-amazon-0123"},
         "hcloud": {"location": "fsn1"},
         "local": {"run": "sleep infinity"},
     }

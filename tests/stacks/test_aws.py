@@ -11,10 +11,9 @@ from fleet.errors import PlanRefused
 from fleet.facts import WorkerInputs
 from tests.stacks.programs import a_worker_of, accepted, declared
 
-SETTINGS = {"template": "fleet-debian-amazon-0123"}
+SETTINGS = {"template": "debian-amazon-0123"}
 TEMPLATE: dict[str, Any] = {
-    "name": "fleet-debian-amazon-0123",
-    "parts": "fleet-debian-amazon",
+    "name": "debian-amazon-0123",
     "vpc": "",
     "key_pair": "",
     "ssh_from": [],
@@ -72,7 +71,7 @@ def test_an_instance_ends_when_it_shuts_down() -> None:
 def test_an_instance_is_made_from_the_only_version_of_its_template() -> None:
     template = an_instance().inputs["launchTemplate"]
 
-    assert template == {"name": "fleet-debian-amazon-0123", "version": "1"}
+    assert template == {"name": "debian-amazon-0123", "version": "1"}
 
 
 def test_an_instance_is_bought_on_demand_where_nothing_else_is_said() -> None:
@@ -171,7 +170,7 @@ def test_wrong_settings_are_refused(settings: dict[str, str], says: str) -> None
 @pytest.mark.parametrize(
     ("broken", "says"),
     [
-        ({"templates": [{}]}, r"templates\[0\] lacks key_pair, labels, name, parts, ssh_from"),
+        ({"templates": [{}]}, r"templates\[0\] lacks key_pair, labels, name, ssh_from, vpc"),
         ({"templates": ["one"]}, r"templates\[0\] must be a mapping"),
         ({"templates": [TEMPLATE | {"labels": {}}]}, r"templates\[0\].labels lacks fleet"),
         ({"templates": [TEMPLATE | {"x": 1}]}, r"templates\[0\] has unknown keys: x"),

@@ -1,0 +1,120 @@
+"""The policy of docs/how-to/run-on-aws.md allows what fleet and its program call, and no more."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.providers.aws import AwsMachines
+from tests.builders import NOW
+from tests.fake_aws import PROVIDER, Amazon, note_calls
+from tests.ports.engines import quiet, skip_without_cli
+from tests.ports.test_engine_aws import REF, Rig, a_worker
+from tests.process import ROOT
+from tests.stacks.programs import accepted, declared
+from tests.stacks.test_aws import TEMPLATE
+
+PAGE = ROOT / "docs/how-to/run-on-aws.md"
+# What AWS asks for beside the call itself; who asks who it is needs no right.
+WITH_IT = {
+    "ec2:RunInstances": {
+        "ec2:CreateTags",
+        "iam:PassRole",
+        "iam:CreateServiceLinkedRole",  # once in an account's life, on the spot market
+    },
+    "ec2:CreateLaunchTemplate": {"ec2:CreateTags"},
+    "ec2:CreateSecurityGroup": {"ec2:CreateTags"},
+    "iam:CreateRole": {"iam:TagRole"},
+    "iam:CreateInstanceProfile": {"iam:TagInstanceProfile"},
+}
+FREE = {"sts:GetCallerIdentity"}
+
+
+def document(name: str) -> dict[str, Any]:
+    text = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(rf"<!-- {name} -->\n```json\n(.*?)```", text, flags=re.DOTALL)
+    found: dict[str, Any] = json.loads(block)
+    return found
+
+
+def listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def allowed() -> set[str]:
+    statements = document("policy")["Statement"]
+    return {action for each in statements for action in listed(each["Action"])}
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    skip_without_cli()
+    monkeypatch.setenv("FLEET_AWS_DOUBLE", str(tmp_path))
+    with Amazon() as amazon:
+        yield Rig(tmp_path, amazon)
+
+
+@pytest.mark.engine
+def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: Rig) -> None:
+    template = TEMPLATE | {"ssh_from": ["192.0.2.0/24"]}
+    base = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
+    rig.engine(templates=[template]).up(base, [], quiet)
+    rig.up(a_worker(1), a_worker(2, market="spot"))
+    (one, two) = rig.listed()
+    rig.cloud.extend([one.id], one.created_at)
+    rig.cloud.delete(two.id)
+    rig.up()
+    rig.engine().up(base, [], quiet)
+
+    seen = set((rig.folder / "calls.log").read_text().split()) | rig.calls
+    needed = seen | {right for call in seen for right in WITH_IT.get(call, ())}
+
+    assert needed - FREE == allowed()
+    assert rig.amazon.ask("describe_launch_templates")["LaunchTemplates"] == []
+
+
+def test_nothing_is_changed_but_what_carries_the_mark_or_stands_under_our_path() -> None:
+    changing = [
+        statement
+        for statement in document("policy")["Statement"]
+        if statement["Sid"] not in ("Look", "MakeItFromWhatIsThere")
+    ]
+
+    unbound = [
+        statement["Sid"]
+        for statement in changing
+        if "Condition" not in statement
+        and not all("/fleet/" in each for each in listed(statement["Resource"]))
+    ]
+    assert unbound == []
+
+
+def test_no_right_gives_a_role_more_rights() -> None:
+    dangerous = re.compile(r"iam:(Put|Attach|Update|CreatePolicy|SetDefault)|\*")
+
+    assert [action for action in sorted(allowed()) if dangerous.search(action)] == []
+
+
+def test_the_trust_of_the_role_is_the_one_that_the_page_shows() -> None:
+    resources = declared("aws", accepted("aws", workers=[], templates=[TEMPLATE]))
+
+    (role,) = (each for each in resources if each.type == "aws:iam/role:Role")
+    assert json.loads(role.inputs["assumeRolePolicy"]) == document("trust")
+    assert role.inputs["path"] == "/fleet/"
+
+
+def test_fleet_itself_calls_only_what_the_policy_allows() -> None:
+    calls: set[str] = set()
+    with Amazon() as amazon:
+        machines = AwsMachines(PROVIDER)
+        note_calls(machines, calls)
+        made = amazon.launch("demo-builders-1")
+        machines.list("demo")
+        machines.extend([made], NOW)
+        machines.delete(made)
+
+    assert calls == {"ec2:DescribeInstances", "ec2:CreateTags", "ec2:TerminateInstances"}
+    assert calls <= allowed()
