@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SCOPES = 'SELECT s.name FROM db_scope s ORDER BY s.name COLLATE "C"'
 # What is not looked at is a constant, and so divides no group. The smallest pair of age and id is
-# that of the oldest; a double holds microseconds of today exactly enough. What stands in task data itself comes before what the server made of it.
+# that of the oldest; a double tells microseconds apart. What stands in task data itself comes
+# before what the server made of it.
 _GROUPS = """\
 {classes}
 SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adjustment,
