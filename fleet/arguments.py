@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     _state(verbs)
     _sweep(verbs)
     _adopt(verbs)
+    _prices(verbs)
     add_exchange(verbs)
     _completion(verbs, parser)
     return parser
@@ -318,6 +319,13 @@ def _adopt(verbs: _Verbs) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be adopted")
     _json(parser)
+
+
+def _prices(verbs: _Verbs) -> None:
+    parser = _verb(verbs, "prices", "look after the price catalogue", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = _verb(actions, "check", "compare the prices that plans rest on with the providers'")
+    _json(check)
 
 
 def _completion(verbs: _Verbs, whole: argparse.ArgumentParser) -> None:

@@ -189,6 +189,11 @@ def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     return tuple(sorted({*_listed(declared), *own}))
 
 
+def listed_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
+    """Return a machine type as the table of a provider's kind has it, without any override."""
+    return _listed(fleet.providers.get(provider)).get(name)
+
+
 def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     """Return one machine type of a provider; None where it sells none of this name."""
     declared = fleet.providers.get(provider)

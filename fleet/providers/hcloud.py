@@ -117,7 +117,7 @@ class _Page(_Answer):
 
 _ARCHITECTURE = "architecture"
 """The label that says what a server does not: Debian's name of its architecture."""
-_ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
+ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 EXPIRES = "expires"
@@ -226,7 +226,7 @@ class HcloudMachines:
         """Return an answer that is as it should be."""
         if reply.status not in _DONE:
             raise SourceUnreachable(
-                f"{reply.place} answered with status {reply.status}: {_advice(reply.status)}"
+                f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
             )
         return reply
 
@@ -271,7 +271,8 @@ def _whole(
     return tuple(server for server in servers.values() if server.labels.get(key) == value)
 
 
-def _advice(status: int) -> str:
+def advise(status: int) -> str:
+    """Return what a person can do about an answer that is none."""
     match status:
         case 401:
             return "the token is wrong or was deleted; make one in the project's settings"
@@ -280,7 +281,7 @@ def _advice(status: int) -> str:
         case 429:
             return "too many questions in this hour; the next run asks again"
         case 404:
-            return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
+            return "is HCLOUDENDPOINT the address of the API, with its version (…/v1)?"
         case _:
             return "the trouble is the provider's; the next run asks again"
 
@@ -306,7 +307,7 @@ def _found(server: _Server) -> Found:
     own = {EXPIRES, _ARCHITECTURE, "commit"}
     return Found(
         machine=_machine(server, server.labels.get("pool", "")),
-        architecture=_ARCHITECTURES.get(server.server_type.architecture, ""),
+        architecture=ARCHITECTURES.get(server.server_type.architecture, ""),
         labels={key: value for key, value in server.labels.items() if key not in own},
         settings={key: value for key, value in settings.items() if value},
     )

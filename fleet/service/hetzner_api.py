@@ -6,6 +6,7 @@ It holds what fleet, the official clients and Pulumi's provider ask; the rest is
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fleet.service.hetzner_catalogue import pricing
 from fleet.service.hetzner_labels import read_selector
 from fleet.service.hetzner_project import KINDS, Project
 from fleet.service.hetzner_servers import act_on_server, create_server, delete_server
@@ -42,6 +43,8 @@ def answer(project: Project, request: Request) -> Reply:
     project.settle()
     parts = request.path.strip("/").split("/")
     kind = parts[0]
+    if (request.method, parts) == ("GET", ["pricing"]):
+        return Reply(200, {"pricing": pricing(project.resources["server_types"].values())})
     if kind not in KINDS:
         raise Refused(404, "not_found", f"{request.path} is not simulated")
     match request.method:

@@ -3,6 +3,7 @@
 The figures are made up in the shape of the real ones; prices are those of no day.
 """
 
+from collections.abc import Iterable
 from decimal import Decimal
 
 from fleet.service.hetzner_wire import Resource
@@ -62,6 +63,31 @@ def datacenters() -> dict[int, Resource]:
 def server_types() -> dict[int, Resource]:
     """Return the server types, by id."""
     return {each["id"]: each for each in map(_server_type, _rows(_TYPES))}
+
+
+def pricing(sold: Iterable[Resource]) -> Resource:
+    """Return what everything costs, net and gross; `sold` are the server types."""
+    places = [each["name"] for each in locations().values()]
+    return {
+        "currency": "EUR",
+        "vat_rate": "19.000000",
+        "primary_ips": [
+            {"type": kind, "prices": [_priced(place, price) for place in places]}
+            for kind, price in (("ipv4", Decimal("0.0008")), ("ipv6", Decimal(0)))
+        ],
+        "volume": {"price_per_gb_month": _money(Decimal("0.0440"))},
+        "server_types": [
+            {"id": each["id"], "name": each["name"], "prices": each["prices"]} for each in sold
+        ],
+    }
+
+
+def _priced(place: str, price: Decimal) -> Resource:
+    return {
+        "location": place,
+        "price_hourly": _money(price),
+        "price_monthly": _money(price * _HOURS_A_MONTH),
+    }
 
 
 def system_images(created: str) -> dict[int, Resource]:

@@ -1,0 +1,62 @@
+"""This module compares the prices that plans rest on with what providers say today."""
+
+import argparse
+import os
+from pathlib import Path
+
+from fleet.catalogue import AS_OF, SOURCE
+from fleet.commands.wiring import load_config
+from fleet.errors import FleetError
+from fleet.ports import Console
+from fleet.prices import PriceCheck, PriceReport, compare_prices, used_types
+from fleet.providers.hcloud_prices import read_tariff
+from fleet.render.prices_text import prices_to_text
+from fleet.render.to_json import value_to_json
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.store.secrets import HostSecrets
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Say what is the same, what differs, and what could not be asked."""
+    fleet = load_config(args, console).fleet
+    secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    report = PriceReport(
+        fleet=fleet.fleet,
+        checks=tuple(_check(fleet, name, secrets) for name in sorted(fleet.providers)),
+    )
+    console.out(
+        value_to_json(report) if args.json else prices_to_text(report, colour=console.colour)
+    )
+    return report.exit_code
+
+
+def _check(fleet: Fleet, name: str, secrets: HostSecrets) -> PriceCheck:
+    provider = fleet.providers[name]
+    if not used_types(fleet, name):
+        return _unchecked(fleet, name, "its pools name no machine type of the catalogue")
+    match provider:
+        case HcloudProvider():
+            try:
+                tariff = read_tariff(provider, secrets.read(provider.token))
+            except FleetError as error:
+                return _unchecked(fleet, name, str(error), failed=True)
+            return compare_prices(fleet, name, tariff)
+        case AwsProvider():
+            return _unchecked(
+                fleet, name, f"fleet cannot ask AWS for prices; compare by hand: {SOURCE['aws']}"
+            )
+        case _:
+            return _unchecked(fleet, name, "its machines cost what fleet.yaml says")
+
+
+def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:
+    kind = fleet.providers[name].kind
+    dated = AS_OF if kind in SOURCE else ""
+    return PriceCheck(
+        provider=name,
+        kind=kind,
+        as_of=dated,
+        source=SOURCE.get(kind, ""),
+        unchecked=because,
+        failed=failed,
+    )

@@ -1,0 +1,125 @@
+"""How the price catalogue is compared with what a provider says, one sentence per test."""
+
+from decimal import Decimal
+
+import pytest
+
+from fleet.prices import PriceCheck, PriceReport, Quote, Tariff, compare_prices, used_types
+from tests.builders import a_fleet, a_pool
+
+QUOTE = Quote(
+    price=Decimal("0.0777000000"),
+    month=Decimal("48.48"),
+    cores=8,
+    memory=32 * 1024,
+    disk=240 * 1024,
+    architecture="amd64",
+)
+TARIFF = Tariff(
+    currency="EUR",
+    quotes={"ccx33": QUOTE},
+    address=Decimal("0.0008000000"),
+    disk=Decimal("0.0440000000"),
+)
+
+
+def differences(tariff: Tariff) -> dict[str, str]:
+    check = compare_prices(a_fleet(), "hetzner", tariff)
+    return {each.what: "; ".join(each.differences) for each in check.prices if each.differences}
+
+
+def test_what_is_the_same_differs_in_nothing() -> None:
+    check = compare_prices(a_fleet(), "hetzner", TARIFF)
+
+    assert [(each.what, each.catalogue) for each in check.prices] == [
+        ("ccx33", "0.0777 EUR/h"),
+        ("IPv4 address", "0.0008 EUR/h"),
+        ("GiB of disk", "0.0000705 EUR/h"),
+    ]
+    assert differences(TARIFF) == {}
+    assert PriceReport(fleet="debian-ci", checks=(check,)).exit_code == 0
+
+
+def test_a_comparison_names_the_date_and_the_source_of_the_catalogue() -> None:
+    check = compare_prices(a_fleet(), "hetzner", TARIFF)
+
+    assert len(check.as_of) == len("2025-06-01")
+    assert check.source.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"price": Decimal("0.0778")}, "it costs 0.0778 EUR/h"),
+        (
+            {"month": Decimal(60)},
+            "it costs at most 60 EUR a month, not 48.4848",
+        ),
+        ({"cores": 16}, "its cores is 16, not 8"),
+        ({"memory": 1024}, "its memory is 1024, not 32768 MiB"),
+        ({"disk": 1024}, "its disk is 1024, not 245760 MiB"),
+        ({"architecture": "arm64"}, "its architecture is arm64, not amd64"),
+    ],
+)
+def test_a_machine_type_differs_in_price_and_in_what_it_is(
+    said: dict[str, object], says: str
+) -> None:
+    quotes = {"ccx33": QUOTE.model_copy(update=said)}
+
+    assert differences(TARIFF.model_copy(update={"quotes": quotes})) == {"ccx33": says}
+
+
+@pytest.mark.parametrize("month", ["47.60", "49.40"])
+def test_a_monthly_price_is_rounded(month: str) -> None:
+    quotes = {"ccx33": QUOTE.model_copy(update={"month": Decimal(month)})}
+
+    assert differences(TARIFF.model_copy(update={"quotes": quotes})) == {}
+
+
+def test_a_type_that_is_not_sold_there_differs() -> None:
+    assert differences(TARIFF.model_copy(update={"quotes": {}})) == {
+        "ccx33": "it is not sold there"
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "says"),
+    [
+        ({"address": Decimal("0.001")}, "IPv4 address", "it costs 0.001 EUR/h"),
+        ({"address": None}, "IPv4 address", "it is not sold"),
+        ({"disk": Decimal("0.0500")}, "GiB of disk", "it costs 0.05 EUR/month"),
+        ({"disk": None}, "GiB of disk", "it is not sold"),
+    ],
+)
+def test_an_address_and_disk_have_prices_too(
+    said: dict[str, object], what: str, says: str
+) -> None:
+    assert differences(TARIFF.model_copy(update=said)) == {what: says}
+
+
+def test_another_currency_differs_in_everything() -> None:
+    assert differences(TARIFF.model_copy(update={"currency": "USD"})).keys() == {
+        "ccx33",
+        "IPv4 address",
+        "GiB of disk",
+    }
+
+
+def test_only_what_pools_name_is_compared() -> None:
+    pools = {
+        "one": a_pool(machine={"type": ["ccx63", "ccx33"]}),
+        "two": a_pool(machine="ccx33"),
+        "far": a_pool(provider="other", machine="ccx13"),
+        "own": a_pool(machine={"cores": 1, "memory": "1GiB"}),
+    }
+
+    assert used_types(a_fleet(pools=pools), "hetzner") == ("ccx33", "ccx63")
+
+
+@pytest.mark.parametrize(("failed", "code"), [(True, 1), (False, 0)])
+def test_what_could_not_be_asked_fails_and_what_nobody_asks_does_not(
+    *, failed: bool, code: int
+) -> None:
+    check = PriceCheck(provider="aws", kind="aws", unchecked="because", failed=failed)
+
+    assert PriceReport(fleet="debian-ci", checks=(check,)).exit_code == code
