@@ -281,7 +281,7 @@ def advise(status: int) -> str:
         case 429:
             return "too many questions in this hour; the next run asks again"
         case 404:
-            return "is HCLOUDENDPOINT the address of the API, with its version (…/v1)?"
+            return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
         case _:
             return "the trouble is the provider's; the next run asks again"
 
