@@ -20,6 +20,7 @@ from fleet.schema.model import (
     HcloudProvider,
     HooksProvider,
     LocalProvider,
+    Machine,
     Pool,
 )
 from fleet.schema.pools import Market
@@ -163,6 +164,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         "settings": settings,
         # What is not said is left out, so that it outdates nothing.
         **{key: sorted(tags) for key, tags in said.items() if tags},
+        **({"swap": swap_of(pool)} if swap_of(pool) else {}),
     }
     return WorkerInputs(
         name=worker,
@@ -198,6 +200,11 @@ def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, 
             return {key: str(figure) for key, figure in figures.items() if figure}
         case _:
             return {}
+
+
+def swap_of(pool: Pool) -> int:
+    """Return how much swap a pool's machines make at their first boot, in MiB."""
+    return (pool.machine.swap or 0) if isinstance(pool.machine, Machine) else 0
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:

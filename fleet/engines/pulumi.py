@@ -197,9 +197,11 @@ class PulumiEngine:
         known = {*recorded.stack.ids, *left.adopted}
         there = [each for each in given.workers if each.name in known]
         self._up(ref, _Given(there, left.adopted), events)
-        if events.failed:
+        names = {each.name for each in given.workers}
+        others = {name: said for name, said in events.failed.items() if name in names}
+        if others:
             done = tuple(step.worker for step in events.done)
-            raise StackFailed(str(failure), done=done, failed=events.failed) from failure
+            raise StackFailed(str(failure), done=done, failed=others) from failure
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""

@@ -94,10 +94,10 @@ def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
             # What a server was given at its first boot is in the state, or, where it was adopted,
-            # known to nobody; it never makes another server.
+            # known to nobody, its image by another name; it never makes another server.
             ignore_changes=[
                 *(f"labels.{key}" for key in NOTES),
-                *([] if given else ["userData", "sshKeys"]),
+                *([] if given else ["userData", "sshKeys", "image"]),
             ],
         ),
     )

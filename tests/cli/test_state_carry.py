@@ -28,22 +28,30 @@ def write(trial: Trial, state: str = "{}", desk: str = "boot: 1s") -> None:
     trial.write(fleet_yaml(pools={"builders": BUILDERS}, desk=desk, more=more))
 
 
-@pytest.fixture
-def used(project: Path) -> Trial:
-    """Return a fleet that has made two machines."""
-    trial = Trial(project)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a fleet that has made two machines; it is copied, not changed."""
+    trial = Trial(tmp_path_factory.mktemp("template"))
     write(trial)
     trial.init()
     trial.wait_for("1", "2")
     trial.apply()
-    return trial
+    assert trial.do("state", "export", "--out", "state.json")[0] == 0
+    return trial.folder
 
 
 @pytest.fixture
-def exported(used: Trial) -> Trial:
-    """Return the same, with all that it remembers in state.json."""
-    assert used.do("state", "export", "--out", "state.json")[0] == 0
-    return used
+def exported(template: Path, project: Path) -> Trial:
+    """Return such a fleet, with all that it remembers in state.json."""
+    shutil.copytree(template, project, dirs_exist_ok=True)
+    return Trial(project)
+
+
+@pytest.fixture
+def used(exported: Trial) -> Trial:
+    """Return such a fleet, of which nothing was exported."""
+    (exported.folder / "state.json").unlink()
+    return exported
 
 
 def content(trial: Trial, name: str = "state.json") -> dict[str, Any]:
@@ -127,6 +135,18 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     assert json.loads(objects.read(KEY) or b"") == CHECKPOINT
     (settings,) = project.parent.rglob(f"Pulumi.{STACK}.yaml")
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
+
+
+def test_stacks_that_only_the_cli_reaches_are_left_to_it(used: Trial) -> None:
+    write(used, "{backend: 'gs://states', passphrase: {env: PASSPHRASE}}")
+
+    code, said = used.do("state", "export", "--out", "state.json")
+
+    assert code == 1
+    assert said == (
+        "fleet: error: gs://states is reached by the Pulumi CLI only; carry its stacks with "
+        "`pulumi stack export` and `pulumi stack import`\n"
+    )
 
 
 def test_the_file_is_for_its_owner_only(exported: Trial) -> None:

@@ -1,6 +1,7 @@
 """`fleet state orphans` and `rebuild`: what one witness lost is seen, and made anew from marks."""
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,15 +18,22 @@ PRICE = Decimal("0.5")
 ONE, TWO = "trial-builders-1", "trial-builders-2"
 
 
-@pytest.fixture
-def used(project: Path) -> Trial:
-    """Return a fleet that has made two machines."""
-    trial = Trial(project)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a fleet that has made two machines; it is copied, not changed."""
+    trial = Trial(tmp_path_factory.mktemp("template"))
     trial.write(fleet_yaml(pools=POOLS))
     trial.init()
     trial.wait_for("1", "2")
     trial.apply()
-    return trial
+    return trial.folder
+
+
+@pytest.fixture
+def used(template: Path, project: Path) -> Trial:
+    """Return such a fleet."""
+    shutil.copytree(template, project, dirs_exist_ok=True)
+    return Trial(project)
 
 
 def lose(trial: Trial, *names: str) -> None:

@@ -13,6 +13,7 @@ from fleet.bases import Base
 from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
 from fleet.errors import StackFailed
+from fleet.facts import Stack
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
@@ -187,3 +188,21 @@ def test_what_failed_beside_a_lost_answer_is_told_and_not_tried_again(rig: Hclou
     assert list(caught.value.failed) == [ONE.name]
     assert caught.value.done == (TWO.name,)
     assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
+
+
+def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(
+    rig: HcloudRig,
+) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    ids = {name: id_in(rig.cloud, name) for name in GIVEN}
+    for folder in ("state", "home"):
+        (rig.folder / folder).rename(rig.folder / f"old-{folder}")
+    before = len(rig.api.requests)
+
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, dict.fromkeys(GIVEN, ""))
+
+    stack = rig.engine.read(rig.ref)
+    assert isinstance(stack, Stack)
+    assert stack.ids == ids
+    assert {each.method for each in rig.api.requests[before:]} == {"GET"}
+    assert rig.engine.preview(rig.ref, stack.workers) == ()
