@@ -253,6 +253,9 @@ class Store(Protocol):
     def begin_run(self, *, started: datetime) -> None:
         """Append a run without an end to the journal, so that one that dies is seen."""
 
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line on what the run that was begun then is about to change to its journal."""
+
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """End the run that was begun then, or append one that was not."""
 
