@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.report import Report
 from fleet.engines.pulumi_cli import find_cli
+from fleet.errors import EngineAbsent
 
 POOLS, WORKERS, MORE, MANY = 20, 25, 2, 100
 WORLD = """\
@@ -40,6 +41,10 @@ POOL = """\
 def measure() -> Report:
     """Return seconds of each operation, and ratios of ours to theirs."""
     os.environ.setdefault("BENCH_PASSPHRASE", "of a measurement")
+    try:
+        find_cli()
+    except EngineAbsent as error:
+        raise SystemExit(f"bench: {error}") from error
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         many = Pair(Path(name) / "many", [f"pool-{number:02}" for number in range(POOLS)])

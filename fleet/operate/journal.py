@@ -61,6 +61,9 @@ class _Registry:
         self._note(f"queue {self._name}: release {worker}")
         self._registry.release(worker)
 
+    def pause(self) -> float:
+        return self._registry.pause()
+
     def confirm(self) -> None:
         self._registry.confirm()
 
