@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from fleet.bases import Base, Part
 from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
@@ -80,6 +81,9 @@ class Registry(Protocol):
 
     def release(self, worker: str) -> None:
         """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
+
+    def pause(self) -> float:
+        """Return how many seconds `confirm` waits before it looks; 0 where it looks at nothing."""
 
     def confirm(self) -> None:
         """See that what was told in this run stands, as long after it as the queue needs."""
@@ -193,6 +197,19 @@ class Engine(Protocol):
         """
 
 
+class Sharer(Protocol):
+    """Changes what the machines of one provider share; only some providers have such a base."""
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        """Return the base as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        """Return what `up` would do to each part, by its name, without `same`."""
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
 class StackRecord(Value):
     """What the store remembers of a stack, so that a missing one is noticed."""
 
@@ -238,6 +255,9 @@ class Store(Protocol):
 
     def begin_run(self, *, started: datetime) -> None:
         """Append a run without an end to the journal, so that one that dies is seen."""
+
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line on what the run that was begun then is about to change to its journal."""
 
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """End the run that was begun then, or append one that was not."""
@@ -336,6 +356,7 @@ __all__ = [
     "Registry",
     "Secrets",
     "Server",
+    "Sharer",
     "Since",
     "StackRecord",
     "StackRef",

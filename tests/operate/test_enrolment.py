@@ -8,7 +8,7 @@ import pytest
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.ports import Enrolment
 from fleet.user_data import read_user_data
-from tests.builders import NOW, a_create, a_delete, a_pool, a_sim_fleet, some_inputs
+from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.fakes_engine import Killed
 from tests.fakes_registry import FakeRegistry
 from tests.queue_desk import Desk
@@ -60,6 +60,15 @@ def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: Desk) -
     making = timedelta(minutes=10)
     expected = [NOW + deadline + making, NOW + deadline + making + timedelta(seconds=2)]
     assert [each.expires for each in desk.registry.enrolled] == expected
+
+
+def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: Desk) -> None:
+    pools = {"builders": a_pool(provider="desk", machine={"type": "ccx33", "swap": "2GiB"})}
+    desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
+
+    desk.make(FIRST)
+
+    assert read_user_data(desk.engine.given[FIRST]).swap == 2048
 
 
 def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: Desk) -> None:
@@ -234,6 +243,16 @@ def test_what_was_told_to_a_registry_is_looked_at_again_at_the_end(desk: Desk) -
     desk.make(FIRST)
 
     assert desk.registry.confirmed == 1
+
+
+def test_a_person_is_told_what_is_waited_for_at_the_end(desk: Desk) -> None:
+    desk.make(FIRST)
+    before = [said for said in desk.said if "looking again" in said]
+
+    desk.apply(a_drain(worker=FIRST))
+
+    assert before == []
+    assert desk.said[-1] == "debian: looking again in 12 s at what its workers were told"
 
 
 def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: Desk) -> None:
