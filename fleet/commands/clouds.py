@@ -13,9 +13,10 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Keeper, Provider, Registry
+from fleet.ports import Clock, Engine, Keeper, Provider, Registry, Sharer
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hcloud_shared import HcloudShared
 from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
@@ -157,6 +158,33 @@ def engines_of(
     return engine_of
 
 
+def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, Sharer]:
+    """Return what changes the base stacks of providers whose machines share something."""
+    kinds = AwsProvider | HcloudProvider
+    declared = {name: each for name, each in fleet.providers.items() if isinstance(each, kinds)}
+    if not declared:
+        return {}
+    from fleet.engines.pulumi import Account
+    from fleet.engines.pulumi_base import PulumiBase
+
+    passphrase = fleet.state.passphrase
+    bases = {}
+    for name, provider in declared.items():
+        listed, marked = provider_of(provider, secrets), partial(_shared_parts, provider, secrets)
+        if isinstance(provider, AwsProvider):
+            account = Account(listed, config={"aws:region": provider.region})
+        else:
+            account = Account(listed, environment=partial(_hcloud_environment, provider, secrets))
+        bases[name] = PulumiBase(
+            places.backend,
+            places.folder / "pulumi",
+            (lambda: secrets.read(passphrase)) if passphrase else None,
+            account,
+            marked,
+        )
+    return bases
+
+
 def notes_of(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a new machine that say nothing of what it is made from."""
     notes = {"expires": write_moment(extended(fleet, now))}
@@ -190,6 +218,15 @@ def _accounts(
                 inputs={"notes": notes},
             )
     return accounts
+
+
+def _shared_parts(
+    provider: AwsProvider | HcloudProvider, secrets: HostSecrets, fleet: str
+) -> Mapping[str, str] | Unknown:
+    """Return what exists of a base; at AWS it is not looked for, and nothing of it is adopted."""
+    if isinstance(provider, AwsProvider):
+        return {}
+    return HcloudShared(secrets.read(provider.token)).list(fleet)
 
 
 def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:
