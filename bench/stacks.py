@@ -23,7 +23,7 @@ from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.workspace import Home
 from fleet.errors import FleetError
-from fleet.facts import WorkerInputs
+from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu, load
@@ -59,22 +59,25 @@ def measure() -> Report:
         ratios={
             f"{name}_per_pool_over_one_stack": figures[f"per_pool_{name}_s"]
             / figures[f"one_stack_{name}_s"]
-            for name in ("first", "no_change", "one_worker_more")
+            for name in ("first", "one_worker_more")
         },
     )
 
 
 def _measure(shape: "PerPool | OneStack") -> dict[str, float]:
-    one = [3]
-    asked = _fleet(more=[*one, *range(POOLS)], sold_out=FAILING)
+    one, every = (3,), tuple(range(POOLS))
+    failing = _fleet(more=(*one, *every), sold_out=FAILING)
+    locked = _fleet(more=(*one, *every, *every), sold_out=FAILING)
     figures = {
         "first_s": _seconds(lambda: shape.up(_fleet())),
         "no_change_s": _seconds(lambda: shape.up(_fleet())),
-        "one_worker_more_s": _seconds(lambda: shape.up(_fleet(more=one), one)),
+        "one_worker_more_s": _seconds(lambda: shape.up(_fleet(more=one))),
+        "one_failing_s": _seconds(lambda: shape.up(failing)),
+        f"one_failing_served_of_{POOLS}": _served(shape.cloud, failing),
     }
     shape.lock(LOCKED)
-    figures["faults_s"] = _seconds(lambda: shape.up(asked))
-    return figures | {f"pools_served_of_{POOLS}": _served(shape.cloud, asked)}
+    figures["one_locked_too_s"] = _seconds(lambda: shape.up(locked))
+    return figures | {f"one_locked_too_served_of_{POOLS}": _served(shape.cloud, locked)}
 
 
 class PerPool:
@@ -84,14 +87,19 @@ class PerPool:
         self.folder = folder
         self.cloud = _cloud(folder)
 
-    def up(self, fleet: Sequence[Sequence[WorkerInputs]], pools: Sequence[int] = ()) -> None:
-        """Make it so in every pool, or in those that have something to do."""
+    def up(self, fleet: Sequence[Sequence[WorkerInputs]]) -> None:
+        """Make it so in the pools that have something to do, which their records tell."""
+        engine = _engine(self.folder)
+        differ = [
+            (number, workers)
+            for number, workers in enumerate(fleet)
+            if not _is_so(engine.read(_ref(number)), workers)
+        ]
+        if not differ:
+            return
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(PARALLEL, mp_context=context) as processes:
-            numbers = pools or range(len(fleet))
-            list(
-                processes.map(partial(_up_pool, self.folder), numbers, [fleet[n] for n in numbers])
-            )
+            list(processes.map(partial(_up_pool, self.folder), *zip(*differ, strict=True)))
 
     def lock(self, pool: int) -> None:
         """Have another run hold a pool's stack."""
@@ -105,7 +113,7 @@ class OneStack:
         self.folder = folder
         self.cloud = _cloud(folder)
 
-    def up(self, fleet: Sequence[Sequence[WorkerInputs]], _: Sequence[int] = ()) -> None:
+    def up(self, fleet: Sequence[Sequence[WorkerInputs]]) -> None:
         """Make it so; what fails is told by what does not exist afterwards."""
         from pulumi.automation import errors
 
@@ -139,18 +147,29 @@ class OneStack:
         return stack
 
 
-def _up_pool(folder: Path, number: int, workers: Sequence[WorkerInputs]) -> None:
+def _engine(folder: Path) -> PulumiEngine:
     cloud = SimCloud(folder / "sim.json", WallClock())
-    engine = PulumiEngine(
+    return PulumiEngine(
         f"file://{folder / 'state'}",
         folder / "home",
         lambda: PASSPHRASE,
         {"desk": Account(cloud, {"sim:path": str(cloud.path)})},
     )
-    ref = StackRef(project="sim", name=f"bench-{number}", provider="desk", pool=f"p{number}")
+
+
+def _ref(pool: int) -> StackRef:
+    return StackRef(project="sim", name=f"bench-{pool}", provider="desk", pool=f"p{pool}")
+
+
+def _is_so(stack: Stack | Unknown | None, workers: Sequence[WorkerInputs]) -> bool:
+    return isinstance(stack, Stack) and len(stack.ids) == len(workers)
+
+
+def _up_pool(folder: Path, number: int, workers: Sequence[WorkerInputs]) -> None:
+    engine = _engine(folder)
     try:
-        engine.preview(ref, workers)
-        engine.up(ref, workers, lambda _: None)
+        engine.preview(_ref(number), workers)
+        engine.up(_ref(number), workers, lambda _: None)
     except FleetError:
         return  # what failed is told by what does not exist afterwards
 

@@ -5,7 +5,7 @@ order of their own, and sorted lines need no value of the whole.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pydantic_core import to_json
 
@@ -54,7 +54,9 @@ def world_digest(world: World) -> str:
             for name, listing in world.providers.items()
         },
     }
-    said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare)))
+    # A fleet without base stacks is digested as it was before there were any.
+    absent = frozenset() if world.bases else frozenset({"bases"})
+    said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
     for header, records in _records(world):
         said.update(b"\n" + to_json(header))
         for line in sorted(map(_record, records)):
@@ -116,8 +118,9 @@ def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None
     return value.__pydantic_serializer__.to_json(value, exclude=exclude)
 
 
-def _canonical_bytes(value: Value) -> bytes:
-    return canonical_json(_canonical(value.model_dump(mode="json"))).encode()
+def _canonical_bytes(value: Value, exclude: Collection[str] = ()) -> bytes:
+    dumped = value.model_dump(mode="json", exclude=set(exclude))
+    return canonical_json(_canonical(dumped)).encode()
 
 
 _SETS = frozenset({"provides", "requires", "serves", "scopes", "static", "groups", "publish"})

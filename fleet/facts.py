@@ -18,6 +18,8 @@ from pydantic import (
     StringConstraints,
 )
 
+from fleet.bases import Base
+
 
 class Value(BaseModel):
     """An immutable value with a JSON form; extra keys are refused."""
@@ -372,6 +374,9 @@ class World(Value):
     providers: dict[str, Listing | Unknown] = Field(default_factory=dict)
     stacks: dict[str, Stack | Unknown] | Unknown = Field(
         default_factory=dict, description="Pool name to its stack; a pool without one is absent."
+    )
+    bases: dict[str, Base | Unknown] = Field(
+        default_factory=dict, description="Provider to its base stack; one without is absent."
     )
     images: tuple[ImageVersion, ...] = ()
     ledger: Ledger | Unknown = Field(

@@ -1,10 +1,11 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import count
+from types import MappingProxyType
 
 from fleet.canonical import digest
 from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
@@ -19,10 +20,13 @@ from fleet.schema.model import (
     HcloudProvider,
     HooksProvider,
     LocalProvider,
+    Machine,
     Pool,
 )
 from fleet.schema.pools import Market
 from fleet.tagrules import static_names
+
+NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Option:
     """Money per hour in the currency of the file; None where nobody knows it."""
     closed: str = ""
     """Why nothing is made this way in this run; empty when it may be."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Settings that name what it shares with the other machines of its provider."""
 
     @property
     def key(self) -> str:
@@ -45,7 +51,13 @@ class Option:
         return f"{self.pool}/{self.type}/{self.market}"
 
 
-def options_of(fleet: Fleet, memory: Memory, name: str, choice: ImageChoice) -> tuple[Option, ...]:
+def options_of(
+    fleet: Fleet,
+    memory: Memory,
+    name: str,
+    choice: ImageChoice,
+    shared: Mapping[str, str] = NOTHING_SHARED,
+) -> tuple[Option, ...]:
     """Return every way to make a pool's machines, in the order of fleet.yaml; none: it has none.
 
     What closes the pool as a whole is `wont_make`'s to say.
@@ -63,7 +75,9 @@ def options_of(fleet: Fleet, memory: Memory, name: str, choice: ImageChoice) -> 
                 or choice.closed
                 or why_failing(memory, name, known.name, market, pool.provider)
             )
-            options.append(Option(name, known.name, market, choice.id, price, closed))
+            options.append(
+                Option(name, known.name, market, choice.id, price, closed, tuple(shared.items()))
+            )
     return tuple(options)
 
 
@@ -97,12 +111,22 @@ def _unsold(fleet: Fleet, pool: Pool, known: MachineType, market: Market) -> str
     return f"its price is not known in {fleet.money.currency}"
 
 
-def wont_make(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> str:
+def wont_make(
+    fleet: Fleet,
+    census: PoolCensus,
+    choice: ImageChoice,
+    shared: Mapping[str, str] | Unknown = NOTHING_SHARED,
+) -> str:
     """Return why a pool makes no machine at all in this run; empty when it may."""
-    return next(_obstacles(fleet, census, choice), "")
+    return next(_obstacles(fleet, census, choice, shared), "")
 
 
-def _obstacles(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> Iterator[str]:
+def _obstacles(
+    fleet: Fleet,
+    census: PoolCensus,
+    choice: ImageChoice,
+    shared: Mapping[str, str] | Unknown,
+) -> Iterator[str]:
     pool = fleet.pools.get(census.pool)
     if not isinstance(pool, Pool):
         yield "it is no longer in fleet.yaml"
@@ -115,6 +139,8 @@ def _obstacles(fleet: Fleet, census: PoolCensus, choice: ImageChoice) -> Iterato
         yield "its machine type is not in the catalogue"
     if not choice.id:
         yield f"image {pool.image} has no published version at provider {pool.provider}"
+    if isinstance(shared, Unknown):
+        yield shared.unknown
 
 
 def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
@@ -126,6 +152,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
     if not isinstance(pool, Pool):
         raise TypeError(option.pool)
     settings = _settings(fleet, pool, next(_types(fleet, pool, option.type), None))
+    settings |= dict(option.shared)
     if option.market != "on-demand":
         settings["market"] = option.market
     architecture = fleet.images[pool.image].architecture
@@ -137,6 +164,7 @@ def new_inputs(fleet: Fleet, option: Option, worker: str) -> WorkerInputs:
         "settings": settings,
         # What is not said is left out, so that it outdates nothing.
         **{key: sorted(tags) for key, tags in said.items() if tags},
+        **({"swap": swap_of(pool)} if swap_of(pool) else {}),
     }
     return WorkerInputs(
         name=worker,
@@ -172,6 +200,11 @@ def _settings(fleet: Fleet, pool: Pool, known: MachineType | None) -> dict[str, 
             return {key: str(figure) for key, figure in figures.items() if figure}
         case _:
             return {}
+
+
+def swap_of(pool: Pool) -> int:
+    """Return how much swap a pool's machines make at their first boot, in MiB."""
+    return (pool.machine.swap or 0) if isinstance(pool.machine, Machine) else 0
 
 
 def renamed(inputs: WorkerInputs, worker: str) -> WorkerInputs:

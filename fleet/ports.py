@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from fleet.bases import Base, Part
 from fleet.checkup import Summary
 from fleet.facts import (
     Attempt,
@@ -193,6 +194,19 @@ class Engine(Protocol):
         """
 
 
+class Sharer(Protocol):
+    """Changes what the machines of one provider share; only some providers have such a base."""
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        """Return the base as recorded; None when it never existed. Starts no operation."""
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        """Return what `up` would do to each part, by its name, without `same`."""
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
 class StackRecord(Value):
     """What the store remembers of a stack, so that a missing one is noticed."""
 
@@ -336,6 +350,7 @@ __all__ = [
     "Registry",
     "Secrets",
     "Server",
+    "Sharer",
     "Since",
     "StackRecord",
     "StackRef",

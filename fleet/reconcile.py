@@ -9,14 +9,23 @@ from fleet.budgets import judge_budgets
 from fleet.census import take_census
 from fleet.demand import sign_demand
 from fleet.draft import Draft
-from fleet.facts import World
+from fleet.facts import Unknown, World
 from fleet.failures import find_lost, recall
 from fleet.headroom import Headroom
 from fleet.image_choice import choose_image
 from fleet.layout import lay_out
-from fleet.making import digests_of, options_of, taken_names, why_closed, wont_make, worker_names
+from fleet.making import (
+    NOTHING_SHARED,
+    digests_of,
+    options_of,
+    taken_names,
+    why_closed,
+    wont_make,
+    worker_names,
+)
 from fleet.plan import Plan
 from fleet.schema.model import Fleet, Pool
+from fleet.shared import shared_settings
 from fleet.staffing import staff
 from fleet.steps.failed import (
     delete_deaf,
@@ -78,13 +87,15 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
     for name, census in censuses.items():
         choice = choose_image(fleet, world, memory, name)
         pool = fleet.pools.get(name)
+        shared = shared_settings(fleet, world, census.provider)
+        known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
         draft = Draft(
             fleet=fleet,
             census=census,
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
-            closed=wont_make(fleet, census, choice),
-            options=options_of(fleet, memory, name, choice),
+            closed=wont_make(fleet, census, choice, shared),
+            options=options_of(fleet, memory, name, choice, known),
             lost=find_lost(memory, census),
             choice=choice,
         )

@@ -4,7 +4,6 @@ The worker's service does not run before its token and configuration are there: 
 would register as somebody that nobody enabled.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import yaml
@@ -13,6 +12,8 @@ WORKER = "/etc/debusine/worker"
 SERVICE = "debusine-worker.service"
 OWNER = "debusine-worker:debusine-worker"
 _HEADER = "#cloud-config\n"
+_SWAP = "/swap.img"
+_MIB = 1024 * 1024
 # Masked until the next boot at most, and on a machine's first boot only.
 _HOLD = [["cloud-init-per", "instance", "hold-worker", "systemctl", "mask", "--runtime", SERVICE]]
 _RELEASE = [["systemctl", "unmask", "--runtime", SERVICE], ["systemctl", "restart", SERVICE]]
@@ -30,23 +31,26 @@ class File:
 
 @dataclass(frozen=True)
 class UserData:
-    """What a machine does at its first boot: write files, wait, start its worker."""
+    """What a machine does at its first boot: write files, make swap, wait, start its worker."""
 
     files: tuple[File, ...]
     delay: int
+    swap: int = 0
+    """MiB of swap, in a file of its disk; 0: none."""
 
 
-def write_user_data(url: str, token: str, *, delay: int = 0) -> str:
+def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> str:
     """Return the `#cloud-config` of a machine whose worker registers at a Debusine server.
 
-    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late.
+    `url` is the server's base URL, as in `queues.*.url`. The worker starts `delay` seconds late,
+    with `swap` MiB of swap beside its memory.
     """
     config = f"[General]\napi-url = {url.rstrip('/')}/api\n"
     files = (
         File(f"{WORKER}/config.ini", "0644", OWNER, config),
         File(f"{WORKER}/activation-token", "0600", OWNER, token),
     )
-    return _HEADER + yaml.safe_dump(_document(files, delay), sort_keys=False)
+    return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
 
 
 def read_user_data(text: str) -> UserData:
@@ -63,15 +67,20 @@ def _as_written(text: str) -> UserData | None:
         document = yaml.safe_load(text)
         files = tuple(File(**each) for each in document["write_files"])
         delay = sum(int(seconds) for _, seconds in document["runcmd"][: -len(_RELEASE)])
-        return UserData(files, delay) if _document(files, delay) == document else None
-    except (yaml.YAMLError, TypeError, KeyError, ValueError):
+        swap = int(document.get("swap", {}).get("size", 0)) // _MIB
+        data = UserData(files, delay, swap)
+        return data if _document(data) == document else None
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError):
         return None
 
 
-def _document(files: Sequence[File], delay: int) -> dict[str, object]:
-    wait = [["sleep", str(delay)]] if delay else []
+def _document(data: UserData) -> dict[str, object]:
+    wait = [["sleep", str(data.delay)]] if data.delay else []
+    size = data.swap * _MIB
+    swap = {"swap": {"filename": _SWAP, "size": size, "maxsize": size}} if data.swap else {}
     return {
         "bootcmd": _HOLD,
-        "write_files": [asdict(each) for each in files],
+        **swap,
+        "write_files": [asdict(each) for each in data.files],
         "runcmd": [*wait, *_RELEASE],
     }

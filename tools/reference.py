@@ -14,7 +14,13 @@ from fleet.checks.not_yet_supported import KEYS
 from fleet.commands.schema import schema_text
 from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
 from fleet.schema.pools import WINDOW_PATTERN
-from fleet.schema.sources import CIDR_PATTERN, SUBNET_PATTERN, VPC_PATTERN
+from fleet.schema.sources import (
+    ADDRESSES_PATTERN,
+    CIDR_PATTERN,
+    PORT_PATTERN,
+    SUBNET_PATTERN,
+    VPC_PATTERN,
+)
 from fleet.schema.units import (
     DATE_PATTERN,
     DURATION_PATTERN,
@@ -42,6 +48,8 @@ _WORDS = {
     URL_PATTERN: "URL",
     CURRENCY_PATTERN: "ISO 4217 code",
     ENV_PATTERN: "name of an environment variable",
+    ADDRESSES_PATTERN: "addresses, as in `192.0.2.0/24` or `2001:db8::/32`",
+    PORT_PATTERN: "port, range of ports or `any`",
     VPC_PATTERN: "id, as in `vpc-0123abcd`",
     SUBNET_PATTERN: "id, as in `subnet-0123abcd`",
     CIDR_PATTERN: "addresses, as in `192.0.2.0/24`",

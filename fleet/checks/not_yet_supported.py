@@ -32,7 +32,6 @@ KEYS = (
     _key("images.*.rebuild"),
     _key("images.*.publish"),
     _key("pools.*.hooks"),
-    _key("pools.*.machine.swap"),
     _key("pools.*.machine.slots"),
 )
 """What is parsed but not yet acted upon."""

@@ -15,9 +15,10 @@ from fleet.commands.wiring import (
     wire,
 )
 from fleet.operate.apply import apply_plan
+from fleet.operate.base import lay_bases
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
-from fleet.plan import Outcome, Plan
+from fleet.plan import Outcome, Plan, StackOutcome
 from fleet.ports import Console
 
 
@@ -57,6 +58,10 @@ def apply_once(
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = look(config, sources, console)
+        troubles: tuple[StackOutcome, ...] = ()
+        if terms.order.saved is None:
+            with terms.signals.changing():
+                world, troubles = lay_bases(config.fleet, world, sources, console.note)
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
         with (
@@ -68,7 +73,10 @@ def apply_once(
                 outcome = Outcome(plan=plan.digests.plan, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
+                if terms.order.saved is not None:
+                    _, troubles = lay_bases(config.fleet, world, sources, console.note)
                 outcome = apply_plan(config.fleet, world, plan, many, console.note)
+                outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),

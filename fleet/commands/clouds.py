@@ -13,9 +13,10 @@ from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Keeper, Provider, Registry
+from fleet.ports import Clock, Engine, Keeper, Provider, Registry, Sharer
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hcloud_shared import HcloudShared
 from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
@@ -157,6 +158,30 @@ def engines_of(
     return engine_of
 
 
+def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, Sharer]:
+    """Return what changes the base stacks of providers whose machines share something."""
+    declared = {
+        name: each for name, each in fleet.providers.items() if isinstance(each, HcloudProvider)
+    }
+    if not declared:
+        return {}
+    from fleet.engines.pulumi import Account
+    from fleet.engines.pulumi_base import PulumiBase
+
+    passphrase = fleet.state.passphrase
+    bases = {}
+    for name, provider in declared.items():
+        environment = partial(_hcloud_environment, provider, secrets)
+        bases[name] = PulumiBase(
+            places.backend,
+            places.folder / "pulumi",
+            (lambda: secrets.read(passphrase)) if passphrase else None,
+            Account(provider_of(provider, secrets), environment=environment),
+            partial(_shared_parts, provider, secrets),
+        )
+    return bases
+
+
 def notes_of(fleet: Fleet, now: datetime, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a new machine that say nothing of what it is made from."""
     notes = {"expires": write_moment(extended(fleet, now))}
@@ -190,6 +215,12 @@ def _accounts(
                 inputs={"notes": notes},
             )
     return accounts
+
+
+def _shared_parts(
+    provider: HcloudProvider, secrets: HostSecrets, fleet: str
+) -> Mapping[str, str] | Unknown:
+    return HcloudShared(secrets.read(provider.token)).list(fleet)
 
 
 def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:

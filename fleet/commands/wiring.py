@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import assert_never
 
-from fleet.commands.clouds import engines_of, find_clouds, keepers_of, provider_of
+from fleet.commands.clouds import bases_of, engines_of, find_clouds, keepers_of, provider_of
 from fleet.commands.loading import Checked, check_file
 from fleet.commands.registries import registries_of
 from fleet.errors import ConfigInvalid, SecretMissing, WrongUsage
@@ -160,6 +160,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         enrollers=enrollers,
         engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
         keepers=keepers_of(providers),
+        bases=bases_of(fleet, places, secrets),
         store=DatabaseStore(places.store, fleet.fleet),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members

@@ -26,6 +26,8 @@ class Project:
     folder: Path
     program: Callable[[Inputs], None]
     recorded: Callable[[str, Inputs], dict[str, Any] | None]
+    parts: Mapping[str, str]
+    """Type of a resource that machines share, to the kind of part that it is."""
 
     def worker_of(self, kind: str, inputs: Inputs) -> WorkerInputs | None:
         """Return the worker that a resource was declared for; None when it is not one."""
@@ -63,4 +65,4 @@ def load_project(name: str) -> Project:
             f"stacks/{name} needs {error.name}, which is not installed: "
             f"`pip install 'fleet-reconciler[{name}]'`"
         ) from error
-    return Project(name, folder, module.program, module.recorded)
+    return Project(name, folder, module.program, module.recorded, getattr(module, "PARTS", {}))

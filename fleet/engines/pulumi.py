@@ -16,12 +16,11 @@ from fleet.engines.evaluate import evaluate
 from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
-from fleet.engines.pulumi_locks import drop_locks, find_locks
+from fleet.engines.pulumi_locks import break_dead_locks, find_locks
 from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
-    Locked,
     PlanRefused,
     SecretMissing,
     StackFailed,
@@ -96,7 +95,7 @@ class PulumiEngine:
         recorded = self._recorded(ref)
         left = _Leftovers()
         if recorded:
-            self._break_dead_locks(ref)
+            break_dead_locks(self._objects, self._project(ref), ref.name)
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
@@ -112,7 +111,10 @@ class PulumiEngine:
         new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
         given = _Given(workers, left.adopted, new)
         events = Events(progress, (*self._cli.secrets(self._account(ref)), *given.secrets))
-        self._up(ref, given, events)
+        try:
+            self._up(ref, given, events)
+        except StackFailed as failure:
+            self._adopt_lost(ref, given, failure, events)
         return tuple(step for step in events.done if step.worker not in left.gone)
 
     def forget(self, ref: StackRef, worker: str) -> None:
@@ -125,7 +127,7 @@ class PulumiEngine:
                 f"stack {ref.name}: an earlier apply did not finish; `fleet apply` first, which "
                 f"finishes it, then forget {worker}"
             )
-        self._break_dead_locks(ref)
+        break_dead_locks(self._objects, self._project(ref), ref.name)
         self._cli.forget_worker(ref, self._account(ref), worker)
         after = self._recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
@@ -180,6 +182,27 @@ class PulumiEngine:
             gone=frozenset(unsure.keys() - ids.keys()),
         )
 
+    def _adopt_lost(
+        self, ref: StackRef, given: "_Given", failure: StackFailed, events: Events
+    ) -> None:
+        """Adopt at once what was made although its answer was lost; raise what failed beside it.
+
+        Neither the state nor its pending operations know such a machine; its mark tells it.
+        """
+        recorded = self._recorded(ref)
+        failed = [each for each in given.workers if each.name in failure.failed]
+        left = self._leftovers(ref, recorded, failed) if recorded and failed else _Leftovers()
+        if recorded is None or not left.adopted:
+            raise failure
+        known = {*recorded.stack.ids, *left.adopted}
+        there = [each for each in given.workers if each.name in known]
+        self._up(ref, _Given(there, left.adopted), events)
+        names = {each.name for each in given.workers}
+        others = {name: said for name, said in events.failed.items() if name in names}
+        if others:
+            done = tuple(step.worker for step in events.done)
+            raise StackFailed(str(failure), done=done, failed=others) from failure
+
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""
         program = load_project(ref.project).program
@@ -227,19 +250,6 @@ class PulumiEngine:
         )
         self._cli.configure(ref, self._account(ref).config)
         return session
-
-    def _break_dead_locks(self, ref: StackRef) -> None:
-        """Take away what dead runs hold, as `pulumi cancel` does; Locked where one may live."""
-        if self._objects is None:
-            return
-        locks = find_locks(self._objects, self._project(ref), ref.name)
-        for lock in locks:
-            if lock.alive is not False:
-                raise Locked(
-                    f"stack {ref.name} is being changed by {lock.owner} since {lock.since}; wait, "
-                    "or if that run is dead: `fleet state unlock`"
-                )
-        drop_locks(self._objects, locks)
 
     def _account(self, ref: StackRef) -> Account:
         account = self._accounts.get(ref.provider)

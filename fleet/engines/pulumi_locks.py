@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleet.engines.objects import Objects
-from fleet.errors import StoreFailed
+from fleet.errors import Locked, StoreFailed
 
 _LOCKS = ".pulumi/locks/organization/"
 _SLACK = 5.0
@@ -53,6 +53,20 @@ def drop_locks(objects: Objects, locks: Iterable[Lock]) -> None:
     """Take locks away, as `pulumi cancel` does."""
     for lock in locks:
         objects.remove(lock.key)
+
+
+def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
+    """Take away what dead runs hold, as `pulumi cancel` does; Locked where one may live."""
+    if objects is None:
+        return
+    locks = find_locks(objects, project, stack)
+    for lock in locks:
+        if lock.alive is not False:
+            raise Locked(
+                f"stack {stack} is being changed by {lock.owner} since {lock.since}; wait, "
+                "or if that run is dead: `fleet state unlock`"
+            )
+    drop_locks(objects, locks)
 
 
 def _is_alive(lock: Mapping[str, Any]) -> bool | None:

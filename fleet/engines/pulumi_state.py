@@ -90,7 +90,7 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
         stack=Stack(
             engine="pulumi",
             provider=str(outputs.get("provider", ref.provider)),
-            serial=_serial(deployment),
+            serial=serial_of(deployment),
             workers=tuple(wanted[name] for name in sorted(wanted)),
             # What was being deleted is told with its id, so that the next plan deletes it.
             ids={
@@ -138,7 +138,7 @@ def _name(resource: Mapping[str, Any]) -> str:
     return str(resource["urn"]).rpartition("::")[2]
 
 
-def _serial(deployment: Mapping[str, Any]) -> int:
+def serial_of(deployment: Mapping[str, Any]) -> int:
     """Return the microsecond of the last write: the engine itself counts nothing."""
     written = _moment(str((deployment.get("manifest") or {}).get("time", "")))
     return int(written.timestamp() * 1_000_000) if written else 0

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, World
+from fleet.making import swap_of
 from fleet.operate.observe import Sources
 from fleet.plan import Action, Create
 from fleet.ports import Enrolment
@@ -110,7 +111,9 @@ class Enrolling:
         token = self.sources.enrollers[registry].enrol(self._enrolment(action, delay))
         queue = self.fleet.queues[registry]
         url = queue.url if isinstance(queue, DebusineQueue) else ""
-        return write_user_data(url, token, delay=delay)
+        pool = self.fleet.pools[action.pool]
+        swap = swap_of(pool) if isinstance(pool, Pool) else 0
+        return write_user_data(url, token, delay=delay, swap=swap)
 
     def _enrolment(self, action: Create, delay: int) -> Enrolment:
         pool = self.fleet.pools[action.pool]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from fleet import heartbeats
+from fleet.bases import Base
 from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
@@ -17,6 +18,7 @@ from fleet.ports import (
     Provider,
     Queue,
     Registry,
+    Sharer,
     Since,
     StackRecord,
     StackRef,
@@ -50,6 +52,8 @@ class Sources:
     store: Store
     keepers: Mapping[str, Keeper] = field(default_factory=dict)
     """Providers whose machines can be looked after without their stack."""
+    bases: Mapping[str, Sharer] = field(default_factory=dict)
+    """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""
     members: Members | None = None
@@ -72,6 +76,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
+        bases=_bases(fleet, sources),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
@@ -91,6 +96,16 @@ def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None
     )
 
 
+def base_ref(fleet: Fleet, provider: str) -> StackRef:
+    """Return which stack holds what a provider's machines share; no pool's is called so."""
+    return StackRef(
+        project=fleet.providers[provider].kind,
+        name=f"{fleet.fleet}.{provider}",
+        provider=provider,
+        pool="",
+    )
+
+
 def ended_runs(store: Store) -> tuple[datetime, ...]:
     """Return when the latest runs began that came to their end, oldest first.
 
@@ -99,6 +114,14 @@ def ended_runs(store: Store) -> tuple[datetime, ...]:
     latest = store.last_runs(_JOURNALLED)
     ended = [run["started"] for run in latest if run["ended"] and run["plan"]]
     return tuple(map(datetime.fromisoformat, reversed(ended[: heartbeats.REMEMBERED])))
+
+
+def _bases(fleet: Fleet, sources: Sources) -> dict[str, Base | Unknown]:
+    """Return the base stacks that exist."""
+    read = {
+        name: engine.read(base_ref(fleet, name)) for name, engine in sorted(sources.bases.items())
+    }
+    return {name: base for name, base in read.items() if base is not None}
 
 
 def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:

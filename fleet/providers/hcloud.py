@@ -153,7 +153,7 @@ class HcloudMachines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._token = token
-        self._base = base_url or os.environ.get("HCLOUDENDPOINT") or ENDPOINT
+        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
         self._now = now
         self._clock = clock
 
@@ -185,7 +185,7 @@ class HcloudMachines:
         from fleet.web.reader import Reader
 
         with Reader(self._base, clock=self._clock) as reader:
-            self._checked(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
+            self._present(reader.change("DELETE", f"/servers/{machine_id}", self._headers, None))
 
     def find(self, key: str, value: str) -> tuple[Found, ...]:
         """Return the servers whose label of this key is exactly this value."""
@@ -209,17 +209,21 @@ class HcloudMachines:
     def _label(self, reader: "Reader", machine_id: str, labels: Mapping[str, str]) -> bool:
         """Set labels of a server; False where it is gone."""
         path = f"/servers/{machine_id}"
-        reply = self._checked(reader.get(path, {}, self._headers))
+        reply = self._present(reader.get(path, {}, self._headers))
         if reply is None:
             return False
         # Labels are set all at once: what else stands there is sent back.
         body = {"labels": reply.parse(_One).server.labels | dict(labels)}
-        return self._checked(reader.change("PUT", path, self._headers, body)) is not None
+        return self._present(reader.change("PUT", path, self._headers, body)) is not None
 
-    def _checked(self, reply: "Reply") -> "Reply | None":
+    def _present(self, reply: "Reply") -> "Reply | None":
         """Return an answer that is as it should be; None where the server is gone."""
         if reply.status == 404 and "not_found" in reply.body.decode(errors="replace"):  # noqa: PLR2004 - HTTP's own
             return None
+        return self._good(reply)
+
+    def _good(self, reply: "Reply") -> "Reply":
+        """Return an answer that is as it should be."""
         if reply.status not in _DONE:
             raise SourceUnreachable(
                 f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
@@ -253,12 +257,7 @@ class HcloudMachines:
             "page": str(number),
             "per_page": str(_PER_PAGE),
         }
-        reply = reader.get("/servers", query, self._headers)
-        if reply.status not in _DONE:
-            raise SourceUnreachable(
-                f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
-            )
-        return reply.parse(_Page)
+        return self._good(reader.get("/servers", query, self._headers)).parse(_Page)
 
 
 def _whole(
@@ -282,7 +281,7 @@ def advise(status: int) -> str:
         case 429:
             return "too many questions in this hour; the next run asks again"
         case 404:
-            return "is HCLOUDENDPOINT the address of the API, with its version (…/v1)?"
+            return "is HCLOUD_ENDPOINT the address of the API, with its version (…/v1)?"
         case _:
             return "the trouble is the provider's; the next run asks again"
 

@@ -21,6 +21,29 @@ VPC_PATTERN = r"^vpc-[0-9a-f]+$"
 SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
 CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
+ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/\d{1,3}$"
+PORT_PATTERN = r"^(any|\d{1,5}(-\d{1,5})?)$"
+Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
+
+
+class HcloudNetwork(Section):
+    """A private network that every new server joins, beside its public address."""
+
+    ip_range: Cidr = Field(description="Its addresses, as in 10.20.0.0/16.")
+    zone: Text = Field(description="The network zone of `location`, for instance eu-central.")
+
+
+class FirewallRule(Section):
+    """What a firewall lets through; what no rule of a direction names is stopped."""
+
+    direction: Literal["in", "out"] = Field("in", description="Seen from the server.")
+    protocol: Literal["tcp", "udp", "icmp", "esp", "gre"] = Field(description="Protocol.")
+    port: Annotated[str, Field(pattern=PORT_PATTERN)] | None = Field(
+        None, description="A port, a range as in 8000-9000, or `any`; of tcp and udp only."
+    )
+    ips: Annotated[list[Addresses], Field(min_length=1)] = Field(
+        description="Where it comes from or goes to, as in 192.0.2.0/24."
+    )
 
 
 class HcloudProvider(Section):
@@ -29,6 +52,19 @@ class HcloudProvider(Section):
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
     location: Text = Field(description="Where servers stand, for instance fsn1, nbg1, hel1.")
     token: SecretRef = Field(description="API token of the project, by reference.")
+    network: HcloudNetwork | None = Field(
+        None, description="A private network of all new servers; left out: none."
+    )
+    firewall: list[FirewallRule] | None = Field(
+        None, description="Rules of the firewall of all new servers; left out: no firewall."
+    )
+    ssh_keys: dict[Name, Text] = Field(
+        {}, description="Who may log in as root: a name of your choice to a public key."
+    )
+    placement_group: Literal["spread"] | None = Field(
+        None,
+        description="`spread` puts each server on a host of its own; Hetzner takes ten at most.",
+    )
 
 
 class AwsNetwork(Section):

@@ -12,6 +12,7 @@ program(
         "networks": config.get_object("networks") or [],
         "firewalls": config.get_object("firewalls") or [],
         "ssh_keys": config.get_object("ssh_keys") or [],
+        "placement_groups": config.get_object("placement_groups") or [],
         "adopt": config.get_object("adopt") or {},
         "owner": config.get_object("owner") or {},
     }

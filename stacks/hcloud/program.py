@@ -1,8 +1,8 @@
 """This module declares what fleet owns at Hetzner Cloud: servers, and what they share.
 
-A pool's stack holds servers only; an account's base stack holds networks, firewalls and ssh
-keys only. It imports only pulumi and pulumi_hcloud, so that people can run it with the
-official release and no fleet.
+A pool's stack holds servers only; an account's base stack holds what they share: networks,
+firewalls, ssh keys and placement groups. It imports only pulumi and pulumi_hcloud, so that
+people can run it with the official release and no fleet.
 """
 
 from collections.abc import Mapping
@@ -15,26 +15,31 @@ SERVER = "hcloud:index/server:Server"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
 NOTES = ("commit", "expires")
-SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys")
+SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys", "placement_group_id")
+PARTS = {
+    "hcloud:index/network:Network": "network",
+    "hcloud:index/firewall:Firewall": "firewall",
+    "hcloud:index/sshKey:SshKey": "ssh_key",
+    "hcloud:index/placementGroup:PlacementGroup": "placement_group",
+}
+"""What a base stack holds for servers to share, by its type."""
 Inputs = Mapping[str, Any]
 
 
 def program(inputs: Inputs) -> None:
-    """Declare every server, network, firewall and ssh key that the inputs list.
+    """Declare every server, and every network, firewall, ssh key and placement group listed.
 
-    `user_data` holds a secret text per new worker; `adopt` ids of servers that exist already;
+    `user_data` holds a secret text per new worker; `adopt` ids of what exists already, servers
+    by their name, shared parts by KIND/NAME;
     `notes` labels that a new server gets and that change later without its stack; `owner` says
     which engine and provider the stack belongs to, for the state to record.
     """
     extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
         _server(_worker(each, f"workers[{index}]"), extra)
-    for index, each in enumerate(_listed(inputs, "networks", optional=True)):
-        _network(each, f"networks[{index}]")
-    for index, each in enumerate(_listed(inputs, "firewalls", optional=True)):
-        _firewall(each, f"firewalls[{index}]")
-    for index, each in enumerate(_listed(inputs, "ssh_keys", optional=True)):
-        _ssh_key(each, f"ssh_keys[{index}]")
+    for key, declare in _SHARED.items():
+        for index, each in enumerate(_listed(inputs, key, optional=True)):
+            declare(each, f"{key}[{index}]", extra["adopt"])
     for key, text in _texts(inputs.get("owner", {}), "owner").items():
         pulumi.export(key, text)
 
@@ -53,6 +58,7 @@ def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
         ),
         "firewall_ids": " ".join(str(int(each)) for each in inputs.get("firewallIds", ())),
         "ssh_keys": " ".join(inputs.get("sshKeys", ())),
+        "placement_group_id": str(int(inputs.get("placementGroupId") or 0) or ""),
     }
     return {
         "name": inputs["name"],
@@ -83,24 +89,29 @@ def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
         or None,
         firewall_ids=_numbers(settings, "firewall_ids", name) or None,
         ssh_keys=settings.get("ssh_keys", "").split() or None,
+        placement_group_id=next(iter(_numbers(settings, "placement_group_id", name)), None),
         user_data=pulumi.Output.secret(given) if given else None,
         opts=pulumi.ResourceOptions(
             import_=adopt.get(name),
             # What a server was given at its first boot is in the state, or, where it was adopted,
-            # known to nobody; it never makes another server.
+            # known to nobody, its image by another name; it never makes another server.
             ignore_changes=[
                 *(f"labels.{key}" for key in NOTES),
-                *([] if given else ["userData", "sshKeys"]),
+                *([] if given else ["userData", "sshKeys", "image"]),
             ],
         ),
     )
 
 
-def _network(network: Inputs, where: str) -> None:
+def _network(network: Inputs, where: str, adopt: Mapping[str, str]) -> None:
     _exactly(network, where, {"name", "ip_range", "zone", "labels"})
     labels = _labelled(network, where)
     made = hcloud.Network(
-        network["name"], name=network["name"], ip_range=network["ip_range"], labels=labels
+        network["name"],
+        name=network["name"],
+        ip_range=network["ip_range"],
+        labels=labels,
+        opts=_existing(adopt, "network", network["name"]),
     )
     hcloud.NetworkSubnet(
         f"{network['name']}-subnet",
@@ -108,10 +119,11 @@ def _network(network: Inputs, where: str) -> None:
         type="cloud",
         network_zone=network["zone"],
         ip_range=network["ip_range"],
+        opts=_existing(adopt, "network", f"{network['name']}/subnet"),
     )
 
 
-def _firewall(firewall: Inputs, where: str) -> None:
+def _firewall(firewall: Inputs, where: str, adopt: Mapping[str, str]) -> None:
     _exactly(firewall, where, {"name", "rules", "labels"})
     rules = _listed(firewall, "rules", where=f"{where}.")
     for index, rule in enumerate(rules):
@@ -130,17 +142,42 @@ def _firewall(firewall: Inputs, where: str) -> None:
             )
             for rule in rules
         ],
+        opts=_existing(adopt, "firewall", firewall["name"]),
     )
 
 
-def _ssh_key(key: Inputs, where: str) -> None:
+def _ssh_key(key: Inputs, where: str, adopt: Mapping[str, str]) -> None:
     _exactly(key, where, {"name", "public_key", "labels"})
     hcloud.SshKey(
         key["name"],
         name=key["name"],
         public_key=key["public_key"],
         labels=_labelled(key, where),
+        opts=_existing(adopt, "ssh_key", key["name"]),
     )
+
+
+def _placement_group(group: Inputs, where: str, adopt: Mapping[str, str]) -> None:
+    _exactly(group, where, {"name", "type", "labels"})
+    hcloud.PlacementGroup(
+        group["name"],
+        name=group["name"],
+        type=group["type"],
+        labels=_labelled(group, where),
+        opts=_existing(adopt, "placement_group", group["name"]),
+    )
+
+
+_SHARED = {
+    "networks": _network,
+    "firewalls": _firewall,
+    "ssh_keys": _ssh_key,
+    "placement_groups": _placement_group,
+}
+
+
+def _existing(adopt: Mapping[str, str], kind: str, name: str) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions(import_=adopt.get(f"{kind}/{name}"))
 
 
 def _worker(worker: object, where: str) -> Inputs:

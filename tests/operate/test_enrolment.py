@@ -62,6 +62,15 @@ def test_a_token_outlives_the_time_that_its_machine_has_to_come_up(desk: Desk) -
     assert [each.expires for each in desk.registry.enrolled] == expected
 
 
+def test_a_machine_is_told_how_much_swap_its_pool_asks_for(desk: Desk) -> None:
+    pools = {"builders": a_pool(provider="desk", machine={"type": "ccx33", "swap": "2GiB"})}
+    desk.fleet = a_sim_fleet(queues={"debian": QUEUE}, pools=pools)
+
+    desk.make(FIRST)
+
+    assert read_user_data(desk.engine.given[FIRST]).swap == 2048
+
+
 def test_a_worker_is_enrolled_with_its_fleet_pool_and_tags(desk: Desk) -> None:
     tags = {"provides": ["worker:class:big"], "requires": ["task:scope:debian"]}
     pools = {"builders": a_pool(provider="desk", **tags)}

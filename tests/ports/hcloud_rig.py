@@ -101,7 +101,7 @@ def an_engine(folder: Path, endpoint: str, token: str, owner: str | None = None)
         f"file://{folder / 'state'}",
         folder / "home",
         lambda: "a passphrase for tests",
-        {"desk": account},
+        {"desk": account, "hetzner": account},
         claimed_by=lambda _: owner,
     )
 

@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 from pulumi import automation
 
+from fleet.bases import Base
 from fleet.engines.projects import stacks_folder
 from fleet.engines.pulumi_cli import find_cli
+from fleet.errors import StackFailed
 from fleet.facts import Stack
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
 from fleet.service.hetzner_servers import act_on_server
 from tests.hetzner import a_server
-from tests.ports.engines import a_sim_worker, id_in, quiet, read
+from tests.ports.engines import a_sim_worker, id_in, quiet, read, sha256_of
 from tests.ports.hcloud_rig import NOTES, HcloudRig, skip_without_plugin
+from tests.ports.test_sharer import PARTS, hetzner_base
+from tests.ports.test_sharer import REF as BASE
 
 pytestmark = pytest.mark.engine
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
@@ -134,6 +139,55 @@ def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
 
     assert set(stack.preview().change_summary) == {automation.OpType.SAME}
     assert read(rig.engine, rig.ref).workers == (worker,)
+
+
+def test_a_server_joins_what_its_base_holds_and_by_hand_nothing_differs(rig: HcloudRig) -> None:
+    base = hetzner_base(rig.folder, rig.api)
+    base.up(BASE, PARTS, quiet)
+    made = base.read(BASE)
+    assert isinstance(made, Base)
+    ids = {key.partition("/")[0]: each for key, each in made.ids.items()}
+    settings = {
+        "location": "fsn1",
+        "network_ids": ids["network"],
+        "firewall_ids": ids["firewall"],
+        "ssh_keys": ids["ssh_key"],
+        "placement_group_id": ids["placement_group"],
+    }
+    worker = a_sim_worker(ONE.name, settings=settings)
+    rig.engine.up(rig.ref, [worker], quiet, {ONE.name: GIVEN[ONE.name]})
+
+    stack = by_hand(rig)
+    stack.refresh()
+
+    assert set(stack.preview().change_summary) == {automation.OpType.SAME}
+    assert rig.engine.preview(rig.ref, [worker]) == ()
+    assert read(rig.engine, rig.ref).workers == (worker,)
+
+
+def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.api.fail(Fault("POST", "/servers", answer_lost=True))
+
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+    assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
+    assert rig.given(TWO.name) == sha256_of(GIVEN[TWO.name])
+    assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
+
+
+def test_what_failed_beside_a_lost_answer_is_told_and_not_tried_again(rig: HcloudRig) -> None:
+    rig.refuse(ONE.name)
+    rig.api.fail(Fault("POST", "/servers", answer_lost=True, count=None))
+
+    with pytest.raises(StackFailed) as caught:
+        rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+
+    assert list(caught.value.failed) == [ONE.name]
+    assert caught.value.done == (TWO.name,)
+    assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
 
 
 def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(

@@ -62,6 +62,15 @@ def test_a_worker_that_is_to_start_later_waits_first() -> None:
     assert write_user_data(URL, TOKEN, delay=0) == write_user_data(URL, TOKEN)
 
 
+def test_swap_is_a_file_of_the_size_that_is_asked_for() -> None:
+    gib = 1024**3
+
+    swapping = yaml.safe_load(write_user_data(URL, TOKEN, swap=2048))["swap"]
+
+    assert swapping == {"filename": "/swap.img", "size": 2 * gib, "maxsize": 2 * gib}
+    assert "swap" not in document(delay=0)
+
+
 def test_no_command_is_given_the_token() -> None:
     written = document(delay=9)
 
@@ -72,11 +81,11 @@ def test_a_slash_at_the_end_of_the_url_is_not_doubled() -> None:
     assert write_user_data(URL + "/", TOKEN) == write_user_data(URL, TOKEN)
 
 
-@given(token=TEXTS, delay=st.integers(0, 3600))
-def test_what_is_written_is_read_back(token: str, delay: int) -> None:
-    data = read_user_data(write_user_data(URL, token, delay=delay))
+@given(token=TEXTS, delay=st.integers(0, 3600), swap=st.integers(0, 1 << 20))
+def test_what_is_written_is_read_back(token: str, delay: int, swap: int) -> None:
+    data = read_user_data(write_user_data(URL, token, delay=delay, swap=swap))
 
-    assert data.delay == delay
+    assert (data.delay, data.swap) == (delay, swap)
     assert [each.path.rpartition("/")[2] for each in data.files] == [
         "config.ini",
         "activation-token",

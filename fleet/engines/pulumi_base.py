@@ -1,0 +1,159 @@
+"""This module brings up base stacks with the real engine: what the machines of a provider share.
+
+What was made and whose answer was lost is found by its mark and name, and adopted.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fleet.bases import Base, Part
+from fleet.engines.backends import open_objects
+from fleet.engines.cli import Account, Cli, Session
+from fleet.engines.evaluate import evaluate
+from fleet.engines.projects import load_project
+from fleet.engines.pulumi_events import Events
+from fleet.engines.pulumi_locks import break_dead_locks
+from fleet.engines.pulumi_state import ROOT, read_checkpoint, serial_of
+from fleet.engines.workspace import Home, project_name
+from fleet.errors import EngineAbsent, SecretMissing, StackFailed, StoreFailed
+from fleet.facts import Unknown
+from fleet.ports import Progress, StackRef, Step
+
+Marked = Callable[[str], Mapping[str, str] | Unknown]
+_PARTS = TypeAdapter(tuple[Part, ...])
+
+
+class PulumiBase:
+    """Applies one provider's base stack with the Pulumi CLI."""
+
+    def __init__(
+        self,
+        backend: str,
+        home: Path,
+        passphrase: Callable[[], str] | None,
+        account: Account,
+        marked: Marked,
+    ) -> None:
+        """Open one provider's base; `marked` returns what carries a fleet's mark there."""
+        self._objects = open_objects(backend)
+        self._cli = Cli(backend, Home(home), passphrase)
+        self._account = account
+        self._marked = marked
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        """Return the base as recorded; of a file backend without starting the CLI."""
+        try:
+            found = self._deployment(ref)
+            return None if found is None else _base_of(found, ref)
+        except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
+            return Unknown(unknown=str(error))
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        """Return what `up` would do to each resource."""
+        if self._deployment(ref) is None:
+            # Pulumi previews only stacks that exist, and a preview must not make one.
+            named = evaluate(
+                lambda: load_project(ref.project).program(_inputs(ref, parts, {})),
+                project=ref.project,
+                stack=ref.name,
+            )
+            steps = (Step(worker=each.name, operation="create") for each in named)
+            return tuple(sorted(steps, key=lambda step: step.worker))
+        events = Events(secrets=self._cli.secrets(self._account))
+        session = self._session(ref, parts)
+        session.run(lambda: session.stack.preview(on_event=events), events)
+        return events.planned
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        """Make it so; a part that fails does not stop the others."""
+        found = self._deployment(ref)
+        break_dead_locks(self._objects, project_name(load_project(ref.project)), ref.name)
+        if found is None:
+            self._cli.make(ref, self._account)
+        elif found.get("pending_operations"):
+            self._cli.forget_pending(ref, self._account)
+        events = Events(progress, self._cli.secrets(self._account))
+        session = self._session(ref, parts)
+        self._configure(ref, parts)
+        session.run(
+            lambda: session.stack.up(on_event=events, continue_on_error=True, show_secrets=False),
+            events,
+        )
+        return events.done
+
+    def _deployment(self, ref: StackRef) -> dict[str, Any] | None:
+        if self._objects:
+            project = project_name(load_project(ref.project))
+            return read_checkpoint(self._objects, project, ref.name)
+        return self._cli.export(ref, self._account)
+
+    def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
+        program = load_project(ref.project).program
+        inputs = _inputs(ref, parts, self._adopted(ref, parts))
+        return self._cli.open(ref, self._account, lambda: program(inputs))
+
+    def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
+        """Return the ids of what exists although the state does not know it."""
+        known = self.read(ref)
+        recorded = known.ids if isinstance(known, Base) else {}
+        missing = {each.key for each in parts if each.key not in recorded}
+        adopted: dict[str, str] = {}
+        for fleet in {each.inputs["labels"]["fleet"] for each in parts if each.key in missing}:
+            marked = self._marked(fleet)
+            if isinstance(marked, Unknown):
+                raise StackFailed(
+                    f"stack {ref.name}: its provider cannot say what exists: {marked.unknown}"
+                )
+            adopted |= {key: each for key, each in marked.items() if _part(key) in missing}
+        return adopted
+
+    def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
+        """Write the parts into the settings: `pulumi up` by hand finds the same and no more."""
+        project = project_name(load_project(ref.project))
+        inputs = _inputs(ref, parts, {})
+        self._cli.configure(
+            ref, {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}
+        )
+
+
+def _part(key: str) -> str:
+    """Return the part that an id belongs to: a network's subnet is imported with it."""
+    return key.removesuffix("/subnet")
+
+
+def _inputs(ref: StackRef, parts: Sequence[Part], adopt: Mapping[str, str]) -> dict[str, Any]:
+    told = json.dumps([each.model_dump(mode="json") for each in parts], sort_keys=True)
+    return {
+        "workers": [],
+        **{
+            f"{kind}s": [{"name": each.name, **each.inputs} for each in parts if each.kind == kind]
+            for kind in sorted({each.kind for each in parts})
+        },
+        "adopt": dict(adopt),
+        "owner": {"engine": "pulumi", "provider": ref.provider, "parts": told},
+    }
+
+
+def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
+    kinds = load_project(ref.project).parts
+    resources = [each for each in deployment.get("resources") or () if not each.get("delete")]
+    outputs = next((each.get("outputs") or {} for each in resources if each["type"] == ROOT), {})
+    try:
+        parts = _PARTS.validate_json(outputs.get("parts", "[]"))
+    except ValidationError as error:
+        raise StoreFailed(f"stack {ref.name} does not say what it is made of") from error
+    ids = {
+        f"{kinds[each['type']]}/{str(each['urn']).rpartition('::')[2]}": str(each["id"])
+        for each in resources
+        if each["type"] in kinds and each.get("id")
+    }
+    return Base(
+        serial=serial_of(deployment),
+        parts=parts,
+        ids=dict(sorted(ids.items())),
+        interrupted=bool(deployment.get("pending_operations")),
+    )

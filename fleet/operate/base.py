@@ -1,0 +1,81 @@
+"""This module brings up what the machines of a provider share, before anything is planned.
+
+What machines still use is neither deleted nor made anew.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.bases import Base, Part
+from fleet.errors import FleetError, PlanRefused
+from fleet.facts import Unknown, World
+from fleet.operate.apply import Tell
+from fleet.operate.observe import Sources, base_ref
+from fleet.plan import StackOutcome
+from fleet.ports import Step
+from fleet.schema.model import Fleet
+from fleet.shared import in_use, is_laid, parts_of, wanted_parts
+
+
+def lay_bases(
+    fleet: Fleet, world: World, sources: Sources, tell: Tell
+) -> tuple[World, tuple[StackOutcome, ...]]:
+    """Return the world with every base as fleet.yaml wants it, and what went wrong with which."""
+    troubles = []
+    for name in sorted(sources.bases):
+        try:
+            world = _lay(fleet, world, name, sources, tell)
+        except FleetError as trouble:
+            result = "refused" if isinstance(trouble, PlanRefused) else "failed"
+            what = f"(base of {name})"
+            troubles.append(
+                StackOutcome.model_validate(
+                    {"pool": what, "result": result, "error": str(trouble)}
+                )
+            )
+    return world, tuple(troubles)
+
+
+def _lay(fleet: Fleet, world: World, name: str, sources: Sources, tell: Tell) -> World:
+    engine, ref = sources.bases[name], base_ref(fleet, name)
+    base = world.bases.get(name)
+    parts = wanted_parts(fleet, world, name)
+    if isinstance(base, Unknown):
+        return world  # nothing rests on it: new machines that need it are not planned
+    for kept in _kept(fleet, name, parts):
+        tell(f"{kept} is no longer in fleet.yaml, but in use: it stays")
+    if (base is None and not parts) or (base is not None and is_laid(base, parts)):
+        return world
+    _check(world, name, engine.preview(ref, parts))
+    try:
+        engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
+    finally:
+        after = engine.read(ref)
+        bases = {key: each for key, each in world.bases.items() if key != name}
+        if after is not None:
+            bases[name] = after
+    return world.model_copy(update={"bases": bases})
+
+
+def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
+    declared = {part.key for part in parts_of(fleet, name)}
+    return (part.key for part in parts if part.key not in declared)
+
+
+def _check(world: World, name: str, steps: Sequence[Step]) -> None:
+    """Refuse to make anew or to delete what machines use, before anything is changed."""
+    base, used = world.bases.get(name), in_use(world, name)
+    if isinstance(used, Unknown):
+        blocked = {step.worker for step in steps}
+        because = f"what is in use is unknown: {used.unknown}"
+    else:
+        ids = base.ids if isinstance(base, Base) else {}
+        blocked = {key.partition("/")[2] for key in ids if key in used}
+        blocked |= {f"{key.partition('/')[2]}-subnet" for key in used}
+        because = "machines use it; drain their pools first, or take the change back"
+    wrong = [s for s in steps if s.operation in {"replace", "delete"} and s.worker in blocked]
+    if wrong:
+        what = "; ".join(f"{step.operation} {step.worker}" for step in wrong)
+        raise PlanRefused(
+            f"refused, nothing of the base of provider {name} was changed: it would {what}, and "
+            f"{because}"
+        )

@@ -1,0 +1,78 @@
+"""This module lists what the servers of a Hetzner Cloud project share, by its mark."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from fleet.errors import SourceUnreachable
+from fleet.facts import Unknown
+from fleet.providers.hcloud import ENDPOINT
+
+_KINDS = ("network", "firewall", "ssh_key", "placement_group")
+_PER_PAGE = 50
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Subnet(_Answer):
+    ip_range: str
+
+
+class _Part(_Answer):
+    id: int
+    name: str
+    labels: dict[str, str]
+    subnets: tuple[_Subnet, ...] = ()
+
+
+class _Parts(_Answer):
+    networks: tuple[_Part, ...] = ()
+    firewalls: tuple[_Part, ...] = ()
+    ssh_keys: tuple[_Part, ...] = ()
+    placement_groups: tuple[_Part, ...] = ()
+
+
+class HcloudShared:
+    """What exists in one project beside servers."""
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        base_url: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
+        self._clock = clock
+
+    def list(self, fleet: str) -> Mapping[str, str] | Unknown:
+        """Return the ids of the parts whose label `fleet` is exactly this name, by KIND/NAME.
+
+        A network's subnet is KIND/NAME/subnet.
+        """
+        try:
+            return dict(self._ids(fleet))
+        except SourceUnreachable as error:
+            return Unknown(unknown=str(error))
+
+    def _ids(self, fleet: str) -> Iterator[tuple[str, str]]:
+        # httpx is slow to load, and most commands list nothing.
+        from fleet.web.reader import Reader
+
+        query = {"label_selector": f"fleet=={fleet}", "per_page": str(_PER_PAGE)}
+        with Reader(self._base, clock=self._clock) as reader:
+            for kind in _KINDS:
+                reply = reader.get(f"/{kind}s", query, self._headers)
+                if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
+                    raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
+                parts: tuple[_Part, ...] = getattr(reply.parse(_Parts), f"{kind}s")
+                for part in parts:
+                    if part.labels.get("fleet") == fleet:
+                        yield f"{kind}/{part.name}", str(part.id)
+                        for subnet in part.subnets:
+                            yield f"{kind}/{part.name}/subnet", f"{part.id}-{subnet.ip_range}"

@@ -1,0 +1,147 @@
+"""A base is made before anything needs it; what machines use is neither deleted nor made anew."""
+
+from dataclasses import dataclass, field
+
+from fleet.bases import Base
+from fleet.errors import FleetError
+from fleet.facts import Unknown, World
+from fleet.operate.base import lay_bases
+from fleet.operate.observe import Sources
+from fleet.plan import StackOutcome
+from fleet.ports import Engine
+from fleet.schema.model import Fleet
+from fleet.shared import parts_of
+from tests.builders import a_fleet, a_stack, a_world, some_inputs
+from tests.fakes_sharer import FakeSharer
+from tests.fakes_store import FakeStore, Shelf
+
+NETWORK = "network/debian-ci-hetzner-network"
+ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
+WIDER = {"network": {"ip_range": "10.0.0.0/8", "zone": "eu-central"}}
+USED = a_stack(
+    provider="hetzner",
+    workers=(some_inputs(name="debian-ci-builders-1", settings={"network_ids": "1"}),),
+)
+
+
+def a_sharing_fleet(**shared: object) -> Fleet:
+    provider = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+    return a_fleet(providers={"hetzner": provider | shared})
+
+
+def no_engine(_: str) -> Engine:
+    raise FleetError("no pool is touched here")
+
+
+@dataclass
+class Desk:
+    """One provider's base, and what was said."""
+
+    engine: FakeSharer = field(default_factory=FakeSharer)
+    said: list[str] = field(default_factory=list)
+
+    def lay(self, fleet: Fleet, **world: object) -> tuple[World, tuple[StackOutcome, ...]]:
+        """Bring the base up in a world that knows what is recorded of it."""
+        bases = {} if self.engine.base is None else {"hetzner": self.engine.base}
+        sources = Sources(
+            queues={},
+            providers={},
+            registries={},
+            engine_of=no_engine,
+            store=FakeStore(Shelf(), "debian-ci"),
+            bases={"hetzner": self.engine},
+        )
+        seen = a_world(**({"bases": bases} | world))
+        return lay_bases(fleet, seen, sources, self.said.append)
+
+
+def laid(fleet: Fleet) -> FakeSharer:
+    parts = parts_of(fleet, "hetzner")
+    return FakeSharer(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
+
+
+def test_a_base_is_made_and_the_world_knows_it() -> None:
+    desk = Desk()
+
+    world, troubles = desk.lay(a_sharing_fleet(**ASKED))
+
+    base = world.bases["hetzner"]
+    assert isinstance(base, Base)
+    assert list(base.ids) == [NETWORK]
+    assert troubles == ()
+    assert desk.said == ["base of hetzner: create debian-ci-hetzner-network"]
+
+
+def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+
+    desk.lay(a_sharing_fleet(**ASKED))
+
+    assert desk.engine.runs == 0
+
+
+def test_where_nothing_is_shared_no_base_is_made() -> None:
+    desk = Desk()
+
+    desk.lay(a_sharing_fleet())
+
+    assert (desk.engine.runs, desk.engine.base) == (0, None)
+
+
+def test_what_nobody_uses_goes_with_its_key() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+
+    world, _ = desk.lay(a_sharing_fleet())
+
+    base = world.bases["hetzner"]
+    assert isinstance(base, Base)
+    assert base.ids == {}
+
+
+def test_what_machines_use_stays_without_its_key_and_that_is_said() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+
+    world, _ = desk.lay(a_sharing_fleet(), stacks={"builders": USED})
+
+    assert desk.engine.runs == 0
+    assert world.bases["hetzner"] == desk.engine.base
+    assert desk.said == [f"{NETWORK} is no longer in fleet.yaml, but in use: it stays"]
+
+
+def test_what_machines_use_is_not_made_anew() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.anew = {"debian-ci-hetzner-network"}
+
+    _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
+
+    assert trouble.result == "refused"
+    assert "it would replace debian-ci-hetzner-network" in trouble.error
+    assert desk.engine.runs == 0
+
+
+def test_what_nobody_uses_may_be_made_anew() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.anew = {"debian-ci-hetzner-network"}
+
+    _, troubles = desk.lay(a_sharing_fleet(**WIDER))
+
+    assert troubles == ()
+    assert desk.engine.runs == 1
+
+
+def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
+    desk = Desk()
+    desk.engine.fails = {"debian-ci-hetzner-network"}
+
+    world, (trouble,) = desk.lay(a_sharing_fleet(**ASKED))
+
+    assert (trouble.pool, trouble.result) == ("(base of hetzner)", "failed")
+    assert world.bases == {}
+
+
+def test_a_base_that_cannot_be_read_is_left_alone() -> None:
+    desk = Desk(FakeSharer(Unknown(unknown="locked")))
+
+    desk.lay(a_sharing_fleet(**ASKED))
+
+    assert desk.engine.runs == 0

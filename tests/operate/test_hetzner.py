@@ -1,0 +1,133 @@
+"""A fleet at Hetzner from its first run on, with the real engine and the real provider."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.pulumi_base import PulumiBase
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.operate.apply import apply_plan
+from fleet.operate.base import lay_bases
+from fleet.operate.observe import Sources, observe
+from fleet.plan import Outcome
+from fleet.reconcile import reconcile
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from fleet.store.database import DatabaseStore
+from fleet.user_data import read_user_data
+from tests.builders import NOW, a_request
+from tests.fakes_queue import FakeQueue
+from tests.fakes_registry import FakeRegistry
+from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
+from tests.ports.test_sharer import hetzner_base
+from tests.spec.test_shared import NETWORK, RULE, a_sharing_fleet
+
+pytestmark = pytest.mark.engine
+FIRST = "debian-ci-builders-1"
+
+
+@dataclass
+class Operator:
+    """Somebody who runs `fleet apply` again and again."""
+
+    rig: HcloudRig
+    base: PulumiBase
+    store: DatabaseStore
+    registry: FakeRegistry = field(default_factory=FakeRegistry)
+    said: list[str] = field(default_factory=list)
+
+    def apply(self, waiting: int, **shared: object) -> Outcome:
+        """Apply once, while so many requests wait."""
+        fleet = a_sharing_fleet(**shared)
+        requests = tuple(a_request(id=f"debian/{number}") for number in range(waiting))
+        sources = Sources(
+            queues={"debian": FakeQueue(*requests, workers=())},
+            providers={"hetzner": self.rig.cloud},
+            registries={"debian": self.registry},
+            enrollers={"debian": self.registry},
+            engine_of=lambda _: self.rig.engine,
+            store=self.store,
+            bases={"hetzner": self.base},
+        )
+        world: World = observe(fleet, sources, NOW)
+        world, troubles = lay_bases(fleet, world, sources, self.said.append)
+        plan = guard(fleet, reconcile(fleet, world))
+        outcome = apply_plan(fleet, world, plan, sources, self.said.append)
+        return outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
+
+    def servers(self) -> list[str]:
+        """Return every server of the project, whosever it is."""
+        return sorted(each["name"] for each in self.rig.api.state.resources["servers"].values())
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    skip_without_plugin()
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    with SimulatedHetzner() as api:
+        rig = HcloudRig(tmp_path, api)
+        yield Operator(rig, hetzner_base(tmp_path, api), store)
+
+
+def test_one_run_makes_what_is_shared_and_the_machines_that_use_it(operator: Operator) -> None:
+    outcome = operator.apply(1, network=NETWORK, firewall=[RULE])
+
+    (server,) = operator.rig.api.state.resources["servers"].values()
+    (network,) = operator.rig.api.state.resources["networks"]
+    data = read_user_data(operator.rig.api.state.user_data[server["id"]])
+    assert outcome.exit_code == 0
+    assert server["labels"]["fleet"] == "debian-ci"
+    assert [each["network"] for each in server["private_net"]] == [network]
+    assert data.files[1].content == operator.registry.tokens[server["name"]]
+
+
+def test_a_second_run_with_the_same_demand_changes_nothing(operator: Operator) -> None:
+    operator.apply(1, network=NETWORK)
+    before = operator.rig.api.state.resources["servers"].copy()
+
+    outcome = operator.apply(1, network=NETWORK)
+
+    assert outcome.exit_code == 0
+    assert operator.rig.api.state.resources["servers"].keys() == before.keys()
+
+
+def test_what_cannot_be_bought_leaves_no_token_and_no_machine(operator: Operator) -> None:
+    operator.rig.api.state.stock["ccx33"] = 0
+
+    outcome = operator.apply(1)
+
+    assert (outcome.exit_code, operator.registry.tokens) == (1, {})
+    assert operator.servers() == []
+
+
+def test_of_an_answer_that_was_lost_no_machine_is_left_over(operator: Operator) -> None:
+    operator.rig.api.fail(Fault("POST", "/servers", answer_lost=True))
+
+    outcome = operator.apply(1)
+
+    assert outcome.exit_code == 0
+    assert operator.servers() == [FIRST]
+    assert list(operator.registry.tokens) == [FIRST]
+
+
+def test_while_the_base_cannot_be_made_no_machine_is_bought(operator: Operator) -> None:
+    operator.rig.api.fail(Fault("POST", "/networks", status=500, count=None))
+
+    outcome = operator.apply(1, network=NETWORK)
+
+    assert outcome.stacks[0].pool == "(base of hetzner)"
+    assert outcome.exit_code == 1
+    assert operator.servers() == []
+
+
+def test_a_network_in_use_outlives_its_key(operator: Operator) -> None:
+    operator.apply(1, network=NETWORK)
+
+    operator.apply(1)
+
+    assert len(operator.rig.api.state.resources["networks"]) == 1
+    assert any("in use: it stays" in line for line in operator.said)

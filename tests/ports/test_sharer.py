@@ -1,0 +1,140 @@
+"""The contract of the port Sharer, over the fake and Hetzner's real provider."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.bases import Base, Part
+from fleet.engines.pulumi import Account
+from fleet.engines.pulumi_base import PulumiBase
+from fleet.ports import Sharer, StackRef, Step
+from fleet.providers.hcloud import HcloudMachines
+from fleet.providers.hcloud_shared import HcloudShared
+from fleet.service.hetzner import SimulatedHetzner
+from tests.fakes_sharer import FakeSharer
+from tests.ports.engines import quiet
+from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
+
+REF = StackRef(project="hcloud", name="debian.hetzner", provider="hetzner", pool="")
+OURS = {"fleet": "debian"}
+NETWORK = Part(
+    kind="network",
+    name="debian-hetzner-network",
+    inputs={"ip_range": "10.20.0.0/16", "zone": "eu-central", "labels": OURS},
+)
+RULE = {"direction": "in", "protocol": "tcp", "port": "22", "ips": ["192.0.2.0/24"]}
+FIREWALL = Part(
+    kind="firewall", name="debian-hetzner-firewall", inputs={"rules": [RULE], "labels": OURS}
+)
+KEY = Part(
+    kind="ssh_key",
+    name="debian-hetzner-key-ana",
+    inputs={
+        "public_key": "ssh-ed25519 "
+        "AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ",
+        "labels": OURS,
+    },
+)
+SPREAD = Part(
+    kind="placement_group",
+    name="debian-hetzner-spread",
+    inputs={"type": "spread", "labels": OURS},
+)
+PARTS = (FIREWALL, NETWORK, SPREAD, KEY)
+
+
+@pytest.fixture
+def api() -> Iterator[SimulatedHetzner]:
+    with SimulatedHetzner() as simulated:
+        yield simulated
+
+
+def hetzner_base(folder: Path, api: SimulatedHetzner) -> PulumiBase:
+    machines = HcloudMachines(PROVIDER, api.token, base_url=api.endpoint)
+    environment = {"HCLOUD_TOKEN": api.token, "HCLOUD_ENDPOINT": api.endpoint}
+    return PulumiBase(
+        f"file://{folder / 'state'}",
+        folder / "home",
+        lambda: "a passphrase for tests",
+        Account(machines, environment=lambda: environment),
+        HcloudShared(api.token, base_url=api.endpoint).list,
+    )
+
+
+@pytest.fixture(params=["fake", pytest.param("hcloud", marks=pytest.mark.engine)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path, api: SimulatedHetzner) -> Sharer:
+    if request.param == "fake":
+        return FakeSharer()
+    skip_without_plugin()
+    return hetzner_base(tmp_path, api)
+
+
+def read(engine: Sharer) -> Base:
+    base = engine.read(REF)
+    assert isinstance(base, Base), base
+    return base
+
+
+def test_a_base_that_never_existed_reads_as_none(engine: Sharer) -> None:
+    assert engine.read(REF) is None
+
+
+def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
+    engine.up(REF, PARTS, quiet)
+
+    base = read(engine)
+    assert base.parts == PARTS
+    assert base.ids.keys() == {part.key for part in PARTS}
+    assert all(base.ids.values())
+    assert not base.interrupted
+
+
+def test_the_same_parts_again_change_nothing(engine: Sharer) -> None:
+    engine.up(REF, PARTS, quiet)
+    before = read(engine)
+
+    assert engine.preview(REF, PARTS) == ()
+    assert engine.up(REF, PARTS, quiet) == ()
+    assert read(engine).ids == before.ids
+
+
+def test_a_part_that_is_no_longer_asked_for_goes_and_the_others_stay(engine: Sharer) -> None:
+    engine.up(REF, PARTS, quiet)
+    kept = read(engine).ids[NETWORK.key]
+
+    preview = engine.preview(REF, [NETWORK])
+    engine.up(REF, [NETWORK], quiet)
+
+    gone = sorted(part.name for part in PARTS if part != NETWORK)
+    assert preview == tuple(Step(worker=name, operation="delete") for name in gone)
+    assert read(engine).ids == {NETWORK.key: kept}
+
+
+def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: Sharer) -> None:
+    engine.up(REF, [FIREWALL], quiet)
+    before = read(engine).ids
+    wider = FIREWALL.model_copy(
+        update={"inputs": FIREWALL.inputs | {"rules": [RULE, RULE | {"port": "443"}]}}
+    )
+
+    (step,) = engine.preview(REF, [wider])
+    engine.up(REF, [wider], quiet)
+
+    assert (step.worker, step.operation) == (FIREWALL.name, "update")
+    assert read(engine).ids == before
+
+
+@pytest.mark.engine
+def test_what_exists_although_its_state_is_lost_is_adopted_by_its_mark(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    skip_without_plugin()
+    first = hetzner_base(tmp_path / "lost", api)
+    first.up(REF, PARTS, quiet)
+
+    again = hetzner_base(tmp_path / "new", api)
+    again.up(REF, PARTS, quiet)
+
+    assert read(again).ids == read(first).ids
+    assert again.preview(REF, PARTS) == ()
