@@ -46,8 +46,11 @@ class TerminalConsole:
     def progress(self, text: str) -> None:
         """Show what is being waited for to a person who watches; whatever comes next wipes it."""
         if self._watched:
+            from shutil import get_terminal_size
+
             self._clear()
-            self._tell(text)
+            # A line that wraps could not be wiped.
+            self._tell(text[: get_terminal_size().columns - 1])
             self._transient = True
 
     def _clear(self) -> None:

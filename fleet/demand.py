@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import NamedTuple
 
 from fleet.canonical import digest
@@ -173,15 +174,16 @@ def ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
     since = request.pending_since.isoformat() if request.pending_since else "~"
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0
-    single = request.count == 1
+    key, count, first = f"{queue}/{request.id}", request.count, request.pending_since
+    priority, own = -request.priority, request.id
     return [
         Ordered(
-            key=f"{queue}/{request.id}" if single else f"{queue}/{request.id}#{nth}",
-            order=(-request.priority, since, queue, number, request.id, nth),
-            seconds=seconds,
-            since=request.pending_since,
+            (priority, since, queue, number, own, nth),
+            key if count == 1 else f"{key}#{nth}",
+            seconds,
+            first,
         )
-        for nth in range(1, request.count + 1)
+        for nth in range(1, count + 1)
     ]
 
 
@@ -274,7 +276,7 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
         ask=ask,
         priority=priority,
         payer=payer,
-        requests=tuple(sorted(requests, key=lambda request: request.order)),
+        requests=tuple(sorted(requests, key=attrgetter("order"))),
         refused=shape.refused,
         differences=shape.differences,
         held=shape.held,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
 from fleet.catalogue import price_of_type
 from fleet.census import CAPACITY, PoolCensus, State, Unit
@@ -209,8 +210,7 @@ class Draft:
             )
 
 
-@dataclass(frozen=True)
-class Why:
+class Why(NamedTuple):
     """The reason of a creation."""
 
     reason: Reason

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
+from operator import mul
 
 from fleet.choices import Group, Rank
 from fleet.components import Component
@@ -243,12 +244,13 @@ def _average(
     groups: Sequence[Group], places: Sequence[str], takes: Mapping[str, Mapping[str, Takes]]
 ) -> tuple[dict[str, tuple[float, float]], dict[tuple[int, str], float]]:
     """Return what one request takes of places and rows, on average over its groups."""
-    size = sum(len(group.requests) for group in groups)
+    sizes = [len(group.requests) for group in groups]
+    size = sum(sizes)
     fits = {}
     for place in places:
-        each = [(group.fits[place], len(group.requests)) for group in groups]
-        share = sum(fit.share * count for fit, count in each) / size
-        money = sum(float(fit.money) * count for fit, count in each) / size
+        each = [group.fits[place] for group in groups]
+        share = sum(map(mul, [fit.share for fit in each], sizes)) / size
+        money = sum(map(mul, [float(fit.money) for fit in each], sizes)) / size
         fits[place] = (share, money)
     counted: defaultdict[tuple[int, str], float] = defaultdict(float)
     for group in groups:

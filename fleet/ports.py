@@ -82,6 +82,9 @@ class Registry(Protocol):
     def release(self, worker: str) -> None:
         """Switch off a worker whose machine is gone, and give what it ran back to the queue."""
 
+    def pause(self) -> float:
+        """Return how many seconds `confirm` waits before it looks; 0 where it looks at nothing."""
+
     def confirm(self) -> None:
         """See that what was told in this run stands, as long after it as the queue needs."""
 
@@ -252,6 +255,9 @@ class Store(Protocol):
 
     def begin_run(self, *, started: datetime) -> None:
         """Append a run without an end to the journal, so that one that dies is seen."""
+
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line on what the run that was begun then is about to change to its journal."""
 
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """End the run that was begun then, or append one that was not."""

@@ -6,7 +6,7 @@ the worker that is expected to be free first.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heapreplace
+from heapq import heapreplace
 
 from fleet.allocate import Allocation
 from fleet.answer import Stop
@@ -18,6 +18,9 @@ from fleet.durations import USUAL
 from fleet.facts import WorkerInputs
 from fleet.making import new_inputs, renamed
 from fleet.plan import Cause, Reason
+
+_Crew = list[tuple[Rank, Ordered]]
+"""The requests of one worker, in the order of service."""
 
 
 @dataclass
@@ -45,36 +48,28 @@ def staff(
         for unit in (*draft.census.units, *draft.census.unseen)
     }
     busy = {unit.name for draft in drafts.values() for unit in draft.census.having(State.BUSY)}
-    crews: list[tuple[tuple[Rank, Ordered], Place, list[str]]] = []
+    crews: list[tuple[str, _Crew]] = []
     for key, served in sorted(allocation.served.items()):
-        requests = [request for _, request in served]
-        if not requests:
-            continue
-        place = places[key]
-        if place.makes:
-            crews += (
-                (served[crew[0]], place, [requests[nth].key for nth in crew])
-                for crew in _spread(requests, allocation.machines.get(key, 0))
-                if crew
-            )
+        if places[key].makes:
+            own = _spread(served, allocation.machines.get(key, 0))
+            crews += ((key, crew) for crew in own if crew)
             continue
         # Who is free comes before who still works.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
-        for unit, crew in zip(units, _spread(requests, len(units)), strict=True):
-            for nth in crew:
-                service.by_worker[requests[nth].key] = unit
+        for unit, crew in zip(units, _spread(served, len(units)), strict=True):
+            service.by_worker |= {request.key: unit for _, request in crew}
             if crew and unit in owner:
-                owner[unit].used[unit] = requests[crew[0]].key
+                owner[unit].used[unit] = crew[0][1].key
                 owner[unit].served += len(crew)
-    crews.sort(key=lambda crew: (crew[0], crew[1].key))
+    crews.sort(key=lambda each: each[1][0])
     made: dict[str, WorkerInputs] = {}
-    for turn, (_, place, keys) in enumerate(crews, start=1):
-        draft = drafts[place.pool]
+    for turn, (key, crew) in enumerate(crews, start=1):
+        draft = drafts[places[key].pool]
         worker = next(draft.names)
-        if place.key not in made:
-            option = next(option for option in draft.options if option.key == place.key)
-            made[place.key] = new_inputs(draft.fleet, option, worker)
-        _make(draft, renamed(made[place.key], worker), keys, turn)
+        if key not in made:
+            option = next(option for option in draft.options if option.key == key)
+            made[key] = new_inputs(draft.fleet, option, worker)
+        _make(draft, renamed(made[key], worker), [request.key for _, request in crew], turn)
     service.turns = len(crews)
     _note_awaited(drafts, places, allocation)
     return service
@@ -91,19 +86,18 @@ def _note_awaited(
                 drafts[places[stop.place].pool].awaited = True
 
 
-def _spread(requests: Sequence[Ordered], workers: int) -> list[list[int]]:
-    """Return the numbers of the requests of each worker: each goes to who is free first."""
-    crews: list[list[int]] = [[] for _ in range(workers)]
-    if len(requests) <= workers:
-        for nth in range(len(requests)):
-            crews[nth].append(nth)
+def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int) -> list[_Crew]:
+    """Return the requests of each worker: each goes to who is free first."""
+    crews: list[_Crew] = [[] for _ in range(workers)]
+    if len(served) <= workers:
+        for crew, each in zip(crews, served, strict=False):
+            crew.append(each)
         return crews
     free = [(0, worker) for worker in range(workers)]
-    heapify(free)
-    for nth, request in enumerate(requests if workers else ()):
+    for each in served if workers else ():
         load, worker = free[0]
-        crews[worker].append(nth)
-        seconds = USUAL if request.seconds is None else request.seconds
+        crews[worker].append(each)
+        seconds = USUAL if each[1].seconds is None else each[1].seconds
         heapreplace(free, (load + max(1, seconds), worker))
     return crews
 

@@ -127,7 +127,7 @@ def _in_order(actions: Iterator[Action]) -> tuple[Action, ...]:
 
 def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
     actions = {action.worker: action for action in draft.actions}
-    staying = len(draft.staying)
+    pool, staying = draft.name, len(draft.staying)
     for unit in draft.census.units:
         action = actions.pop(unit.name, None)
         reason, because = (
@@ -135,7 +135,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
         )
         yield WorkerVerdict(
             worker=unit.name,
-            pool=draft.name,
+            pool=pool,
             registry=unit.registry,
             verdict=action.action if action else "keep",
             reason=reason,
@@ -154,7 +154,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
         if isinstance(action, Create):
             yield WorkerVerdict(
                 worker=action.worker,
-                pool=draft.name,
+                pool=pool,
                 verdict="create",
                 reason=action.reason,
                 because=action.because,

@@ -74,6 +74,10 @@ class FakeRegistry(FakeEnroller):
         self.running.pop(worker, None)
         self.released.append(worker)
 
+    def pause(self) -> float:
+        """Return how long `confirm` would wait."""
+        return 12.4 if self.disabled or self.drained else 0.0
+
     def confirm(self) -> None:
         """Note that what was told was looked at again."""
         self.confirmed += 1

@@ -75,12 +75,17 @@ class FakeStore:
         blank = {"ended": "", "plan": "", "outcome": ""}
         self._shelf.runs.append({"started": started.isoformat()} | blank)
 
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line to the run that was begun then."""
+        for run in self._shelf.runs:
+            if (run["started"], run["ended"]) == (started.isoformat(), ""):
+                run["outcome"] += f"{step}\n"
+
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """Append one run, or end the one that was begun then."""
         times = {"started": started.isoformat(), "ended": ended.isoformat()}
-        begun = {"started": times["started"], "ended": "", "plan": "", "outcome": ""}
-        if begun in self._shelf.runs:
-            self._shelf.runs.remove(begun)
+        begun = {"started": times["started"], "ended": ""}
+        self._shelf.runs = [run for run in self._shelf.runs if not begun.items() <= run.items()]
         self._shelf.runs.append(times | {"plan": plan, "outcome": outcome})
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:

@@ -3,7 +3,8 @@
 import argparse
 
 from fleet.adoption import Adoption, judge_adoption, pool_to_adopt
-from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
+from fleet.commands.clock import SystemClock
+from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
 from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
 from fleet.facts import Found, Stack, Unknown, World
 from fleet.operate.adopt import adopt_machines

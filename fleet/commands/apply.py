@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 from fleet.commands.applying import Applied, Terms, apply_once
+from fleet.commands.clock import SystemClock
 from fleet.commands.crew import default_jobs
 from fleet.commands.loading import check_file
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import Config, SystemClock, load_config, to_config
+from fleet.commands.wiring import Config, load_config, to_config
 from fleet.errors import PlanRefused, WrongUsage
 from fleet.operate.loop import Rhythm, Run, find_on_the_way, keep_applying
 from fleet.operate.order import Order

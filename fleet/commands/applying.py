@@ -2,24 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 
+from fleet.commands.clock import SystemClock
 from fleet.commands.crew import crewed
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import (
-    Config,
-    SystemClock,
-    configure_sims,
-    lock_owner,
-    look,
-    plan_for,
-    wire,
-)
+from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan, StackOutcome
-from fleet.ports import Console
+from fleet.ports import Console, Store
+from fleet.render.journal import said_of_begun
+from fleet.render.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,10 @@ def apply_once(
     sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
     with sources.store.lock(lock_owner(), started) as died:
         if died:
-            console.note(f"took over the lock of {died}, which died; finishing what it began")
+            begun = said_of_begun(sources.store.last_runs(1))
+            console.note(
+                f"took over the lock of {died}, which died; finishing what it began{begun}"
+            )
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
@@ -64,8 +65,9 @@ def apply_once(
                 world, troubles = lay_bases(config.fleet, world, sources, console.note)
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
+        tell = _teller(plan, console)
         with (
-            crewed(config.fleet, file, sources, terms.jobs, console.note) as (many, cut),
+            crewed(config.fleet, file, sources, terms.jobs, tell) as (many, cut),
             terms.signals.changing(cut),
         ):
             drift = find_changes(terms.order, plan)
@@ -75,7 +77,8 @@ def apply_once(
                 extend_expiries(config.fleet, world, sources, console.note)
                 if terms.order.saved is not None:
                     _, troubles = lay_bases(config.fleet, world, sources, console.note)
-                outcome = apply_plan(config.fleet, world, plan, many, console.note)
+                edges = journalled(many, partial(_note, sources.store, started))
+                outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
             sources.store.record_run(
                 started=started,
@@ -84,3 +87,24 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _teller(plan: Plan, console: Console) -> Callable[[str], None]:
+    """Return what says each step in a line, and to who watches how far that is."""
+    progress = Progress(plan)
+
+    def tell(text: str) -> None:
+        console.note(text)
+        progress.hear(text)
+        show()
+
+    def show() -> None:
+        if said := str(progress):
+            console.progress(said)
+
+    show()
+    return tell
+
+
+def _note(store: Store, started: datetime, step: str) -> None:
+    store.record_step(started=started, step=step)

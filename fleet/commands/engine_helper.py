@@ -3,19 +3,26 @@
 Run by fleet itself: python -m fleet.commands.engine_helper DESCRIPTOR.
 """
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from fleet.commands.wiring import wire
+from fleet.commands.clock import SystemClock
+from fleet.commands.clouds import engines_of, find_clouds
 from fleet.engines.apart import serve
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
+from fleet.store.places import find_places
+from fleet.store.secrets import HostSecrets
 
 
 def engines_for(setting: tuple[Fleet, str]) -> Callable[[str], Engine]:
-    """Return the engines of a fleet, wired as in the process that asks."""
+    """Return the engines of a fleet, wired as in the process that asks, and nothing else."""
     fleet, file = setting
-    return wire(fleet, file).engine_of
+    base, places, clock = Path(file).resolve().parent, find_places(fleet, file), SystemClock()
+    clouds = find_clouds(fleet, places, base, clock)
+    return engines_of(fleet, places, clouds, HostSecrets(os.environ, base), clock.now())
 
 
 if __name__ == "__main__":

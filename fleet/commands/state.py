@@ -4,10 +4,11 @@ import argparse
 import json
 from collections.abc import Callable
 
+from fleet.commands.clock import SystemClock
 from fleet.commands.state_carry import export_state, import_state
 from fleet.commands.state_rebuild import orphans, rebuild
 from fleet.commands.state_unlock import unlock
-from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
+from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
 from fleet.operate.forget import forget_machine

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
+from fleet.commands.clock import SystemClock
 from fleet.commands.state_stacks import Stacks, stacks_of
-from fleet.commands.wiring import SystemClock, lock_owner
+from fleet.commands.wiring import lock_owner
 from fleet.engines.records import StackRows
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreMissing, WrongUsage
 from fleet.facts import Moment, Value

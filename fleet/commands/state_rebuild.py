@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.commands.wiring import Config, SystemClock, lock_owner, look, wire
+from fleet.commands.clock import SystemClock
+from fleet.commands.wiring import Config, lock_owner, look, wire
 from fleet.errors import StoreMissing
 from fleet.facts import World
 from fleet.operate.base import lay_bases

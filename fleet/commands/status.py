@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.commands.wiring import SystemClock, decide, load_config
+from fleet.commands.clock import SystemClock
+from fleet.commands.wiring import decide, load_config
 from fleet.errors import WrongUsage
 from fleet.heartbeats import judge_heartbeat
 from fleet.operate.observe import ended_runs

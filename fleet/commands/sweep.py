@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
-from fleet.commands.wiring import Config, SystemClock, load_config, lock_owner, look, wire
+from fleet.commands.clock import SystemClock
+from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.operate.observe import Sources

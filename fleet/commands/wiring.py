@@ -3,10 +3,11 @@
 import argparse
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import assert_never
 
+from fleet.commands.clock import SystemClock
 from fleet.commands.clouds import bases_of, engines_of, find_clouds, keepers_of, provider_of
 from fleet.commands.loading import Checked, check_file
 from fleet.commands.registries import registries_of
@@ -39,14 +40,6 @@ from fleet.store.holders import name_process
 from fleet.store.members import FileMembers
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
-
-
-class SystemClock:
-    """The computer's clock."""
-
-    def now(self) -> datetime:
-        """Return the present moment, in UTC."""
-        return datetime.now(UTC)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Helpers:
     @contextmanager
     def one(self) -> Iterator[Helper]:
         """Yield one that nobody else uses; called by one thread at a time."""
-        helper = self._idle.pop() if self._idle else Helper(self._command, self._setting)
+        helper = self._idle.pop() if self._idle else self._start()
         self._busy.append(helper)
         try:
             yield helper
@@ -138,6 +138,12 @@ class Helpers:
             self._busy.remove(helper)
             if helper.is_alive:
                 self._idle.append(helper)
+
+    def _start(self) -> Helper:
+        try:
+            return Helper(self._command, self._setting)
+        except OSError as error:
+            raise StackFailed(f"no process for the engine can be started: {error}") from error
 
     def interrupt(self) -> None:
         """Have all of them cancel what they do."""

@@ -158,9 +158,9 @@ class Cli:
 
     @cached_property
     def _command(self) -> "automation.PulumiCommand":
-        from pulumi import automation
+        from fleet.engines.pulumi_stack import Command
 
-        return automation.PulumiCommand(str(self._home.command_root(find_cli())))
+        return Command(str(self._home.command_root(find_cli())))
 
     def _workspace(
         self, ref: StackRef, account: Account, program: Callable[[], None] | None

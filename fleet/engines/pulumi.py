@@ -52,6 +52,7 @@ class PulumiEngine:
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
         self._claimed_by = claimed_by
+        self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
         """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
@@ -205,9 +206,12 @@ class PulumiEngine:
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""
+        if (ref, workers) == self._checked:
+            return
         program = load_project(ref.project).program
         inputs = self._inputs(ref, _Given(workers))
         evaluate(lambda: program(inputs), project=ref.project, stack=ref.name)
+        self._checked = (ref, workers)
 
     def _inputs(self, ref: StackRef, given: "_Given") -> dict[str, Any]:
         return dict(self._account(ref).inputs) | {

@@ -11,8 +11,18 @@ from pathlib import Path
 import yaml
 from pulumi import automation
 from pulumi.automation._stack import StackInitMode
+from semver import VersionInfo
 
+from fleet.engines.pulumi_cli import VERSION
 from fleet.engines.workspace import replace_file
+
+
+class Command(automation.PulumiCommand):
+    """The CLI under a folder, whose version is known to fit: it is not asked again."""
+
+    def __init__(self, root: str) -> None:
+        self.command = str(Path(root) / "bin" / "pulumi")
+        self.version = VersionInfo.parse(VERSION)
 
 
 class Workspace(automation.LocalWorkspace):

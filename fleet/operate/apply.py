@@ -15,6 +15,7 @@ from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.guard_results import ApprovalVerdict
 from fleet.operate.attempts import begin_attempts, end_attempts, settle_attempts
 from fleet.operate.charging import charge_ledger
+from fleet.operate.confirming import confirm_all
 from fleet.operate.enrolment import Enrolled, Enrolling, stagger
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.releases import release_all
@@ -58,7 +59,7 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     pools = [verdict for verdict in plan.pools if verdict.mode != "static"]
     sources.crew([partial(apply_one, verdict) for verdict in pools])
     _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
-    _confirm(sources, tell)
+    confirm_all(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
     return Outcome(
         plan=plan.digests.plan,
@@ -83,15 +84,6 @@ def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
                 f"are unknown: {reading.workers.unknown}"
             )
     return tuple(refused)
-
-
-def _confirm(sources: Sources, tell: Tell) -> None:
-    """Have each registry see that what it was told stands; the next run sees what does not."""
-    for _, registry in sorted(sources.registries.items()):
-        try:
-            registry.confirm()
-        except FleetError as trouble:
-            tell(str(trouble))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.errors import FleetError, Locked
+from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.operate.apply import Tell
 from fleet.plan import Plan, Reason
 from fleet.ports import Clock, Waiter
@@ -135,6 +135,9 @@ def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
         tell(f"{locked}; this run is left out")
         return None
     except FleetError as error:
+        # A store that was there may come back; one that was never made no later run finds.
+        if isinstance(error, StoreMissing) and tally.runs == 1:
+            raise
         tally.code = error.exit_code
         tally.failed += 1
         tell(f"this run failed, the next tries again: {error}")

@@ -47,6 +47,10 @@ class LocalWorkers(LocalMachines):
     def release(self, worker: str) -> None:
         """Switch off a worker; here it is gone with its machine."""
 
+    def pause(self) -> float:
+        """Return how long `confirm` waits."""
+        return 0.0
+
     def confirm(self) -> None:
         """See that what was told stands: here nothing undoes it."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from fleet.plan import Outcome
 from fleet.render import words
 
+_MOST_STEPS = 5
 _WORST_FIRST = ("failed", "refused", "applied", "unchanged")
 
 
@@ -21,7 +22,12 @@ def run_to_text(run: Mapping[str, str], *, running: bool) -> str:
             if running
             else "no end recorded: interrupted, or failed before its outcome"
         )
-        return f"run      {run['started']}, {unended}"
+        lines = [f"run      {run['started']}, {unended}"]
+        steps = _steps(run)
+        if len(steps) > _MOST_STEPS:
+            lines.append(f"           … {words.many(len(steps) - _MOST_STEPS, 'step')} before")
+        lines += [f"           {step}" for step in steps[-_MOST_STEPS:]]
+        return "\n".join(lines)
     plan = f", plan {words.short(run['plan'])}" if run["plan"] else ""
     return f"run      {run['started']} to {run['ended']}{plan}: {_results(run)}"
 
@@ -34,8 +40,22 @@ def run_to_value(run: Mapping[str, str]) -> dict[str, Any]:
         "ended": run["ended"] or None,
         "plan": run["plan"] or None,
         "outcome": _json(run["outcome"]),
+        "begun": list(_steps(run)),
         "results": None if outcome is None else dict(_counted(outcome)),
     }
+
+
+def said_of_begun(latest: Sequence[Mapping[str, str]]) -> str:
+    """Return the last step of the latest run, where that has no end, as a part of a sentence."""
+    steps = _steps(latest[0]) if latest else ()
+    if not steps:
+        return ""
+    return f"; its last of {words.many(len(steps), 'step')}: {steps[-1]}"
+
+
+def _steps(run: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a run without an end had begun to change, in its order."""
+    return () if run["ended"] else tuple(run["outcome"].splitlines())
 
 
 def _results(run: Mapping[str, str]) -> str:

@@ -129,6 +129,14 @@ class DatabaseStore:
         with self._transaction() as connection:
             connection.execute(sa.insert(tables.RUNS), [row])
 
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line to the run that was begun then, in the place of its outcome."""
+        runs = tables.RUNS.c
+        begun = (runs.started == started.isoformat(), runs.ended == "")
+        with self._transaction() as connection:
+            told = {"outcome": runs.outcome + f"{step}\n"}
+            connection.execute(sa.update(tables.RUNS).where(*begun).values(told))
+
     def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
         """End the run that was begun then, or append one that was not; `outcome` is JSON.
 

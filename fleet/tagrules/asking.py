@@ -14,8 +14,8 @@ from fleet.schema.model import Askers, Fleet
 from fleet.schema.rules import Asker
 from fleet.tagrules.derive import derive
 from fleet.tagrules.names import is_source_build
-from fleet.tagrules.numbers import tag_name
-from fleet.tagrules.offers import Ask, ask_of_tags
+from fleet.tagrules.numbers import read_minimums, tag_name
+from fleet.tagrules.offers import Ask
 from fleet.tagrules.told import Told
 from fleet.tagrules.vocabulary import Path, Vocabulary
 
@@ -164,8 +164,9 @@ class Judge:
             if origin.tag not in counted and (refusal := self._refusal(request, origin))
         ]
         provided = request.provided if self.with_provided else ()
+        plain, minimums = read_minimums(counted, self._vocabulary.numeric)
         return Asking(
-            ask=ask_of_tags(self.fleet, counted, provided),
+            ask=Ask(plain, frozenset(provided), minimums),
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
             refused=tuple(dict.fromkeys(refused)),
             differences=differences,

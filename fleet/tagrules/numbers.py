@@ -21,7 +21,7 @@ _NAMED = re.compile(r"(?P<name>[^\s<>=]+)(>=|=)", re.ASCII)
 
 def tag_name(tag: str) -> str:
     """Return the name in `name>=64` and `name=128`; a plain tag is its own name."""
-    match = _NAMED.match(tag)
+    match = _NAMED.match(tag) if "=" in tag else None  # nearly every tag is plain
     return match["name"] if match else tag
 
 
@@ -50,7 +50,7 @@ def _read(tags: Iterable[str], names: frozenset[str], sign: str) -> tuple[frozen
     plain: set[str] = set()
     found: dict[str, Decimal] = {}
     for tag in tags:
-        match = _WRITTEN.fullmatch(tag)
+        match = _WRITTEN.fullmatch(tag) if sign in tag else None
         if match and match["sign"] == sign and match["name"] in names:
             number = Decimal(match["number"]).normalize()
             found[match["name"]] = max(number, found.get(match["name"], number))

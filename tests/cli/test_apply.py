@@ -1,8 +1,11 @@
 """`fleet apply`: makes it so, says what it did, and the second time has nothing to do."""
 
 import json
+import os
+import pty
+import subprocess
 
-from tests.process import RunFleet
+from tests.process import RunFleet, clean_environment, fleet_command
 from tests.trial import BUILDERS, Trial, fleet_yaml
 
 ONLY_BUILDERS = {"builders": BUILDERS}
@@ -250,3 +253,50 @@ def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
     assert refused.returncode == 4
     assert "set `engine: embedded` on provider desk again" in refused.stdout
     assert trial.machines() == ["trial-builders-1"]
+
+
+# who watches
+
+
+def watched(trial: Trial, **env: str) -> tuple[str, str]:
+    """Apply with a terminal behind standard error; return standard output, and what that shows."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*fleet_command(), "apply", "--json"],
+        cwd=trial.folder,
+        env=clean_environment(trial.folder, env),
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    ) as process:
+        os.close(theirs)
+        assert process.stdout is not None
+        written = process.stdout.read()
+        shown = os.read(ours, 65536).decode()
+        os.close(ours)
+    assert process.returncode == 0
+    return written, shown
+
+
+def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial) -> None:
+    trial.wait_for("1", big=["2"])
+
+    written, shown = watched(trial, NO_COLOR="1")
+
+    assert [stack["result"] for stack in json.loads(written)["stacks"]] == ["applied", "applied"]
+    *_, first, second, last = shown.split("\r\x1b[K")
+    assert first == (
+        "big: create trial-big-1\r\n[##########..........] 1 of 2 steps; builders 0/1"
+    )
+    assert second == (
+        "builders: create trial-builders-1\r\n[####################] 2 of 2 steps; recording"
+    )
+    assert not last, "the bar stays after the end"
+
+
+def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial) -> None:
+    trial.wait_for("1")
+
+    _, shown = watched(trial, CI="true")
+
+    assert shown == "builders: create trial-builders-1\r\n"

@@ -78,9 +78,24 @@ def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -
     assert shown.stdout.splitlines()[-1] == (
         f"run      {NOW.isoformat()}, no end recorded: interrupted, or failed before its outcome"
     )
-    assert as_json["runs"] == [
-        {"started": NOW.isoformat(), "ended": None, "plan": None, "outcome": None, "results": None}
+    run = {"started": NOW.isoformat(), "ended": None, "plan": None, "outcome": None}
+    assert as_json["runs"] == [run | {"results": None, "begun": []}]
+
+
+def test_state_shows_what_a_run_that_never_ended_had_begun(trial: Trial) -> None:
+    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    store.begin_run(started=NOW)
+    for number in range(7):
+        store.record_step(started=NOW, step=f"queue work: drain trial-big-{number}")
+
+    _, shown = trial.do("state", "show")
+    _, as_json = trial.do("state", "show", "--json")
+
+    assert shown.splitlines()[-6:] == [
+        "           … 2 steps before",
+        *(f"           queue work: drain trial-big-{number}" for number in range(2, 7)),
     ]
+    assert len(json.loads(as_json)["runs"][0]["begun"]) == 7
 
 
 @pytest.mark.usefixtures("project_trial")

@@ -138,6 +138,10 @@ class Cloud:
         if worker in self._farm.made:
             self._farm.made[worker].disabled = True
 
+    def pause(self) -> float:
+        """Return how long `confirm` waits."""
+        return 0.0
+
     def confirm(self) -> None:
         """See that what was told stands; here it does."""
 

@@ -8,7 +8,7 @@ import pytest
 from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.ports import Enrolment
 from fleet.user_data import read_user_data
-from tests.builders import NOW, a_create, a_delete, a_pool, a_sim_fleet, some_inputs
+from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.fakes_engine import Killed
 from tests.fakes_registry import FakeRegistry
 from tests.queue_desk import Desk
@@ -243,6 +243,16 @@ def test_what_was_told_to_a_registry_is_looked_at_again_at_the_end(desk: Desk) -
     desk.make(FIRST)
 
     assert desk.registry.confirmed == 1
+
+
+def test_a_person_is_told_what_is_waited_for_at_the_end(desk: Desk) -> None:
+    desk.make(FIRST)
+    before = [said for said in desk.said if "looking again" in said]
+
+    desk.apply(a_drain(worker=FIRST))
+
+    assert before == []
+    assert desk.said[-1] == "debian: looking again in 12 s at what its workers were told"
 
 
 def test_a_registry_that_does_not_confirm_does_not_end_the_run(desk: Desk) -> None:

@@ -139,6 +139,15 @@ def test_a_run_that_fails_or_finds_the_lock_taken_is_a_note(
     assert loop.said[0].startswith(said)
 
 
+def test_without_a_store_the_first_run_ends_it_with_what_makes_one() -> None:
+    loop = Loop(StoreMissing("create it with `fleet state init`"), QUIET)
+
+    with pytest.raises(StoreMissing, match="fleet state init"):
+        loop.keep(MINUTELY)
+
+    assert (loop.began, loop.waiter.waits) == ([0], [])
+
+
 # with which exit code
 
 

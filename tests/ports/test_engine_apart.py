@@ -84,6 +84,17 @@ def test_a_helper_that_is_killed_fails_its_stack_and_the_next_operation_has_anot
     assert apart.up("a") == creates("a")
 
 
+def test_where_no_process_can_be_started_the_stack_fails() -> None:
+    turns = Turns()
+    engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turns)
+
+    with (
+        pytest.raises(StackFailed, match="no process for the engine can be started"),
+        turns.mine(),
+    ):
+        engine.preview(REF, [a_sim_worker("a")])
+
+
 def test_two_helpers_work_at_once(apart: Apart) -> None:
     done: list[tuple[Step, ...]] = []
     first = threading.Thread(target=lambda: done.append(apart.up("first")))

@@ -152,6 +152,18 @@ def test_a_run_that_was_begun_and_never_ended_is_there_without_an_end(store: Sto
     ]
 
 
+def test_the_steps_of_a_run_stand_in_its_row_until_its_outcome_does(store: Store) -> None:
+    store.begin_run(started=NOW)
+    store.record_step(started=NOW, step="queue q: drain a")
+    store.record_step(started=NOW, step="queue q: drain b")
+    store.record_step(started=NOW + timedelta(minutes=1), step="of no run")
+    begun = [run["outcome"] for run in store.last_runs(2)]
+    store.record_run(started=NOW, ended=NOW, plan="p", outcome="{}")
+
+    assert begun == ["queue q: drain a\nqueue q: drain b\n"]
+    assert [run["outcome"] for run in store.last_runs(2)] == ["{}"]
+
+
 def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
     store.begin_run(started=NOW)
     store.begin_run(started=NOW + timedelta(minutes=1))

@@ -275,3 +275,16 @@ def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
 
 def _machines_of(api: SimulatedHetzner) -> HcloudMachines:
     return HcloudMachines(PROVIDER, TOKEN, base_url=api.endpoint, now=lambda: NOW)
+
+
+def test_the_address_of_the_api_can_stand_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with SimulatedHetzner() as api:
+        a_server(api)
+        monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
+
+        listing = HcloudMachines(PROVIDER, api.token).list("demo")
+
+    assert isinstance(listing, Listing)
+    assert len(listing.machines) == 1

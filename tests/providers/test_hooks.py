@@ -52,7 +52,7 @@ def test_new_is_told_what_to_make(tmp_path: Path) -> None:
         "FLEET_ARCHITECTURE=amd64",
         "FLEET_CORES=48",
         "FLEET_HOOK=new",
-        "FLEET_IMAGE=trixie",
+        "FLEET_IMAGE=debian-13",
         f"FLEET_LABELS={json.dumps(LABELS, sort_keys=True)}",
         f"FLEET_MACHINE={NAME}",
         "FLEET_MEMORY_MIB=262144",
@@ -197,7 +197,7 @@ def test_delete_is_told_which_machine(tmp_path: Path) -> None:
     assert (tmp_path / "told").read_text().splitlines() == [
         "FLEET_HOOK=delete",
         f"FLEET_ID={NAME}",
-        "FLEET_IMAGE=trixie",
+        "FLEET_IMAGE=debian-13",
         f"FLEET_MACHINE={NAME}",
         "FLEET_NAME=debian",
         "FLEET_POOL=builders",

@@ -48,6 +48,19 @@ def test_alike_requests_are_one_that_counts_for_all_and_is_as_old_as_the_oldest(
     assert (request.id, request.count, request.pending_since) == ("9", 3, TEN)
 
 
+def test_the_oldest_is_known_by_the_microsecond(debusine: Debusine) -> None:
+    first = datetime(2037, 12, 31, 23, 59, 59, 999_997, tzinfo=UTC)
+    later = [first.replace(microsecond=999_998), first.replace(microsecond=999_999)]
+    times = {1: later[1], 2: first, 3: later[0]}
+    debusine.tables.add_requests(
+        [RequestRow(n, AMD64, created_at=str(t)) for n, t in times.items()]
+    )
+
+    (request,) = debusine.demand().requests
+
+    assert (request.id, request.pending_since) == ("2", first)
+
+
 def test_groups_stand_in_the_order_of_debusine_s_scheduler(debusine: Debusine) -> None:
     debusine.tables.add_requests(
         [
@@ -276,3 +289,17 @@ def test_a_pool_that_requires_a_tag_makes_that_tag_looked_at(debusine: Debusine)
     debusine.tables.add_requests([RequestRow(1, AMD64, ("task:x", "task:y"))])
 
     assert debusine.demand(fleet).requests[0].provided == ("task:x",)
+
+
+@pytest.mark.parametrize("looked_at", [1, 59, 60, 61, 121])
+def test_of_however_many_tags_that_are_looked_at_those_a_request_brings_are_read(
+    debusine: Debusine, looked_at: int
+) -> None:
+    tags = [f"task:t{number:03}" for number in range(looked_at)]
+    pools = {"builders": a_pool(requires=tags)}
+    brought = (tags[0], tags[-1])
+    debusine.tables.add_requests([RequestRow(1, AMD64, provided=(*brought, "task:other"))])
+
+    (request,) = debusine.demand(a_fleet(pools=pools)).requests
+
+    assert request.provided == tuple(sorted(set(brought)))

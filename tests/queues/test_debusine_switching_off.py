@@ -46,6 +46,17 @@ def test_a_request_given_after_the_token_is_off_goes_back_to_the_queue(
     assert not at_work.may_talk(WORKER)
 
 
+def test_only_what_was_told_is_waited_for(at_work: DebusinePlace) -> None:
+    before = at_work.registry.pause()
+
+    at_work.registry.drain(WORKER)
+    told = at_work.registry.pause()
+    at_work.registry.confirm()
+
+    assert (before, told, at_work.registry.pause()) == (0, 15, 0)
+    assert at_work.waits == [15]
+
+
 class Deaf:
     """A channel whose answers are lost once what was asked for is done."""
 

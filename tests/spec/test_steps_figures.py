@@ -238,3 +238,26 @@ def test_a_machine_that_boots_for_a_request_is_not_the_spare_one() -> None:
     world = a_sim_world(requests=(a_request(),), starting=(FIRST, SECOND))
 
     assert reconcile(fleet_with(spare=1), world).actions == ()
+
+
+def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    plan = reconcile(fleet_with(max=1, spare=1), world)
+
+    assert plan.pools[0].because == (
+        "1 waiting request is served here; workers.spare is 1, but none is made while requests "
+        "wait for this pool; 1 more that fit waits"
+    )
+
+
+def test_nothing_is_said_of_spare_machines_that_are_there_while_requests_wait() -> None:
+    giants = a_pool(provider="desk", provides=["giant"], spare=1)
+    fleet = a_sim_fleet(pools={"giants": giants}, tags={"giant": {"limits": {"total": 1}}})
+    names = ("debian-ci-giants-1", "debian-ci-giants-2")
+    busy = a_worker(name=names[0], pool="giants", busy=True, work={"required": ("giant",)})
+    idle = a_worker(name=names[1], pool="giants")
+
+    plan = reconcile(fleet, a_sim_world(busy, idle, requests=(a_request(required=("giant",)),)))
+
+    assert plan.pools[0].because == "workers.spare is 1; 1 more that fit waits"

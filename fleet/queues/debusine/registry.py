@@ -108,11 +108,17 @@ class DebusineRegistry:
         """Switch off a worker whose machine is gone, and give its request back to the queue."""
         self._write(worker, "off", changes.release)
 
+    def pause(self) -> float:
+        """Return how long it is until everything told is one interval of the scheduler old."""
+        if not self._written:
+            return 0.0
+        return max(0.0, self._last + INTERVAL - self._clock())
+
     def confirm(self) -> None:
         """Look again one scheduler interval later, and do again what was undone meanwhile."""
         if not self._written:
             return
-        self._wait(max(0.0, self._last + INTERVAL - self._clock()))
+        self._wait(self.pause())
         written, self._written = self._written, {}
         for worker, what in written.items():
             if not _stands(self._run(changes.look, worker), what):

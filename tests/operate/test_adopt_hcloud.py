@@ -1,0 +1,57 @@
+"""Servers that exist at Hetzner are imported into the pool's Pulumi stack, and only labelled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.adoption import judge_adoption
+from fleet.operate.adopt import adopt_machines
+from fleet.operate.observe import Sources, observe
+from fleet.service.hetzner import SimulatedHetzner
+from tests.builders import NOW, a_fleet, a_pool
+from tests.fakes_store import FakeStore, Shelf
+from tests.hetzner import a_server
+from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
+
+NAME = "builder-01"
+FLEET = a_fleet(
+    fleet="debian",
+    providers={"desk": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}},
+    queues={},
+    images={"trixie": {"existing": {"desk": "debian-13"}}},
+    pools={"builders": a_pool(provider="desk")},
+)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[HcloudRig]:
+    skip_without_plugin()
+    with SimulatedHetzner() as api:
+        yield HcloudRig(tmp_path, api)
+
+
+@pytest.mark.engine
+def test_a_server_is_imported_under_its_own_id_and_nothing_is_done_to_it(rig: HcloudRig) -> None:
+    server = a_server(rig.api, NAME, labels={"rack": "a"})
+    done = len(rig.api.state.resources["actions"])
+    store = FakeStore(Shelf(), "debian")
+    store.init()
+    sources = Sources(
+        queues={},
+        providers={"desk": rig.cloud},
+        registries={},
+        engine_of=lambda _: rig.engine,
+        store=store,
+    )
+    found = rig.cloud.find("rack", "a")
+    world = observe(FLEET, sources, NOW)
+    adoption = judge_adoption(FLEET, world, "builders", found, outdated_too=False)
+
+    adopt_machines(rig.ref, adoption, rig.cloud, sources, lambda _: None)
+
+    stack = rig.engine.read(rig.ref)
+    assert getattr(stack, "ids", None) == {NAME: str(server["id"])}
+    assert rig.engine.preview(rig.ref, getattr(stack, "workers", ())) == ()
+    assert len(rig.api.state.resources["actions"]) == done
+    assert rig.labels(NAME)["rack"] == "a"

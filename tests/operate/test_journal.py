@@ -1,0 +1,81 @@
+"""Every step that changes something stands in the journal before it is done."""
+
+import pytest
+
+from fleet.errors import StoreFailed
+from fleet.operate.journal import journalled
+from fleet.operate.observe import Sources
+from fleet.ports import Enrolment, StackRef
+from fleet.store.database import DatabaseStore
+from tests.builders import NOW, some_inputs
+from tests.fakes_engine import FakeEngine
+from tests.fakes_registry import FakeRegistry
+
+REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
+ENROLMENT = Enrolment(worker="w", fleet="debian-ci", pool="builders", expires=NOW)
+
+
+class Enrolling:
+    """Makes workers known, and says so in the same list as the journal."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def enrol(self, enrolment: Enrolment) -> str:
+        self._said.append(f"enrolled {enrolment.worker}")
+        return "token"
+
+
+def sources(registry: FakeRegistry, engine: FakeEngine, said: list[str]) -> Sources:
+    return Sources(
+        queues={},
+        providers={},
+        registries={"desk": registry},
+        enrollers={"desk": Enrolling(said)},
+        engine_of=lambda _: engine,
+        store=DatabaseStore("sqlite:///nowhere.db", "debian-ci"),
+    )
+
+
+def test_each_step_is_written_before_it_is_done() -> None:
+    said: list[str] = []
+    edges = journalled(sources(FakeRegistry(), FakeEngine(), said), said.append)
+    registry, engine = edges.registries["desk"], edges.engine_of("desk")
+    worker = some_inputs(name="w")
+
+    registry.drain("a")
+    registry.disable("a")
+    registry.revoke("b")
+    registry.release("c")
+    registry.confirm()
+    assert edges.enrollers["desk"].enrol(ENROLMENT) == "token"
+    engine.preview(REF, [worker])
+    engine.up(REF, [worker], lambda step: said.append(f"{step.operation}d"))
+    engine.forget(REF, "w")
+
+    assert said == [
+        "queue desk: drain a",
+        "queue desk: disable a",
+        "queue desk: revoke the token of b",
+        "queue desk: release c",
+        "queue desk: enrol w",
+        "enrolled w",
+        "stack debian-ci-builders: create w",
+        "created",
+        "stack debian-ci-builders: forget w",
+    ]
+
+
+def test_what_cannot_be_written_is_not_done() -> None:
+    def full(_: str) -> None:
+        raise StoreFailed("the disk is full")
+
+    registry, engine = FakeRegistry(), FakeEngine()
+    edges = journalled(sources(registry, engine, []), full)
+
+    with pytest.raises(StoreFailed):
+        edges.registries["desk"].drain("a")
+    with pytest.raises(StoreFailed):
+        edges.engine_of("desk").up(REF, [some_inputs()], lambda _: None)
+
+    assert (registry.drained, engine.machines) == ([], {})

@@ -1,0 +1,50 @@
+"""How far an apply is: a bar over all steps, and the pools that have some left."""
+
+from fleet.render.progress import Progress
+from tests.builders import a_create, a_drain, a_plan
+
+PLAN = a_plan(
+    actions=(
+        a_create(worker="a"),
+        a_create(worker="b"),
+        a_create(worker="c"),
+        a_drain(worker="d", pool="old"),
+    )
+)
+
+
+def test_a_bar_grows_with_the_steps_that_are_told() -> None:
+    progress = Progress(PLAN)
+    begun = str(progress)
+
+    progress.hear("builders: create a")
+    progress.hear("old: drain d")
+
+    assert begun == "[....................] 0 of 4 steps; builders 0/3, old 0/1"
+    assert str(progress) == "[##########..........] 2 of 4 steps; builders 1/3"
+
+
+def test_a_step_counts_once_and_what_is_no_step_not_at_all() -> None:
+    progress = Progress(PLAN)
+
+    for told in (
+        "builders: create a",
+        "builders: create a",
+        "old: release z",
+        "a note",
+    ):
+        progress.hear(told)
+
+    assert str(progress).startswith("[#####...............] 1 of 4 steps")
+
+
+def test_once_all_steps_are_done_the_rest_is_recording() -> None:
+    progress = Progress(a_plan(actions=(a_create(worker="a"),)))
+
+    progress.hear("builders: create a")
+
+    assert str(progress) == "[####################] 1 of 1 steps; recording"
+
+
+def test_where_nothing_is_planned_there_is_no_bar() -> None:
+    assert not str(Progress(a_plan()))
