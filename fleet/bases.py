@@ -14,7 +14,7 @@ class _Value(BaseModel):
 class Part(_Value):
     """Something that all machines of a provider share, as fleet.yaml asks for it."""
 
-    kind: Literal["network", "firewall", "ssh_key", "placement_group"]
+    kind: Literal["network", "firewall", "ssh_key", "placement_group", "template"]
     name: str
     inputs: dict[str, Any]
 

@@ -29,7 +29,7 @@ SOURCE = {
     "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
     "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (eu-central-1, Linux; seconds, at least "
     "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
-    "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted at its "
+    "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted near its "
     "ceiling, the price on demand)",
 }
 
@@ -277,10 +277,17 @@ _BILLING = {
 }
 
 
+_SPOT = Decimal("0.99")
+"""Below the price on demand, so that spot is bought first where both are."""
+
+
 def _with_spot(types: dict[str, MachineType]) -> dict[str, MachineType]:
-    """Return types that are sold on the spot market too, for at most their price on demand."""
+    """Return types that are sold on the spot market too, for at most their price on demand.
+
+    They are counted at nearly that: what is less, and varies, is not in any table.
+    """
     return {
-        name: replace(each, spot=Money(amount=each.price, currency=each.currency))
+        name: replace(each, spot=Money(amount=each.price * _SPOT, currency=each.currency))
         for name, each in types.items()
         if each.price is not None
     }

@@ -34,7 +34,6 @@ def settings_of(fleet: Fleet, pool: Pool) -> dict[str, str]:
     """Return what else a pool's machines are made from at AWS."""
     network = _declared(fleet, pool.provider).network
     settings = {
-        "template": template_of(fleet, pool.provider)["name"],
         "subnet": network.subnet if network else "",
         "disk": _disk(pool.machine) if isinstance(pool.machine, Machine) else "",
     }

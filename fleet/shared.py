@@ -8,21 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.bases import Base, Part
 from fleet.facts import Stack, Unknown, World
-from fleet.schema.model import Fleet, HcloudProvider
+from fleet.launch_templates import template_of
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 
 _SETTINGS = {
     "network": "network_ids",
     "firewall": "firewall_ids",
     "ssh_key": "ssh_keys",
     "placement_group": "placement_group_id",
+    "template": "template",
 }
 """Kind of a part to the setting of a machine that names it."""
+_BY_NAME = frozenset({"template"})
+"""Kinds of parts that machines are given by name; the others by id."""
 
 
 def parts_of(fleet: Fleet, name: str) -> tuple[Part, ...]:
     """Return what fleet.yaml says that the machines of a provider share."""
     provider = fleet.providers.get(name)
-    parts = _hcloud(fleet, name, provider) if isinstance(provider, HcloudProvider) else ()
+    parts: Iterable[Part] = ()
+    if isinstance(provider, HcloudProvider):
+        parts = _hcloud(fleet, name, provider)
+    elif isinstance(provider, AwsProvider):
+        template = template_of(fleet, name)
+        parts = (Part(kind="template", name=template.pop("name"), inputs=template),)
     return tuple(sorted(parts, key=lambda part: part.key))
 
 
@@ -43,7 +52,7 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
         )
     settings: dict[str, list[str]] = {}
     for part in parts:
-        settings.setdefault(_SETTINGS[part.kind], []).append(ids[part.key])
+        settings.setdefault(_SETTINGS[part.kind], []).append(_given(part.key, ids[part.key]))
     return {key: " ".join(sorted(each)) for key, each in sorted(settings.items())}
 
 
@@ -89,8 +98,14 @@ def _used_by(stack: Stack, base: Base) -> Iterator[str]:
     for worker in stack.workers:
         for key, part_id in base.ids.items():
             setting = worker.settings.get(_SETTINGS[key.partition("/")[0]], "")
-            if part_id in setting.split():
+            if _given(key, part_id) in setting.split():
                 yield key
+
+
+def _given(key: str, part_id: str) -> str:
+    """Return by what a machine is given a part."""
+    kind, _, name = key.partition("/")
+    return name if kind in _BY_NAME else part_id
 
 
 def _hcloud(fleet: Fleet, name: str, provider: HcloudProvider) -> Iterator[Part]:

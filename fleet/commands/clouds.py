@@ -160,9 +160,8 @@ def engines_of(
 
 def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str, Sharer]:
     """Return what changes the base stacks of providers whose machines share something."""
-    declared = {
-        name: each for name, each in fleet.providers.items() if isinstance(each, HcloudProvider)
-    }
+    kinds = AwsProvider | HcloudProvider
+    declared = {name: each for name, each in fleet.providers.items() if isinstance(each, kinds)}
     if not declared:
         return {}
     from fleet.engines.pulumi import Account
@@ -171,13 +170,17 @@ def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str,
     passphrase = fleet.state.passphrase
     bases = {}
     for name, provider in declared.items():
-        environment = partial(_hcloud_environment, provider, secrets)
+        listed, marked = provider_of(provider, secrets), partial(_shared_parts, provider, secrets)
+        if isinstance(provider, AwsProvider):
+            account = Account(listed, config={"aws:region": provider.region})
+        else:
+            account = Account(listed, environment=partial(_hcloud_environment, provider, secrets))
         bases[name] = PulumiBase(
             places.backend,
             places.folder / "pulumi",
             (lambda: secrets.read(passphrase)) if passphrase else None,
-            Account(provider_of(provider, secrets), environment=environment),
-            partial(_shared_parts, provider, secrets),
+            account,
+            marked,
         )
     return bases
 
@@ -218,8 +221,11 @@ def _accounts(
 
 
 def _shared_parts(
-    provider: HcloudProvider, secrets: HostSecrets, fleet: str
+    provider: AwsProvider | HcloudProvider, secrets: HostSecrets, fleet: str
 ) -> Mapping[str, str] | Unknown:
+    """Return what exists of a base; at AWS it is not looked for, and nothing of it is adopted."""
+    if isinstance(provider, AwsProvider):
+        return {}
     return HcloudShared(secrets.read(provider.token)).list(fleet)
 
 

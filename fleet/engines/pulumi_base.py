@@ -94,7 +94,9 @@ class PulumiBase:
     def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
         program = load_project(ref.project).program
         inputs = _inputs(ref, parts, self._adopted(ref, parts))
-        return self._cli.open(ref, self._account, lambda: program(inputs))
+        session = self._cli.open(ref, self._account, lambda: program(inputs))
+        self._cli.configure(ref, self._account.config)
+        return session
 
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
         """Return the ids of what exists although the state does not know it."""

@@ -44,6 +44,8 @@ ASSUMED_BY_EC2 = {
         }
     ],
 }
+PARTS = {"aws:ec2/launchTemplate:LaunchTemplate": "template"}
+"""What a base stack holds for instances to share, by its type; the rest comes with it."""
 Inputs = Mapping[str, Any]
 
 

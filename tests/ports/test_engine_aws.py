@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from fleet.bases import Base
 from fleet.engines.pulumi import Account, PulumiEngine
+from fleet.engines.pulumi_base import PulumiBase
 from fleet.errors import StackFailed
 from fleet.facts import Listing, Machine, Stack, WorkerInputs
 from fleet.failures import classify
 from fleet.ports import StackRef, Step
 from fleet.providers.aws import AwsMachines
-from tests.builders import NOW
+from fleet.shared import parts_of
+from tests.builders import NOW, a_fleet
 from tests.fake_aws import PROVIDER, Amazon, note_calls
 from tests.ports.engines import quiet, skip_without_cli
 from tests.process import ROOT
@@ -23,6 +26,12 @@ from tests.process import ROOT
 pytestmark = pytest.mark.engine
 
 REF = StackRef(project="aws", name="debian-builders", provider="amazon", pool="builders")
+BASE = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
+FLEET = a_fleet(
+    fleet="debian",
+    providers={"amazon": {"kind": "aws", "region": PROVIDER.region}},
+    pools={},
+)
 USER_DATA = "#cloud-config token: of-the-test"
 
 
@@ -34,7 +43,7 @@ def a_worker(number: int, **settings: str) -> WorkerInputs:
         type="c7a.2xlarge",
         image="ami-12345678",
         labels=labels,
-        settings={"template": "debian-amazon-0123", "disk": "40", **settings},
+        settings={"template": "debian-amazon-0123", "disk": "40"} | settings,
     )
 
 
@@ -63,6 +72,16 @@ class Rig:
             self.folder / "home",
             lambda: "a passphrase for tests",
             {"amazon": account},
+        )
+
+    def base(self) -> PulumiBase:
+        account = Account(self.cloud, {"aws:region": PROVIDER.region})
+        return PulumiBase(
+            f"file://{self.folder / 'state'}",
+            self.folder / "home",
+            lambda: "a passphrase for tests",
+            account,
+            lambda _: {},
         )
 
     def up(self, *workers: WorkerInputs) -> tuple[Step, ...]:
@@ -196,3 +215,33 @@ def test_a_machine_whose_answer_was_lost_is_found_by_its_mark(rig: Rig, fault: s
     stack = rig.engine().read(REF)
     assert isinstance(stack, Stack)
     assert stack.ids[ONE.name] == lost.id
+
+
+def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Rig) -> None:
+    (part,) = parts_of(FLEET, "amazon")
+
+    rig.base().up(BASE, [part], quiet)
+    again = rig.base().preview(BASE, [part])
+    rig.up(a_worker(1, template=part.name))
+
+    base = rig.base().read(BASE)
+    (machine,) = rig.instances().values()
+    tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
+    (group,) = machine["SecurityGroups"]
+    assert isinstance(base, Base)
+    assert again == ()
+    assert tags["aws:ec2launchtemplate:id"] == base.ids[part.key]
+    assert group["GroupName"] == part.name
+
+
+def test_what_nobody_shares_any_more_is_deleted(rig: Rig) -> None:
+    (part,) = parts_of(FLEET, "amazon")
+    rig.base().up(BASE, [part], quiet)
+
+    rig.base().up(BASE, [], quiet)
+
+    base = rig.base().read(BASE)
+    assert isinstance(base, Base)
+    assert base.ids == {}
+    groups = rig.amazon.ask("describe_security_groups")["SecurityGroups"]
+    assert {group["GroupName"] for group in groups} == {"default"}

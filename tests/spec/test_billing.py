@@ -102,7 +102,7 @@ def test_swap_needs_disk_beside_the_disk_that_is_asked_for() -> None:
     assert tariff.price == Decimal("0.0785") + 24 * Decimal("0.0000705")
 
 
-def test_a_spot_machine_at_aws_is_counted_at_its_ceiling() -> None:
+def test_a_spot_machine_at_aws_is_counted_little_below_its_ceiling() -> None:
     dollars = {"USD": {"rate": 1, "as_of": "2026-11-01"}}
     fleet = a_fleet(
         money={"exchange": dollars},
@@ -112,7 +112,10 @@ def test_a_spot_machine_at_aws_is_counted_at_its_ceiling() -> None:
 
     spot = tariff_at(fleet, "amazon", "c7a.8xlarge", "spot")
 
-    assert spot == tariff_at(fleet, "amazon", "c7a.8xlarge", "on-demand")
+    on_demand = tariff_at(fleet, "amazon", "c7a.8xlarge", "on-demand")
+    assert spot is not None
+    assert on_demand is not None
+    assert on_demand.price - spot.price == Decimal("1.872") / 100
 
 
 def test_a_price_that_the_pool_states_says_it_all() -> None:

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from fleet.bases import Base
+from fleet.facts import Unknown
 from fleet.launch_templates import settings_of, template_of
 from fleet.schema.model import Fleet, Pool
-from tests.builders import a_fleet, a_pool
+from fleet.shared import parts_of, shared_settings, wanted_parts
+from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
 
 NETWORK = {"vpc": "vpc-0a1b", "subnet": "subnet-0a1b"}
 
@@ -23,10 +26,33 @@ def settings(fleet: Fleet) -> dict[str, str]:
     return settings_of(fleet, pool)
 
 
-def test_machines_are_made_from_the_template_of_their_account() -> None:
+def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it() -> None:
     fleet = at_aws()
+    (part,) = parts_of(fleet, "amazon")
+    base = Base(serial=1, parts=(part,), ids={part.key: "lt-0a1b"})
 
-    assert settings(fleet) == {"template": template_of(fleet, "amazon")["name"]}
+    before = shared_settings(fleet, a_world(), "amazon")
+    after = shared_settings(fleet, a_world(bases={"amazon": base}), "amazon")
+
+    assert isinstance(before, Unknown)
+    assert f"does not hold {part.key} yet; fleet apply makes it first" in before.unknown
+    assert after == {"template": part.name}
+
+
+def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
+    (old,) = parts_of(at_aws(), "amazon")
+    base = Base(serial=1, parts=(old,), ids={old.key: "lt-0a1b"})
+    worker = some_inputs(name="debian-ci-builders-1", settings={"template": old.name})
+    stack = a_stack(provider="amazon", workers=(worker,))
+    edited = at_aws(key_pair="ops")
+
+    kept = wanted_parts(
+        edited, a_world(bases={"amazon": base}, stacks={"builders": stack}), "amazon"
+    )
+    gone = wanted_parts(edited, a_world(bases={"amazon": base}), "amazon")
+
+    assert {part.key for part in kept} == {part.key for part in (old, *parts_of(edited, "amazon"))}
+    assert gone == parts_of(edited, "amazon")
 
 
 def test_a_template_is_named_after_its_fleet_its_account_and_its_content() -> None:
@@ -38,13 +64,15 @@ def test_a_template_is_named_after_its_fleet_its_account_and_its_content() -> No
 
 @pytest.mark.parametrize("change", [{"network": NETWORK}, {"key_pair": "ops"}])
 def test_another_content_is_another_template(change: dict[str, object]) -> None:
-    assert settings(at_aws(**change))["template"] != settings(at_aws())["template"]
+    one, two = (template_of(each, "amazon")["name"] for each in (at_aws(), at_aws(**change)))
+    assert one != two
 
 
 def test_who_may_reach_machines_outdates_none_of_them() -> None:
     opened = at_aws(ssh_from=["192.0.2.0/24"])
 
-    assert settings(opened) == settings(at_aws())
+    one, two = (template_of(each, "amazon")["name"] for each in (at_aws(), opened))
+    assert one == two
     assert template_of(opened, "amazon")["ssh_from"] == ["192.0.2.0/24"]
 
 
