@@ -101,11 +101,14 @@ class PulumiEngine:
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
             self._cli.forget_pending(ref, self._account(ref))
+        for name in sorted(left.gone):
+            # Its deletion was done before that run was killed; a provider may refuse a second one.
+            self._cli.forget_worker(ref, self._account(ref), name)
         check_made_before(ref, user_data, {*left.adopted, *_ids(recorded)})
         if recorded and left.orphans:
             # Only what the state knows can be deleted: what nobody wants is adopted first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
-            kept += recorded.deleting
+            kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
             self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), Events())
         if recorded is None:
             self._cli.make(ref, self._account(ref))

@@ -91,9 +91,10 @@ class SimulatedHetzner:
             self.requests.append(request)
             strikes = [fault for fault in self._faults if fault.strikes(request)]
             fault = strikes[0] if strikes else _WELL
-            reply = fault.refusal() or self._done(request)
+            refusal = fault.refusal()
+            reply = self._done(request) if refusal is None or fault.done else refusal
         self.watch("done", request)
-        return (halve(reply) if fault.half_page else reply), fault
+        return refusal or (halve(reply) if fault.half_page else reply), fault
 
     def control(self, request: Request) -> Reply:
         """Obey whoever tries things out: faults, stock and limits, over HTTP."""

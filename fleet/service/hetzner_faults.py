@@ -10,14 +10,16 @@ from fleet.service.hetzner_wire import Refused, Reply, Request, Resource
 class Fault:
     """A failure of some requests; `path` is a pattern such as `/servers/*`, behind the version.
 
-    With a status or code the request is refused and nothing is done. Else it is done, and its
-    answer comes late, broken, by half or not at all.
+    With a status or code the request is refused, and nothing is done unless `done` says so. Else
+    it is done, and its answer comes late, broken, by half or not at all.
     """
 
     method: str = "*"
     path: str = "*"
     status: int | None = None
     code: str | None = None
+    done: bool = False
+    """The request is refused, but it was done all the same."""
     after: int = 0
     """How many matching requests are answered well before the first that fails."""
     count: int | None = 1

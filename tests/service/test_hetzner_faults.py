@@ -84,6 +84,15 @@ def test_an_answer_is_lost_after_the_deed(api: SimulatedHetzner, client: httpx.C
     assert [each["name"] for each in api.state.servers.values()] == ["one"]
 
 
+def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: httpx.Client) -> None:
+    api.fail(Fault("POST", "/servers", status=504, done=True))
+
+    answer = client.post("/v1/servers", json=SERVER)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+    assert len(api.state.servers) == 1
+
+
 def test_an_answer_breaks_off(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("GET", "/servers", broken_off=True))
 

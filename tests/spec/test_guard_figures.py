@@ -216,3 +216,13 @@ def test_a_pool_that_is_replaced_at_once_may_lose_all_of_it() -> None:
     plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=101),))
 
     assert guard(a_sim_fleet(pools={"builders": pool}), plan).guards == ()
+
+
+def test_of_two_deletions_a_pool_says_that_a_guard_keeps_the_one_that_waits() -> None:
+    fleet = with_guards(throttle={"delete": {"count": 1}})
+    two = tuple(a_delete(worker=f"debian-ci-builders-{n}", cause=Cause.DEMAND) for n in (1, 2))
+    pools = (a_pool_verdict(idle=2, delete=2, because="nothing waits"),)
+
+    (pool,) = guard(fleet, a_plan(actions=two, pools=pools)).pools
+
+    assert pool.because == "nothing waits; a guard keeps 1 machine from going"

@@ -80,6 +80,14 @@ def test_they_are_counted_with_what_config_removes() -> None:
     assert (len(plan.withheld), len(plan.unreleased)) == (2, 2)
 
 
+def test_what_config_removes_later_is_said_beside_what_is_lost() -> None:
+    pools = (a_pool_verdict(busy=10, unwanted=3),)
+
+    plan = guard(LIMITED, a_plan(pools=pools, releases=releases(2)))
+
+    assert "because of a change of config and of lost knowledge" in plan.guards[0].because
+
+
 def test_an_approval_lets_as_many_pass_as_it_says() -> None:
     plan = guarded(4, approvals=(an_approval("builders", "delete", 3),))
 
