@@ -85,8 +85,9 @@ class Pair:
         return self._fleet("apply")
 
     def plan(self) -> float:
-        """Return the seconds of a plan; it starts no engine, for there is none to start."""
-        return self._fleet("plan", environment={"FLEET_PULUMI": "/bin/false", "PATH": "/bin"})
+        """Return the seconds of a plan; it starts no engine, for there is none to be found."""
+        nowhere = {"FLEET_PULUMI": "/bin/false", "PATH": "/bin", "XDG_CACHE_HOME": "/nowhere"}
+        return self._fleet("plan", environment=nowhere)
 
     def compare(self, what: str, workers: int) -> Mapping[str, float]:
         """Make a change in both copies and return the seconds of each."""

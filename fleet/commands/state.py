@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         case "forget-machine":
             code = _forget_machine(config, args, console)
         case _:
-            code = unlock(fleet.fleet, store, places, args.holder, console)
+            code = unlock(fleet, store, places, args.holder, console)
     return code
 
 

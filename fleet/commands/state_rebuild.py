@@ -12,6 +12,7 @@ from fleet.commands.clock import SystemClock
 from fleet.commands.wiring import Config, lock_owner, look, wire
 from fleet.errors import StoreMissing
 from fleet.facts import World
+from fleet.operate.base import lay_bases
 from fleet.operate.observe import Sources
 from fleet.operate.orphans import Orphan, find_orphans
 from fleet.operate.rebuild import (
@@ -66,10 +67,12 @@ def rebuild(
     store.init()
     with store.lock(lock_owner(), SystemClock().now()):
         lost, world = _look(config, sources, console)
+        # What machines share is known by its mark too: its stack comes first.
+        world, troubles = lay_bases(fleet, world, sources, console.note)
         found = find_rebuild(fleet, world)
         failed = carry_out(fleet, world, found, sources)
     console.out(_shown(fleet, world, found, lost, as_json=args.json))
-    for reason in failed:
+    for reason in (*(f"{each.pool}: {each.error}" for each in troubles), *failed):
         console.note(f"not rebuilt: {reason}")
     return _code(found, failed)
 

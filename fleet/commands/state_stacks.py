@@ -13,7 +13,7 @@ from fleet.engines.pulumi_state import find_checkpoint, stack_key
 from fleet.engines.records import Records, StackRows
 from fleet.engines.workspace import project_name, replace_file
 from fleet.errors import StoreFailed
-from fleet.operate.observe import stack_ref
+from fleet.operate.observe import base_ref, stack_ref
 from fleet.ports import StackRecord
 from fleet.schema.model import Fleet, Pool
 from fleet.store.places import Places
@@ -27,12 +27,14 @@ Name = tuple[str, str]
 
 
 def stacks_of(fleet: Fleet, records: Iterable[StackRecord]) -> tuple[Name, ...]:
-    """Return every stack that a fleet may have: those it remembers, and one of each pool."""
+    """Return every stack that a fleet may have: remembered ones, each pool's, each provider's."""
     known = {(record.project, record.name) for record in records}
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool):
             ref = stack_ref(fleet, name, pool.provider)
             known.add((ref.project, ref.name))
+    bases = (base_ref(fleet, name) for name in fleet.providers)
+    known |= {(ref.project, ref.name) for ref in bases}
     return tuple(
         (project_name(load_project(project)), name)
         for project, name in sorted(known)

@@ -1,15 +1,15 @@
 """This module takes locks away from runs that died: the fleet's own, and those of its stacks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from fleet.commands.state_stacks import Name, stacks_of
 from fleet.engines.backends import open_objects
-from fleet.engines.projects import load_project
 from fleet.engines.pulumi_locks import drop_locks, find_locks
-from fleet.engines.workspace import project_name
 from fleet.errors import PlanRefused
-from fleet.ports import Console, StackRecord
+from fleet.ports import Console
+from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places
 
@@ -25,10 +25,11 @@ class Held(NamedTuple):
 
 
 def unlock(
-    fleet: str, store: DatabaseStore, places: Places, dead: str | None, console: Console
+    fleet: Fleet, store: DatabaseStore, places: Places, dead: str | None, console: Console
 ) -> int:
     """Take away what the dead hold; `dead` is a holder of whom a person knows that it is."""
-    locks = (*_of_the_fleet(fleet, store), *_of_stacks(store.stacks(), places))
+    names = stacks_of(fleet, store.stacks())
+    locks = (*_of_the_fleet(fleet.fleet, store), *_of_stacks(names, places))
     kept = []
     for held in locks:
         if held.alive is False or (held.alive is None and held.owner == dead):
@@ -56,16 +57,15 @@ def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
         )
 
 
-def _of_stacks(records: tuple[StackRecord, ...], places: Places) -> Iterator[Held]:
+def _of_stacks(names: Iterable[Name], places: Places) -> Iterator[Held]:
     """Yield the locks that the real engine left; of the embedded one the kernel keeps none."""
     objects = open_objects(places.backend)
-    for record in records if objects else ():
-        if objects is None or record.engine != "pulumi":
-            continue
-        project = project_name(load_project(record.project))
-        for lock in find_locks(objects, project, record.name):
+    if objects is None:
+        return
+    for project, name in names:
+        for lock in find_locks(objects, project, name):
             yield Held(
-                f"the lock of stack {record.name}",
+                f"the lock of stack {name}",
                 lock.owner,
                 lock.since,
                 lock.alive,

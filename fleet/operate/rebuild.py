@@ -6,7 +6,7 @@ against whoever wants to spend: money from the first of the month, approvals as 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.orphans import silent
 from fleet.ports import Charging, StackRecord, StackRef
 from fleet.schema.model import Fleet, Pool
+from fleet.shared import shared_settings
 
 
 class Left(Value):
@@ -51,8 +52,9 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     left = []
     for name, census in take_census(fleet, world).items():
         for unit in census.having(State.UNRECORDED):
-            because = _why_left(fleet, census)
-            inputs = None if because else _inputs_of(fleet, world, name, unit)
+            shared = shared_settings(fleet, world, census.provider)
+            because = _why_left(fleet, census, shared)
+            inputs = None if because else _inputs_of(fleet, world, unit, shared)
             if inputs is not None:
                 pools[name].append(inputs)
             else:
@@ -71,21 +73,23 @@ _UNMADE = (
 )
 
 
-def _why_left(fleet: Fleet, census: PoolCensus) -> str:
+def _why_left(fleet: Fleet, census: PoolCensus, shared: Mapping[str, str] | Unknown) -> str:
     if not isinstance(fleet.pools.get(census.pool), Pool):
         return f"pool {census.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
-    return "; ".join(census.blind)
+    return shared.unknown if isinstance(shared, Unknown) else "; ".join(census.blind)
 
 
-def _inputs_of(fleet: Fleet, world: World, pool: str, unit: Unit) -> WorkerInputs | None:
+def _inputs_of(
+    fleet: Fleet, world: World, unit: Unit, shared: Mapping[str, str] | Unknown
+) -> WorkerInputs | None:
     """Return what a machine was made from, where its digest confirms it."""
-    machine = unit.machine
-    if machine is None or machine.digest is None:
+    machine, pool = unit.machine, unit.pool
+    if machine is None or machine.digest is None or isinstance(shared, Unknown):
         return None
     memory = recall(fleet, world, take_census(fleet, world))
     choice = choose_image(fleet, world, memory, pool)
     images = dict.fromkeys([machine.image or "", choice.id, *choice.stopped])
-    for option in options_of(fleet, memory, pool, choice):
+    for option in options_of(fleet, memory, pool, choice, shared):
         for image in filter(None, images):
             inputs = new_inputs(fleet, replace(option, image=image), machine.name)
             if inputs.labels["digest"] == machine.digest:

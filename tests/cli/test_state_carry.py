@@ -137,6 +137,16 @@ def test_stacks_of_the_real_engine_move_from_files_to_every_backend(
     assert settings.read_text() == "encryptionsalt: v1:abc\n"
 
 
+def test_what_the_machines_of_a_provider_share_is_carried_too(used: Trial) -> None:
+    path = used.folder / ".fleet/.pulumi/stacks/fleet-sim/trial.desk.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(CHECKPOINT))
+
+    used.do("state", "export", "--out", "state.json")
+
+    assert content(used)["pulumi"] == {".pulumi/stacks/fleet-sim/trial.desk.json": CHECKPOINT}
+
+
 def test_stacks_that_only_the_cli_reaches_are_left_to_it(used: Trial) -> None:
     write(used, "{backend: 'gs://states', passphrase: {env: PASSPHRASE}}")
 

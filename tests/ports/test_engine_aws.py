@@ -88,6 +88,11 @@ class Rig:
         user_data = {worker.name: USER_DATA for worker in workers}
         return self.engine().up(REF, workers, quiet, user_data)
 
+    def recorded(self) -> Stack:
+        stack = self.engine().read(REF)
+        assert isinstance(stack, Stack), stack
+        return stack
+
     def goes_wrong(self, **faults: object) -> None:
         (self.folder / "faults.json").write_text(json.dumps(faults))
 
@@ -201,9 +206,17 @@ def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: Rig) -
     assert "InstanceLifecycle" not in made
 
 
-@pytest.mark.parametrize("fault", ["lose_answer_of", "kill_after"])
-def test_a_machine_whose_answer_was_lost_is_found_by_its_mark(rig: Rig, fault: str) -> None:
-    rig.goes_wrong(**{fault: ONE.name})
+def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: Rig) -> None:
+    rig.goes_wrong(lose_answer_of=ONE.name)
+
+    rig.up(ONE)
+
+    (machine,) = rig.listed()
+    assert rig.recorded().ids == {ONE.name: machine.id}
+
+
+def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: Rig) -> None:
+    rig.goes_wrong(kill_after=ONE.name)
     with pytest.raises(StackFailed):
         rig.up(ONE)
     rig.goes_wrong()
@@ -212,9 +225,7 @@ def test_a_machine_whose_answer_was_lost_is_found_by_its_mark(rig: Rig, fault: s
     rig.up(ONE, TWO)
 
     assert rig.machines() == [ONE.name, TWO.name]
-    stack = rig.engine().read(REF)
-    assert isinstance(stack, Stack)
-    assert stack.ids[ONE.name] == lost.id
+    assert rig.recorded().ids[ONE.name] == lost.id
 
 
 def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Rig) -> None:
