@@ -1,5 +1,6 @@
 """What Hetzner's real provider makes of the stacks, and what plain `pulumi` finds in them."""
 
+import os
 import runpy
 import sys
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ def by_hand(rig: HcloudRig) -> automation.Stack:
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "HCLOUD_TOKEN": rig.api.token,
         "HCLOUD_ENDPOINT": rig.api.endpoint,
+        "PATH": os.pathsep.join((os.environ.get("FLEET_PULUMI_PLUGINS", ""), os.environ["PATH"])),
     }
     workspace = automation.LocalWorkspace(
         work_dir=str(home / "work" / "fleet-hcloud"),
