@@ -79,7 +79,8 @@ def engine(session: nox.Session) -> None:
     plugins = obtain(session, "tools/pulumi_plugins.py")
     if plugins is None:
         print(f"WITHOUT {session.name}: the plugin of Hetzner Cloud (see above)", flush=True)
-    run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins or "")
+    parallel = ("-n", "2", "--dist", "loadfile")
+    run_marked(session, *parallel, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins or "")
 
 
 @nox.session

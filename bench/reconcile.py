@@ -62,7 +62,7 @@ QUEUES = (
 TIMES_THEIR_WAIT = (0, 0.5, 1, 1.5, 2, 3)
 """Our target_wait is tried at so many times what the baseline's requests waited; 0 is without."""
 MIB = 1024
-LIKE_THE_PROGRAM = (1_000_000, 20, 20)
+LIKE_THE_PROGRAM = (5_000_000, 20, 20)
 """How often garbage is looked for: `fleet.__main__` starts the program so."""
 
 

@@ -40,7 +40,7 @@ def _start_lean() -> None:
     no_plugins = ModuleType("pydantic.plugin._loader")
     vars(no_plugins)["get_plugins"] = tuple
     sys.modules.setdefault(no_plugins.__name__, no_plugins)
-    gc.set_threshold(1_000_000, 20, 20)
+    gc.set_threshold(5_000_000, 20, 20)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from fleet.making import (
     worker_names,
 )
 from fleet.plan import Plan
+from fleet.recognition import with_begun
 from fleet.schema.model import Fleet, Pool
 from fleet.shared import shared_settings
 from fleet.staffing import staff
@@ -89,13 +90,14 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
         pool = fleet.pools.get(name)
         shared = shared_settings(fleet, world, census.provider)
         known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
+        options = options_of(fleet, memory, name, choice, known)
         draft = Draft(
             fleet=fleet,
-            census=census,
+            census=with_begun(fleet, census, options, choice),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
             closed=wont_make(fleet, census, choice, shared),
-            options=options_of(fleet, memory, name, choice, known),
+            options=options,
             lost=find_lost(memory, census),
             choice=choice,
         )

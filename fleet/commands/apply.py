@@ -1,6 +1,7 @@
 """This module makes it so, once or again and again: lock, observe, plan, guard, change, record."""
 
 import argparse
+import gc
 import os
 from pathlib import Path
 
@@ -117,6 +118,7 @@ class _Runs:
         run = Run(code, tuple(find_on_the_way(applied.plan)))
         self._tell(applied, run)
         self._last_code = code
+        gc.collect()  # a loop runs for months, and by itself it looks for garbage hardly ever
         return run
 
     def _reload(self) -> bool:

@@ -7,7 +7,6 @@ against whoever wants to spend: money from the first of the month, approvals as 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 from pydantic import Field
@@ -19,10 +18,11 @@ from fleet.facts import Entry, Listing, Stack, Unknown, Value, WorkerInputs, Wor
 from fleet.failures import recall
 from fleet.image_choice import choose_image
 from fleet.ledger import charge, periods
-from fleet.making import new_inputs, options_of
+from fleet.making import options_of
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.orphans import silent
 from fleet.ports import Charging, StackRecord, StackRef
+from fleet.recognition import made_from
 from fleet.schema.model import Fleet, Pool
 from fleet.shared import shared_settings
 
@@ -88,14 +88,7 @@ def _inputs_of(
         return None
     memory = recall(fleet, world, take_census(fleet, world))
     choice = choose_image(fleet, world, memory, pool)
-    images = dict.fromkeys([machine.image or "", choice.id, *choice.stopped])
-    for option in options_of(fleet, memory, pool, choice, shared):
-        for image in filter(None, images):
-            inputs = new_inputs(fleet, replace(option, image=image), machine.name)
-            if inputs.labels["digest"] == machine.digest:
-                # A pool that was renamed since: its machines bear the old name.
-                return inputs.model_copy(update={"labels": inputs.labels | {"pool": machine.pool}})
-    return None
+    return made_from(fleet, options_of(fleet, memory, pool, choice, shared), choice, machine)
 
 
 def carry_out(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ ENDPOINT = "https://api.hetzner.cloud/v1"
 _PER_PAGE = 50
 _MAX_PAGES = 1_000
 _DONE = frozenset({200, 201, 204})
+_ANSWERS_FOR_ALL = frozenset({401, 403, 429})
+"""What is answered so about one server would be answered so about every other."""
 _MOMENT = "%Y%m%dT%H%M%SZ"
 # A server in a state that says nothing still exists and costs money, so it counts as running.
 _STATES = {
@@ -36,6 +38,10 @@ _STATES = {
     "deleting": MachineState.STOPPING,
     "off": MachineState.STOPPED,
 }
+
+
+class _RefusesAll(SourceUnreachable):
+    """No other request with this token would be answered better now."""
 
 
 class _Answer(BaseModel):
@@ -176,9 +182,19 @@ class HcloudMachines:
         from fleet.web.reader import Reader
 
         noted = {EXPIRES: write_moment(until)}
+        failed: list[SourceUnreachable] = []
         with Reader(self._base, clock=self._clock) as reader:
             for machine in sorted(machines):
-                self._label(reader, machine, noted)
+                try:
+                    self._label(reader, machine, noted)
+                except _RefusesAll:
+                    raise
+                except SourceUnreachable as error:
+                    # One that is locked or broken must not let those behind it expire.
+                    failed.append(error)
+        if failed:
+            others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
+            raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
 
     def delete(self, machine_id: str) -> None:
         """Delete a server; one that is already gone is fine."""
@@ -225,7 +241,8 @@ class HcloudMachines:
     def _good(self, reply: "Reply") -> "Reply":
         """Return an answer that is as it should be."""
         if reply.status not in _DONE:
-            raise SourceUnreachable(
+            kind = _RefusesAll if reply.status in _ANSWERS_FOR_ALL else SourceUnreachable
+            raise kind(
                 f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
             )
         return reply

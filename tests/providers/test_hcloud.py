@@ -263,6 +263,31 @@ def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, s
         _machines_of(api).extend([str(server["id"])], NOW)
 
 
+def test_servers_that_cannot_be_labelled_keep_no_other_from_it(api: SimulatedHetzner) -> None:
+    servers = [a_server(api, f"demo-builders-{number}") for number in range(1, 5)]
+    ids = sorted(str(server["id"]) for server in servers)
+    for locked in ids[:2]:
+        api.fail(Fault("PUT", f"/servers/{locked}", status=423, count=None))
+
+    with pytest.raises(SourceUnreachable, match=rf"servers/{ids[0]} .* 423: .*and 1 more failed"):
+        _machines_of(api).extend(ids, NOW)
+
+    assert {m.id for m in _machines(api) if m.expires == NOW} == set(ids[2:])
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_a_refusal_that_is_about_every_server_is_asked_for_once(
+    api: SimulatedHetzner, status: int
+) -> None:
+    ids = sorted(str(a_server(api, f"demo-builders-{number}")["id"]) for number in (1, 2))
+    api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status))
+
+    with pytest.raises(SourceUnreachable, match=f"status {status}"):
+        _machines_of(api).extend(ids, NOW)
+
+    assert [machine.expires for machine in _machines(api)] == [None, None]
+
+
 def test_a_deletion_that_fails_is_said(api: SimulatedHetzner) -> None:
     server = a_server(api)
     api.fail(Fault("DELETE", "/servers/*", status=500))

@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Stack, World
+from fleet.facts import Machine, MachineState, Stack, World
 from fleet.guard import guard
-from fleet.plan import Plan, Reason
+from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
     a_listing,
@@ -16,6 +16,7 @@ from tests.builders import (
     a_sim_world,
     a_stack,
     a_worker,
+    ago,
     some_inputs,
 )
 
@@ -77,3 +78,53 @@ def test_forgetting_what_has_no_machine_saves_no_money() -> None:
 
     assert [action.worker for action in plan.actions] == [FIRST]
     assert (plan.cost_before, plan.cost_after) == (Decimal(0), Decimal(0))
+
+
+def a_made_machine(**overrides: object) -> Machine:
+    """Return the machine that a pool without any, with min: 1, has made of it today."""
+    made = reconcile(
+        a_sim_fleet(pools={"builders": a_pool(provider="desk", min=1)}), a_sim_world()
+    )
+    (create,) = [action for action in made.actions if isinstance(action, Create)]
+    digest, image = create.inputs.labels["digest"], create.inputs.image
+    seen: dict[str, object] = {"created_at": ago(minutes=1), "digest": digest, "image": image}
+    return a_machine(**(seen | overrides))
+
+
+def unnoted(machine: Machine, stack: Stack | None) -> World:
+    """Return a world in which a machine is listed that its pool's stack knows nothing of."""
+    listing = a_listing(machine, workers=())
+    stacks = {"builders": stack} if stack else {}
+    return a_sim_world(providers={"desk": listing}, stacks=stacks)
+
+
+def test_what_was_made_and_never_noted_is_finished_like_what_was_begun() -> None:
+    machine = a_made_machine()
+
+    plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk")))
+
+    assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
+    (create,) = plan.actions
+    assert isinstance(create, Create)
+    assert create.inputs.labels["digest"] == machine.digest
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(a_made_machine(digest="of-another-making"), id="fleet.yaml says another"),
+        pytest.param(a_made_machine(state=MachineState.STOPPING), id="it is going"),
+    ],
+)
+def test_what_no_stack_knows_is_left_to_a_person(machine: Machine) -> None:
+    plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk")))
+
+    assert not plan.actions
+    assert plan.attention
+
+
+def test_a_machine_whose_whole_stack_is_gone_is_left_to_a_person() -> None:
+    plan = reconcile(a_sim_fleet(), unnoted(a_made_machine(), None))
+
+    assert not plan.actions
+    assert plan.attention
