@@ -157,5 +157,7 @@ def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
         serial=serial_of(deployment),
         parts=parts,
         ids=dict(sorted(ids.items())),
+        # What it was asked to hold is told also of a run in which a part failed; this is not.
+        laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
         interrupted=bool(deployment.get("pending_operations")),
     )

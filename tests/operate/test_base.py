@@ -61,7 +61,8 @@ class Desk:
 
 def laid(fleet: Fleet) -> FakeSharer:
     parts = parts_of(fleet, "hetzner")
-    return FakeSharer(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
+    ids = {part.key: "1" for part in parts}
+    return FakeSharer(Base(serial=1, parts=parts, ids=ids, laid=True))
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
@@ -82,6 +83,17 @@ def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
     desk.lay(a_sharing_fleet(**ASKED))
 
     assert desk.engine.runs == 0
+
+
+def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.fails_to_change = {"debian-ci-hetzner-network"}
+    desk.lay(a_sharing_fleet(**WIDER))
+    desk.engine.fails_to_change.clear()
+
+    _, troubles = desk.lay(a_sharing_fleet(**WIDER))
+
+    assert (desk.engine.runs, troubles) == (2, ())
 
 
 def test_where_nothing_is_shared_no_base_is_made() -> None:
