@@ -85,10 +85,11 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
 
 
 def is_laid(base: Base, parts: Iterable[Part]) -> bool:
-    """Say whether a base holds exactly these parts, all of them made."""
+    """Say whether a base holds exactly these parts, all of them made as asked."""
     wanted = tuple(parts)
     return (
-        not base.interrupted
+        base.laid
+        and not base.interrupted
         and base.parts == wanted
         and {part.key for part in wanted} == base.ids.keys()
     )

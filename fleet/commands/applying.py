@@ -59,10 +59,13 @@ def apply_once(
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = look(config, sources, console)
+        note = partial(_note, sources.store, started)
+        edges = journalled(sources, note)
+        lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
         troubles: tuple[StackOutcome, ...] = ()
         if terms.order.saved is None:
             with terms.signals.changing():
-                world, troubles = lay_bases(config.fleet, world, sources, console.note)
+                world, troubles = lay(world)
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
         tell = _teller(plan, console)
@@ -76,8 +79,8 @@ def apply_once(
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
                 if terms.order.saved is not None:
-                    _, troubles = lay_bases(config.fleet, world, sources, console.note)
-                edges = journalled(many, partial(_note, sources.store, started))
+                    _, troubles = lay(world)
+                edges = journalled(many, note)
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
             sources.store.record_run(

@@ -77,7 +77,7 @@ class PulumiEngine:
             names = sorted(worker.name for worker in workers)
             return tuple(Step(worker=name, operation="create") for name in names)
         left = self._leftovers(ref, recorded, workers)
-        events = Events(secrets=self._cli.secrets(self._account(ref)))
+        events = Events(self._cli.secrets(self._account(ref)))
         session = self._session(ref, _Given(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
@@ -109,12 +109,13 @@ class PulumiEngine:
             # Only what the state knows can be deleted: what nobody wants is adopted first.
             kept = [each for each in recorded.stack.workers if each.name in recorded.stack.ids]
             kept = [each for each in (*kept, *recorded.deleting) if each.name not in left.gone]
-            self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), Events())
+            hidden = Events(self._cli.secrets(self._account(ref)))
+            self._up(ref, _Given([*kept, *left.orphans], left.orphan_ids), hidden)
         if recorded is None:
             self._cli.make(ref, self._account(ref))
         new = {name: text for name, text in user_data.items() if name not in _ids(recorded)}
         given = _Given(workers, left.adopted, new)
-        events = Events(progress, (*self._cli.secrets(self._account(ref)), *given.secrets))
+        events = Events((*self._cli.secrets(self._account(ref)), *given.secrets), progress)
         try:
             self._up(ref, given, events)
         except StackFailed as failure:

@@ -63,7 +63,7 @@ class PulumiBase:
             )
             steps = (Step(worker=each.name, operation="create") for each in named)
             return tuple(sorted(steps, key=lambda step: step.worker))
-        events = Events(secrets=self._cli.secrets(self._account))
+        events = Events(self._cli.secrets(self._account))
         session = self._session(ref, parts)
         session.run(lambda: session.stack.preview(on_event=events), events)
         return events.planned
@@ -76,7 +76,7 @@ class PulumiBase:
             self._cli.make(ref, self._account)
         elif found.get("pending_operations"):
             self._cli.forget_pending(ref, self._account)
-        events = Events(progress, self._cli.secrets(self._account))
+        events = Events(self._cli.secrets(self._account), progress)
         session = self._session(ref, parts)
         self._configure(ref, parts)
         session.run(
@@ -157,5 +157,7 @@ def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
         serial=serial_of(deployment),
         parts=parts,
         ids=dict(sorted(ids.items())),
+        # What it was asked to hold is told also of a run in which a part failed; this is not.
+        laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
         interrupted=bool(deployment.get("pending_operations")),
     )

@@ -33,7 +33,7 @@ class Events:
     Each resource counts by itself, also where one bears the name of another, or of no worker.
     """
 
-    def __init__(self, progress: Progress | None = None, secrets: Collection[str] = ()) -> None:
+    def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
         self._progress = progress
         self._secrets = secrets
         self._planned: dict[str, Step] = {}

@@ -33,7 +33,9 @@ def adopt_machines(
     workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
     names = tuple(each.machine.name for each in adoption.machines)
     _check_preview(engine.preview(ref, workers), names)
-    engine.up(ref, workers, lambda step: tell(f"{adoption.pool}: recorded {step.worker}"))
+    # Nothing is given to them, so that the engine makes none that is gone by now.
+    given = dict.fromkeys(names, "")
+    engine.up(ref, workers, lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
     after = _read(engine, ref)
     sources.store.record_stack(_record(ref, engine, after))
     _check_recorded(after, adoption.machines)

@@ -1,6 +1,7 @@
 """This module brings up what the machines of a provider share, before anything is planned.
 
-What machines still use is neither deleted nor made anew.
+What machines still use is neither deleted nor made anew. An order and the modes of pools hold here
+too: where no pool of a provider may be changed, what its machines share stays as it is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,20 +11,32 @@ from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Unknown, World
 from fleet.operate.apply import Tell
 from fleet.operate.observe import Sources, base_ref
+from fleet.operate.order import Order
 from fleet.plan import StackOutcome
-from fleet.ports import Step
+from fleet.ports import Sharer, StackRef, Step
 from fleet.schema.model import Fleet
+from fleet.schema.pools import Pool
 from fleet.shared import in_use, is_laid, parts_of, wanted_parts
 
 
 def lay_bases(
-    fleet: Fleet, world: World, sources: Sources, tell: Tell
+    fleet: Fleet, world: World, sources: Sources, tell: Tell, order: Order | None = None
 ) -> tuple[World, tuple[StackOutcome, ...]]:
-    """Return the world with every base as fleet.yaml wants it, and what went wrong with which."""
+    """Return the world with the bases as fleet.yaml wants them, and what went wrong with which.
+
+    Only those that the order lets change; without one, as in a rebuild, every base.
+    """
     troubles = []
     for name in sorted(sources.bases):
+        parts = _asked(fleet, world, name, tell)
+        held = _held(fleet, name, order) if order else ""
+        if parts is None:
+            continue
+        if held:
+            tell(f"base of {name}: left as it is, although fleet.yaml asks for a change: {held}")
+            continue
         try:
-            world = _lay(fleet, world, name, sources, tell)
+            world = _lay(world, sources.bases[name], base_ref(fleet, name), parts, tell)
         except FleetError as trouble:
             result = "refused" if isinstance(trouble, PlanRefused) else "failed"
             what = f"(base of {name})"
@@ -35,16 +48,23 @@ def lay_bases(
     return world, tuple(troubles)
 
 
-def _lay(fleet: Fleet, world: World, name: str, sources: Sources, tell: Tell) -> World:
-    engine, ref = sources.bases[name], base_ref(fleet, name)
+def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...] | None:
+    """Return what a base has to hold; None where it does already, or where that is unknown."""
     base = world.bases.get(name)
     parts = wanted_parts(fleet, world, name)
     if isinstance(base, Unknown):
-        return world  # nothing rests on it: new machines that need it are not planned
+        return None  # nothing rests on it: new machines that need it are not planned
     for kept in _kept(fleet, name, parts):
         tell(f"{kept} is no longer in fleet.yaml, but in use: it stays")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
-        return world
+        return None
+    return parts
+
+
+def _lay(
+    world: World, engine: Sharer, ref: StackRef, parts: tuple[Part, ...], tell: Tell
+) -> World:
+    name = ref.provider
     _check(world, name, engine.preview(ref, parts))
     try:
         engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
@@ -54,6 +74,21 @@ def _lay(fleet: Fleet, world: World, name: str, sources: Sources, tell: Tell) ->
         if after is not None:
             bases[name] = after
     return world.model_copy(update={"bases": bases})
+
+
+def _held(fleet: Fleet, name: str, order: Order) -> str:
+    """Return why a base is left alone; nothing where some pool of its provider may be changed."""
+    modes = {
+        pool: each.mode
+        for pool, each in fleet.pools.items()
+        if isinstance(each, Pool) and each.provider == name
+    }
+    ordered = {pool: mode for pool, mode in modes.items() if pool in (order.pools or modes)}
+    if order.pools and not ordered:
+        return "no pool that --pool names is of this provider"
+    if ordered and set(ordered.values()) <= {"observe", "pause"}:
+        return ", ".join(f"{pool} is in mode {mode}" for pool, mode in sorted(ordered.items()))
+    return ""
 
 
 def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:

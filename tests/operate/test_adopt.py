@@ -1,16 +1,18 @@
 """Machines that exist are marked and then recorded; nothing of them is made, and none is lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fleet.adoption import Adoption, judge_adoption
-from fleet.errors import PlanRefused
+from fleet.errors import PlanRefused, StackFailed
 from fleet.facts import WorkerInputs
 from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, observe
 from fleet.plan import StackOutcome
+from fleet.ports import StackRef, Step
 from fleet.providers.sim import SimCloud
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
@@ -139,3 +141,27 @@ def test_where_the_engine_would_do_more_nothing_is_recorded(tmp_path: Path) -> N
         desk.adopt()
 
     assert NAME not in read(desk.rig.engine).ids
+
+
+class Forestalled:
+    """An engine; whatever it previews to create is deleted by somebody before it comes to it."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.engine = desk.rig.engine
+        self.name = self.engine.name
+        self.read, self.up, self.forget = self.engine.read, self.engine.up, self.engine.forget
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
+        steps = self.engine.preview(ref, workers)
+        self.desk.cloud.delete(self.desk.id)
+        return steps
+
+
+def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(desk: Desk) -> None:
+    sources = replace(desk.sources, engine_of=lambda _: Forestalled(desk))
+
+    with pytest.raises(StackFailed, match=f"{NAME} was there and is gone"):
+        adopt_machines(REF, desk.judge(), desk.cloud, sources, lambda _: None)
+
+    assert desk.rig.machines() == []

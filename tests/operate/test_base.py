@@ -1,5 +1,6 @@
 """A base is made before anything needs it; what machines use is neither deleted nor made anew."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleet.bases import Base
@@ -7,11 +8,12 @@ from fleet.errors import FleetError
 from fleet.facts import Unknown, World
 from fleet.operate.base import lay_bases
 from fleet.operate.observe import Sources
+from fleet.operate.order import Order
 from fleet.plan import StackOutcome
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.shared import parts_of
-from tests.builders import a_fleet, a_stack, a_world, some_inputs
+from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
 from tests.fakes_sharer import FakeSharer
 from tests.fakes_store import FakeStore, Shelf
 
@@ -24,9 +26,10 @@ USED = a_stack(
 )
 
 
-def a_sharing_fleet(**shared: object) -> Fleet:
+def a_sharing_fleet(pools: Mapping[str, object] | None = None, **shared: object) -> Fleet:
     provider = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
-    return a_fleet(providers={"hetzner": provider | shared})
+    providers = {"hetzner": provider | shared, "desk": {"kind": "sim"}}
+    return a_fleet(providers=providers, pools=pools or {"builders": a_pool()})
 
 
 def no_engine(_: str) -> Engine:
@@ -39,6 +42,7 @@ class Desk:
 
     engine: FakeSharer = field(default_factory=FakeSharer)
     said: list[str] = field(default_factory=list)
+    order: Order | None = None
 
     def lay(self, fleet: Fleet, **world: object) -> tuple[World, tuple[StackOutcome, ...]]:
         """Bring the base up in a world that knows what is recorded of it."""
@@ -52,12 +56,13 @@ class Desk:
             bases={"hetzner": self.engine},
         )
         seen = a_world(**({"bases": bases} | world))
-        return lay_bases(fleet, seen, sources, self.said.append)
+        return lay_bases(fleet, seen, sources, self.said.append, self.order)
 
 
 def laid(fleet: Fleet) -> FakeSharer:
     parts = parts_of(fleet, "hetzner")
-    return FakeSharer(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
+    ids = {part.key: "1" for part in parts}
+    return FakeSharer(Base(serial=1, parts=parts, ids=ids, laid=True))
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
@@ -78,6 +83,17 @@ def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
     desk.lay(a_sharing_fleet(**ASKED))
 
     assert desk.engine.runs == 0
+
+
+def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.fails_to_change = {"debian-ci-hetzner-network"}
+    desk.lay(a_sharing_fleet(**WIDER))
+    desk.engine.fails_to_change.clear()
+
+    _, troubles = desk.lay(a_sharing_fleet(**WIDER))
+
+    assert (desk.engine.runs, troubles) == (2, ())
 
 
 def test_where_nothing_is_shared_no_base_is_made() -> None:
@@ -145,3 +161,35 @@ def test_a_base_that_cannot_be_read_is_left_alone() -> None:
     desk.lay(a_sharing_fleet(**ASKED))
 
     assert desk.engine.runs == 0
+
+
+LEFT = "base of hetzner: left as it is, although fleet.yaml asks for a change: "
+
+
+def test_a_base_of_whose_provider_no_ordered_pool_is_stays_as_it_is() -> None:
+    desk = Desk(order=Order(pools=frozenset({"other"})))
+    pools = {"builders": a_pool(), "other": a_pool(provider="desk")}
+
+    world, troubles = desk.lay(a_sharing_fleet(pools, **ASKED))
+
+    assert (desk.engine.runs, world.bases, troubles) == (0, {}, ())
+    assert desk.said == [f"{LEFT}no pool that --pool names is of this provider"]
+
+
+def test_a_base_whose_pools_are_observed_or_paused_stays_as_it_is() -> None:
+    desk = Desk(order=Order())
+    pools = {"a": a_pool(mode="pause"), "b": a_pool(mode="observe")}
+
+    desk.lay(a_sharing_fleet(pools, **ASKED))
+
+    assert desk.engine.runs == 0
+    assert desk.said == [f"{LEFT}a is in mode pause, b is in mode observe"]
+
+
+def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:
+    desk = Desk(order=Order(pools=frozenset({"a", "b"})))
+    pools = {"a": a_pool(mode="pause"), "b": a_pool()}
+
+    desk.lay(a_sharing_fleet(pools, **ASKED))
+
+    assert desk.engine.runs == 1

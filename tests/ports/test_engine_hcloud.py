@@ -208,3 +208,14 @@ def test_servers_whose_record_was_lost_are_taken_back_by_import_and_not_touched(
     assert stack.ids == ids
     assert {each.method for each in rig.api.requests[before:]} == {"GET"}
     assert rig.engine.preview(rig.ref, stack.workers) == ()
+
+
+def test_where_an_orphan_cannot_be_taken_over_no_message_shows_the_token(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    rig.die_making(TWO.name, [ONE, TWO])
+    rig.api.fail(Fault("GET", "/servers/*", status=422, code=rig.api.token, count=None))
+
+    with pytest.raises(StackFailed, match=r"\[secret\]: this failure was ordered") as caught:
+        rig.engine.up(rig.ref, [ONE], quiet)
+
+    assert rig.api.token not in f"{caught.value} {caught.value.failed}"

@@ -34,7 +34,7 @@ def begins(urn: str, operation: str) -> "EngineEvent":
 
 
 def test_a_step_on_what_is_no_worker_is_seen() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(
         begins(URN.replace("server:Server::debian-builders-1", "network:Network::net"), "create")
@@ -44,7 +44,7 @@ def test_a_step_on_what_is_no_worker_is_seen() -> None:
 
 
 def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(begins(URN, "replace"))
     events(begins(URN.replace("server:Server", "volume:Volume"), "create"))
@@ -53,7 +53,7 @@ def test_what_bears_the_name_of_a_worker_hides_no_step_of_it() -> None:
 
 
 def test_what_the_engine_does_for_itself_is_no_step() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(begins("urn:pulumi:s::p::pulumi:providers:hcloud::default", "create"))
     events(begins(URN, "same"))
@@ -62,7 +62,7 @@ def test_what_the_engine_does_for_itself_is_no_step() -> None:
 
 
 def test_a_failure_is_told_by_the_name_of_its_worker() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(event("resource_unavailable: ccx33", URN))
     events(event("update failed", URN))
@@ -71,7 +71,7 @@ def test_a_failure_is_told_by_the_name_of_its_worker() -> None:
 
 
 def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(event("resource limit exceeded", URN))
     events(event(BRIDGED, URN))
@@ -85,7 +85,7 @@ def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
 
 
 def test_a_failure_of_no_resource_is_no_workers() -> None:
-    events = Events()
+    events = Events(secrets=())
 
     events(event("incorrect passphrase", None))
     events(event("slow answer", URN, severity="warning"))

@@ -8,10 +8,12 @@ import pytest
 from fleet.bases import Base, Part
 from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
+from fleet.errors import StackFailed
 from fleet.ports import Sharer, StackRef, Step
 from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.hcloud_shared import HcloudShared
 from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
 from tests.fakes_sharer import FakeSharer
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
@@ -87,6 +89,7 @@ def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
     assert base.parts == PARTS
     assert base.ids.keys() == {part.key for part in PARTS}
     assert all(base.ids.values())
+    assert base.laid
     assert not base.interrupted
 
 
@@ -123,6 +126,40 @@ def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: Sharer) -> Non
 
     assert (step.worker, step.operation) == (FIREWALL.name, "update")
     assert read(engine).ids == before
+
+
+@pytest.mark.engine
+def test_a_change_that_failed_is_not_laid_until_it_succeeds(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    base.up(REF, [FIREWALL], quiet)
+    other = FIREWALL.model_copy(
+        update={"inputs": FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]}}
+    )
+    api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input"))
+
+    with pytest.raises(StackFailed):
+        base.up(REF, [other], quiet)
+    failed = read(base)
+    base.up(REF, [other], quiet)
+
+    assert (failed.parts, failed.laid) == ((other,), False)
+    assert read(base).laid
+
+
+@pytest.mark.engine
+def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: SimulatedHetzner) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input"))
+
+    with pytest.raises(StackFailed):
+        base.up(REF, [NETWORK], quiet)
+
+    assert read(base).ids.keys() == {NETWORK.key}
+    assert not read(base).laid
 
 
 @pytest.mark.engine
