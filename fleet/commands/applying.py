@@ -59,9 +59,9 @@ def apply_once(
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = look(config, sources, console)
-        lay = partial(
-            lay_bases, config.fleet, sources=sources, tell=console.note, order=terms.order
-        )
+        note = partial(_note, sources.store, started)
+        edges = journalled(sources, note)
+        lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
         troubles: tuple[StackOutcome, ...] = ()
         if terms.order.saved is None:
             with terms.signals.changing():
@@ -80,7 +80,7 @@ def apply_once(
                 extend_expiries(config.fleet, world, sources, console.note)
                 if terms.order.saved is not None:
                     _, troubles = lay(world)
-                edges = journalled(many, partial(_note, sources.store, started))
+                edges = journalled(many, note)
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
             sources.store.record_run(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from fleet.bases import Base, Part
 from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.operate.observe import Sources
 from fleet.ports import (
@@ -17,6 +18,7 @@ from fleet.ports import (
     Enrolment,
     Progress,
     Registry,
+    Sharer,
     StackRef,
     Step,
 )
@@ -35,6 +37,7 @@ def journalled(sources: Sources, note: Note) -> Sources:
         enrollers={
             name: _Enroller(enroller, name, note) for name, enroller in sources.enrollers.items()
         },
+        bases={name: _Sharer(base, note) for name, base in sources.bases.items()},
         engine_of=lambda provider: _Engine(sources.engine_of(provider), planned, note),
     )
 
@@ -102,11 +105,34 @@ class _Engine:
         progress: Progress,
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
-        steps = self._planned.get(ref.name, ())
-        said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
-        self._note(f"stack {ref.name}: {said or 'update'}")
+        self._note(_said_of_update(ref, self._planned.get(ref.name, ())))
         return self._engine.up(ref, workers, progress, user_data)
 
     def forget(self, ref: StackRef, worker: str) -> None:
         self._note(f"stack {ref.name}: forget {worker}")
         self._engine.forget(ref, worker)
+
+
+class _Sharer:
+    """An engine of a base stack, whose last preview says what an update does."""
+
+    def __init__(self, base: Sharer, note: Note) -> None:
+        self._base = base
+        self._note = note
+        self._planned: tuple[Step, ...] = ()
+
+    def read(self, ref: StackRef) -> Base | Unknown | None:
+        return self._base.read(ref)
+
+    def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
+        self._planned = self._base.preview(ref, parts)
+        return self._planned
+
+    def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
+        self._note(_said_of_update(ref, self._planned))
+        return self._base.up(ref, parts, progress)
+
+
+def _said_of_update(ref: StackRef, steps: Sequence[Step]) -> str:
+    said = ", ".join(f"{step.operation} {step.worker}" for step in steps)
+    return f"stack {ref.name}: {said or 'update'}"

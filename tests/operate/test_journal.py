@@ -2,6 +2,7 @@
 
 import pytest
 
+from fleet.bases import Part
 from fleet.errors import StoreFailed
 from fleet.operate.journal import journalled
 from fleet.operate.observe import Sources
@@ -10,8 +11,11 @@ from fleet.store.database import DatabaseStore
 from tests.builders import NOW, some_inputs
 from tests.fakes_engine import FakeEngine
 from tests.fakes_registry import FakeRegistry
+from tests.fakes_sharer import FakeSharer
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
+BASE = StackRef(project="hcloud", name="debian-ci.desk", provider="desk", pool="")
+KEY = Part(kind="ssh_key", name="key-ana", inputs={})
 ENROLMENT = Enrolment(worker="w", fleet="debian-ci", pool="builders", expires=NOW)
 
 
@@ -26,13 +30,16 @@ class Enrolling:
         return "token"
 
 
-def sources(registry: FakeRegistry, engine: FakeEngine, said: list[str]) -> Sources:
+def sources(
+    registry: FakeRegistry, engine: FakeEngine, said: list[str], base: FakeSharer | None = None
+) -> Sources:
     return Sources(
         queues={},
         providers={},
         registries={"desk": registry},
         enrollers={"desk": Enrolling(said)},
         engine_of=lambda _: engine,
+        bases={"desk": base or FakeSharer()},
         store=DatabaseStore("sqlite:///nowhere.db", "debian-ci"),
     )
 
@@ -66,16 +73,28 @@ def test_each_step_is_written_before_it_is_done() -> None:
     ]
 
 
+def test_the_update_of_a_base_stack_is_written_before_it_is_done() -> None:
+    said: list[str] = []
+    base = journalled(sources(FakeRegistry(), FakeEngine(), said), said.append).bases["desk"]
+
+    base.preview(BASE, [KEY])
+    base.up(BASE, [KEY], lambda step: said.append(f"{step.operation}d"))
+
+    assert said == ["stack debian-ci.desk: create key-ana", "created"]
+
+
 def test_what_cannot_be_written_is_not_done() -> None:
     def full(_: str) -> None:
         raise StoreFailed("the disk is full")
 
-    registry, engine = FakeRegistry(), FakeEngine()
-    edges = journalled(sources(registry, engine, []), full)
+    registry, engine, base = FakeRegistry(), FakeEngine(), FakeSharer()
+    edges = journalled(sources(registry, engine, [], base), full)
 
     with pytest.raises(StoreFailed):
         edges.registries["desk"].drain("a")
     with pytest.raises(StoreFailed):
         edges.engine_of("desk").up(REF, [some_inputs()], lambda _: None)
+    with pytest.raises(StoreFailed):
+        edges.bases["desk"].up(BASE, [KEY], lambda _: None)
 
-    assert (registry.drained, engine.machines) == ([], {})
+    assert (registry.drained, engine.machines, base.runs) == ([], {}, 0)
