@@ -188,7 +188,8 @@ _SHARED = {
 
 
 def _existing(adopt: Mapping[str, str], kind: str, name: str) -> pulumi.ResourceOptions:
-    return pulumi.ResourceOptions(import_=adopt.get(f"{kind}/{name}"))
+    # Names are unique in a project: what is made anew is refused while the old one stands.
+    return pulumi.ResourceOptions(import_=adopt.get(f"{kind}/{name}"), delete_before_replace=True)
 
 
 def _worker(worker: object, where: str) -> Inputs:
