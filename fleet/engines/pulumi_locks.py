@@ -5,8 +5,9 @@ Each lock is a key of the backend, of whatever kind that is: its owner's death f
 
 import json
 import os
+import signal
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ from fleet.errors import Locked, StoreFailed
 
 _LOCKS = ".pulumi/locks/organization/"
 _SLACK = 5.0
+_EXITING = 0x4
+"""The kernel's PF_EXITING."""
+_KILLED = 1 << (signal.SIGKILL - 1)
 
 
 class Lock(NamedTuple):
@@ -76,18 +80,34 @@ def _is_alive(lock: Mapping[str, Any]) -> bool | None:
         return None
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False if Path("/proc/uptime").exists() else None
     except OSError:
         return None
-    if words[0] == "Z":
+    if is_over(words, status):
         return False
     # One that is younger than the lock only has the same number, or the clock was set forward.
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
     taken = _moment(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
     return True if age + _SLACK >= held else None
+
+
+def is_over(stat: Sequence[str], status: str) -> bool:
+    """Say whether a process does nothing of its own any more, though the kernel still lists it.
+
+    A process that was killed takes its time to go, above all a large one; see proc(5) for
+    `stat` (from the state on) and `status`.
+    """
+    pending = 0
+    for line in status.splitlines():
+        key, _, mask = line.partition(":")
+        if key in ("SigPnd", "ShdPnd"):
+            pending |= int(mask, 16)
+    is_exiting = int(stat[6]) & _EXITING
+    return stat[0] in "ZX" or bool(is_exiting or pending & _KILLED)
 
 
 def _moment(text: str) -> datetime | None:
