@@ -6,6 +6,7 @@ too: where no pool of a provider may be changed, what its machines share stays a
 
 from collections.abc import Iterator, Sequence
 
+from fleet.base_changes import why_held
 from fleet.bases import Base, Part
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Unknown, World
@@ -15,7 +16,6 @@ from fleet.operate.order import Order
 from fleet.plan import StackOutcome
 from fleet.ports import Sharer, StackRef, Step
 from fleet.schema.model import Fleet
-from fleet.schema.pools import Pool
 from fleet.shared import in_use, is_laid, parts_of, wanted_parts
 
 
@@ -29,7 +29,7 @@ def lay_bases(
     troubles = []
     for name in sorted(sources.bases):
         parts = _asked(fleet, world, name, tell)
-        held = _held(fleet, name, order) if order else ""
+        held = why_held(fleet, name, order.pools) if order else ""
         if parts is None:
             continue
         if held:
@@ -74,21 +74,6 @@ def _lay(
         if after is not None:
             bases[name] = after
     return world.model_copy(update={"bases": bases})
-
-
-def _held(fleet: Fleet, name: str, order: Order) -> str:
-    """Return why a base is left alone; nothing where some pool of its provider may be changed."""
-    modes = {
-        pool: each.mode
-        for pool, each in fleet.pools.items()
-        if isinstance(each, Pool) and each.provider == name
-    }
-    ordered = {pool: mode for pool, mode in modes.items() if pool in (order.pools or modes)}
-    if order.pools and not ordered:
-        return "no pool that --pool names is of this provider"
-    if ordered and set(ordered.values()) <= {"observe", "pause"}:
-        return ", ".join(f"{pool} is in mode {mode}" for pool, mode in sorted(ordered.items()))
-    return ""
 
 
 def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
