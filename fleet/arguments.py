@@ -304,7 +304,7 @@ def _sweep(verbs: _Verbs) -> None:
 
 
 def _adopt(verbs: _Verbs) -> None:
-    parser = _verb(verbs, "adopt", "take machines that exist into a pool, without touching them")
+    parser = _verb(verbs, "adopt", "take machines that exist into a pool, only labelled")
     parser.add_argument(
         "--select",
         required=True,

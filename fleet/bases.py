@@ -32,6 +32,7 @@ class Base(_Value):
     ids: dict[str, str] = Field(
         default_factory=dict, description="Part, as KIND/NAME, to its id at the provider."
     )
+    laid: bool = Field(False, description="Each of them was made as asked, and all that is in it.")
     interrupted: bool = Field(False, description="An earlier operation did not finish.")
 
 

@@ -7,7 +7,7 @@ What machines were made with stays while they do, even when fleet.yaml no longer
 from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.bases import Base, Part
-from fleet.facts import Stack, Unknown, World
+from fleet.facts import Listing, Stack, Unknown, World
 from fleet.launch_templates import template_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 
@@ -57,19 +57,31 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
 
 
 def in_use(world: World, name: str) -> dict[str, int] | Unknown:
-    """Return how many machines were made with each part of a base, by the part's key."""
+    """Return how many machines were made with each part of a base, by the part's key.
+
+    Unknown while some machine may use them that no stack tells of.
+    """
     base = world.bases.get(name)
     if not isinstance(base, Base):
         return {}
     if isinstance(world.stacks, Unknown):
         return world.stacks
+    listing = world.providers.get(name)
+    if not isinstance(listing, Listing):
+        because = listing.unknown if listing else "it was not read"
+        return Unknown(unknown=f"provider {name} is unknown: {because}")
+    recorded: set[str] = set()
     used = dict.fromkeys(base.ids, 0)
     for pool, stack in sorted(world.stacks.items()):
         if isinstance(stack, Unknown):
             return Unknown(unknown=f"the stack of pool {pool} is unknown: {stack.unknown}")
+        recorded |= set(stack.ids.values())
         if stack.provider == name:
             for key in _used_by(stack, base):
                 used[key] += 1
+    strays = sorted(each.name for each in listing.machines if each.id not in recorded)
+    if strays:
+        return Unknown(unknown=f"no stack records {', '.join(strays)}")
     return {key: count for key, count in used.items() if count}
 
 
@@ -85,10 +97,11 @@ def wanted_parts(fleet: Fleet, world: World, name: str) -> tuple[Part, ...]:
 
 
 def is_laid(base: Base, parts: Iterable[Part]) -> bool:
-    """Say whether a base holds exactly these parts, all of them made."""
+    """Say whether a base holds exactly these parts, all of them made as asked."""
     wanted = tuple(parts)
     return (
-        not base.interrupted
+        base.laid
+        and not base.interrupted
         and base.parts == wanted
         and {part.key for part in wanted} == base.ids.keys()
     )

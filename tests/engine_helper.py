@@ -11,10 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleet.engines.apart import serve
+from fleet.engines.running import running
 from fleet.errors import PlanRefused, StackFailed
 from fleet.facts import WorkerInputs
 from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
 from tests.fakes_engine import FakeEngine
+
+_SLOW = """
+import pathlib, signal
+
+def cancel(*_):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    pathlib.Path("meeting").write_text("cancelled")
+
+signal.signal(signal.SIGINT, cancel)
+pathlib.Path("meeting").write_text("here")
+while True:
+    signal.pause()
+"""
 
 
 class Scripted(FakeEngine):
@@ -43,8 +57,14 @@ class Scripted(FakeEngine):
         if "killed" in names:
             os.kill(os.getpid(), signal.SIGKILL)
         if "cancelled" in names:
-            cli = subprocess.run(["sleep", "infinity"], check=False)
+            with running.one():
+                cli = subprocess.run(["sleep", "infinity"], check=False)
             raise StackFailed(f"ended by {-cli.returncode}", done=("cancelled",))
+        if "two" in names:
+            self._run_two()
+        if "thinking" in names:
+            (self._folder / "meeting").write_text("here")
+            (self._folder / "meeting").read_text()
         if "first" in names:
             (self._folder / "meeting").write_text("here")
         if "second" in names:
@@ -52,6 +72,13 @@ class Scripted(FakeEngine):
         if "secret" in names:
             raise StackFailed("given " + self.given["secret"], failed={"secret": str(os.getpid())})
         return done
+
+    def _run_two(self) -> None:
+        """Run two programs; one that is cancelled says so and goes on until it is once more."""
+        for number in (1, 2):
+            with running.one():
+                (self._folder / f"begun-{number}").touch()
+                subprocess.run([sys.executable, "-c", _SLOW], check=False, cwd=self._folder)
 
 
 def engines_for(folder: Path) -> Callable[[str], Engine]:

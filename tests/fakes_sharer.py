@@ -15,6 +15,8 @@ class FakeSharer:
         self.base = base
         self.fails: set[str] = set()
         """Names of parts that cannot be made."""
+        self.fails_to_change: set[str] = set()
+        """Names of parts that exist, and stay as they are."""
         self.anew: set[str] = set()
         """Names of parts that can only be changed by making them anew."""
         self.runs = 0
@@ -39,15 +41,16 @@ class FakeSharer:
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
         """Make it so, but for what fails."""
         self.runs += 1
-        done = [step for step in self.preview(ref, parts) if step.worker not in self.fails]
+        failing = self.fails | self.fails_to_change
+        done = [step for step in self.preview(ref, parts) if step.worker not in failing]
         base = self._recorded()
         made = [part for part in parts if part.name not in self.fails]
         ids = {part.key: base.ids.get(part.key, f"id-{part.name}") for part in made}
-        self.base = Base(serial=base.serial + 1, parts=tuple(parts), ids=ids)
+        self.base = Base(serial=base.serial + 1, parts=tuple(parts), ids=ids, laid=not failing)
         for step in done:
             progress(step)
-        if self.fails:
-            raise StackFailed(f"{sorted(self.fails)} failed")
+        if failing:
+            raise StackFailed(f"{sorted(failing)} failed")
         return tuple(done)
 
     def _recorded(self) -> Base:

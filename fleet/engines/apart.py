@@ -1,8 +1,9 @@
 """This module has an engine's operations done by helper processes, so that stacks change at once.
 
 Two of Pulumi's inline programs in one process disturb each other. A helper is a process group of
-its own, which the terminal's Ctrl-C does not reach; it cancels what it does and ends when whoever
-started it is gone. What it is told goes through a pipe: no secret is in its arguments or a file.
+its own, which the terminal's Ctrl-C does not reach; when whoever started it is gone it cancels the
+CLI that runs, begins no other, and ends. What it is told goes through a pipe: no secret is in its
+arguments or a file.
 """
 
 import os
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Literal, NamedTuple
 
+from fleet.engines.running import running
 from fleet.errors import FleetError, StackFailed
 from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
@@ -198,7 +200,8 @@ class EngineApart:
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
     """Do what is asked for through a pipe until that is closed; the helper's side."""
-    _leave_only_with_whoever_started_it()
+    asked = threading.Event()
+    _leave_only_with_whoever_started_it(asked)
     connection = Connection(descriptor)
 
     def tell(step: Step) -> None:
@@ -209,7 +212,9 @@ def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         engine_of = engines_for(connection.recv())
         while True:
+            asked.clear()
             call: Call = connection.recv()
+            asked.set()
             try:
                 answer: object = _done(engine_of(call.ref.provider), call, tell)
             except FleetError as error:
@@ -223,8 +228,11 @@ def _done(engine: Engine, call: Call, progress: Progress) -> tuple[Step, ...]:
     return engine.up(call.ref, call.workers, progress, call.user_data)
 
 
-def _leave_only_with_whoever_started_it() -> None:
-    """Leave signals to the CLI, and cancel what it does once nobody holds our standard input."""
+def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:
+    """Leave signals to the CLI, and cancel what it does once nobody holds our standard input.
+
+    `asked` is set while an operation is done.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         # A handler, for what is ignored would stay ignored in the CLI.
         signal.signal(number, lambda *_: None)
@@ -235,7 +243,11 @@ def _leave_only_with_whoever_started_it() -> None:
 
     def watch() -> None:
         if not os.read(leash, 1):
-            os.killpg(0, signal.SIGINT)
+            is_amid = asked.is_set()
+            running.stop(lambda: os.killpg(0, signal.SIGINT))
+            if is_amid:
+                # Python hears no signal, and would go on to look and to write settings.
+                os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

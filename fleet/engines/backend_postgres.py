@@ -80,7 +80,7 @@ class PostgresObjects:
         except ModuleNotFoundError as error:
             raise StoreFailed(
                 f"{self.place} needs {error.name}, which is not installed: "
-                "pip install 'fleet-reconciler[postgres]'"
+                "install fleet with its extra `postgres`"
             ) from error
         try:
             with psycopg.connect(self._dsn(), autocommit=True) as connection:

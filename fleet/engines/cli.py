@@ -14,6 +14,7 @@ from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.pulumi_events import Events, shorten
 from fleet.engines.pulumi_state import drop_worker
+from fleet.engines.running import running
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
 from fleet.ports import Provider, StackRef
@@ -227,7 +228,8 @@ def _run(
     )
 
     try:
-        act()
+        with running.one():
+            act()
     except (ConcurrentUpdateError, StackAlreadyExistsError) as error:
         raise Locked(
             f"stack {ref.name} is being changed by another run; try again when it has ended"

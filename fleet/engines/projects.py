@@ -63,6 +63,6 @@ def load_project(name: str) -> Project:
     except ModuleNotFoundError as error:
         raise EngineAbsent(
             f"stacks/{name} needs {error.name}, which is not installed: "
-            f"`pip install 'fleet-reconciler[{name}]'`"
+            f"install fleet with its extra `{name}`"
         ) from error
     return Project(name, folder, module.program, module.recorded, getattr(module, "PARTS", {}))

@@ -100,17 +100,24 @@ class PulumiBase:
 
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
         """Return the ids of what exists although the state does not know it."""
-        known = self.read(ref)
-        recorded = known.ids if isinstance(known, Base) else {}
-        missing = {each.key for each in parts if each.key not in recorded}
+        wanted = {each.key for each in parts}
+        recorded = {
+            str(each["urn"]).rpartition("::")[2]
+            for each in (self._deployment(ref) or {}).get("resources") or ()
+            if each.get("id") and not each.get("delete")
+        }
         adopted: dict[str, str] = {}
-        for fleet in {each.inputs["labels"]["fleet"] for each in parts if each.key in missing}:
+        for fleet in {each.inputs["labels"]["fleet"] for each in parts}:
             marked = self._marked(fleet)
             if isinstance(marked, Unknown):
                 raise StackFailed(
                     f"stack {ref.name}: its provider cannot say what exists: {marked.unknown}"
                 )
-            adopted |= {key: each for key, each in marked.items() if _part(key) in missing}
+            adopted |= {
+                key: each
+                for key, each in marked.items()
+                if _part(key) in wanted and _resource(key) not in recorded
+            }
         return adopted
 
     def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
@@ -123,8 +130,13 @@ class PulumiBase:
 
 
 def _part(key: str) -> str:
-    """Return the part that an id belongs to: a network's subnet is imported with it."""
+    """Return the part that an id belongs to: a network's subnet is of the network."""
     return key.removesuffix("/subnet")
+
+
+def _resource(key: str) -> str:
+    """Return the name that a stack has for what a key tells."""
+    return key.partition("/")[2].replace("/", "-")
 
 
 def _inputs(ref: StackRef, parts: Sequence[Part], adopt: Mapping[str, str]) -> dict[str, Any]:
@@ -157,5 +169,7 @@ def _base_of(deployment: Mapping[str, Any], ref: StackRef) -> Base:
         serial=serial_of(deployment),
         parts=parts,
         ids=dict(sorted(ids.items())),
+        # What it was asked to hold is told also of a run in which a part failed; this is not.
+        laid="laid" in outputs and outputs["laid"] == outputs.get("parts"),
         interrupted=bool(deployment.get("pending_operations")),
     )

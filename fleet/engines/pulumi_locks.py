@@ -25,7 +25,7 @@ class Lock(NamedTuple):
     owner: str
     since: str
     alive: bool | None
-    """None where nobody here can tell: it is a process of another host."""
+    """None where nobody here can tell: another host's process, or one of the same number."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
@@ -70,7 +70,7 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
 
 
 def _is_alive(lock: Mapping[str, Any]) -> bool | None:
-    """Say whether the owner still runs; None: on another host nobody here can tell."""
+    """Say whether the owner still runs; None where nobody here can tell."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
@@ -81,11 +81,13 @@ def _is_alive(lock: Mapping[str, Any]) -> bool | None:
         return False if Path("/proc/uptime").exists() else None
     except OSError:
         return None
-    # A process that is younger than the lock only has the same number.
+    if words[0] == "Z":
+        return False
+    # One that is younger than the lock only has the same number, or the clock was set forward.
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
     taken = _moment(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
-    return words[0] != "Z" and age + _SLACK >= held
+    return True if age + _SLACK >= held else None
 
 
 def _moment(text: str) -> datetime | None:

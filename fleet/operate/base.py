@@ -54,8 +54,12 @@ def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...
     parts = wanted_parts(fleet, world, name)
     if isinstance(base, Unknown):
         return None  # nothing rests on it: new machines that need it are not planned
+    used = in_use(world, name)
+    because = (
+        f"it is unknown what uses it ({used.unknown})" if isinstance(used, Unknown) else "in use"
+    )
     for kept in _kept(fleet, name, parts):
-        tell(f"{kept} is no longer in fleet.yaml, but in use: it stays")
+        tell(f"{kept} is no longer in fleet.yaml, but {because}: it stays")
     if (base is None and not parts) or (base is not None and is_laid(base, parts)):
         return None
     return parts

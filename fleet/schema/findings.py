@@ -85,9 +85,23 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word a person most likely meant, or nothing."""
     import difflib
 
+    word = word.lower()[:100]
     candidates = {each.lower(): each for each in sorted(known)}
-    close = difflib.get_close_matches(word.lower()[:100], candidates, n=1, cutoff=0.6)
-    return candidates[close[0]] if close else ""
+    close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
+    if not close:
+        return ""
+    # Of equally near ones a person means the one that begins alike.
+    best = max(
+        sorted(close),
+        key=lambda each: (difflib.SequenceMatcher(None, each, word).ratio(), _alike(each, word)),
+    )
+    return candidates[best]
+
+
+def _alike(one: str, other: str) -> int:
+    """Return how many letters two words have in common from their beginning on."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

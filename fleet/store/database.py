@@ -344,7 +344,7 @@ class DatabaseStore:
         except ModuleNotFoundError as error:
             raise StoreFailed(
                 f"the store at {self.place} needs {error.name}, which is not installed: "
-                "pip install 'fleet-reconciler[postgres]'"
+                "install fleet with its extra `postgres`"
             ) from error
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.

@@ -59,10 +59,16 @@ def program(inputs: Inputs) -> None:
     extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
         _instance(_worker(each, f"workers[{index}]"), extra)
+    made: list[pulumi.CustomResource] = []
     for index, each in enumerate(_listed(inputs, "templates", optional=True)):
-        _template(each, f"templates[{index}]")
-    for key, text in _texts(inputs.get("owner", {}), "owner").items():
+        made += _template(each, f"templates[{index}]")
+    owner = _texts(inputs.get("owner", {}), "owner")
+    for key, text in owner.items():
         pulumi.export(key, text)
+    if "parts" in owner:
+        # The same only once each was made as asked: of what failed, no id is told.
+        done = pulumi.Output.all(*(each.id for each in made)).apply(lambda _: owner["parts"])
+        pulumi.export("laid", done.recover(lambda _: ""))
 
 
 def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
@@ -147,7 +153,7 @@ def _market(settings: Mapping[str, str], name: str) -> InstanceInstanceMarketOpt
     )
 
 
-def _template(template: Inputs, where: str) -> None:
+def _template(template: Inputs, where: str) -> list[pulumi.CustomResource]:
     """Declare a launch template of one version, and what its instances share."""
     _exactly(template, where, {"name", "vpc", "key_pair", "ssh_from", "labels"})
     labels = _texts(template["labels"], f"{where}.labels")
@@ -180,7 +186,7 @@ def _template(template: Inputs, where: str) -> None:
         tags=tags,
     )
     profile = InstanceProfile(f"{name}-profile", name=name, path=PATH, role=role.name, tags=tags)
-    LaunchTemplate(
+    made = LaunchTemplate(
         name,
         name=name,
         vpc_security_group_ids=[group.id],
@@ -192,6 +198,7 @@ def _template(template: Inputs, where: str) -> None:
         key_name=template["key_pair"] or None,
         tags=tags,
     )
+    return [group, role, profile, made]
 
 
 def _ssh(ranges: list[Any]) -> list[SecurityGroupIngressArgs]:

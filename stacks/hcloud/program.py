@@ -24,6 +24,7 @@ PARTS = {
 }
 """What a base stack holds for servers to share, by its type."""
 Inputs = Mapping[str, Any]
+Made = list[pulumi.CustomResource]
 
 
 def program(inputs: Inputs) -> None:
@@ -37,11 +38,17 @@ def program(inputs: Inputs) -> None:
     extra = {key: _texts(inputs.get(key, {}), key) for key in ("adopt", "user_data", "notes")}
     for index, each in enumerate(_listed(inputs, "workers")):
         _server(_worker(each, f"workers[{index}]"), extra)
+    made: Made = []
     for key, declare in _SHARED.items():
         for index, each in enumerate(_listed(inputs, key, optional=True)):
-            declare(each, f"{key}[{index}]", extra["adopt"])
-    for key, text in _texts(inputs.get("owner", {}), "owner").items():
+            made += declare(each, f"{key}[{index}]", extra["adopt"])
+    owner = _texts(inputs.get("owner", {}), "owner")
+    for key, text in owner.items():
         pulumi.export(key, text)
+    if "parts" in owner:
+        # The same only once each was made as asked: of what failed, no id is told.
+        done = pulumi.Output.all(*(each.id for each in made)).apply(lambda _: owner["parts"])
+        pulumi.export("laid", done.recover(lambda _: ""))
 
 
 def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
@@ -103,7 +110,7 @@ def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:
     )
 
 
-def _network(network: Inputs, where: str, adopt: Mapping[str, str]) -> None:
+def _network(network: Inputs, where: str, adopt: Mapping[str, str]) -> Made:
     _exactly(network, where, {"name", "ip_range", "zone", "labels"})
     labels = _labelled(network, where)
     made = hcloud.Network(
@@ -113,7 +120,7 @@ def _network(network: Inputs, where: str, adopt: Mapping[str, str]) -> None:
         labels=labels,
         opts=_existing(adopt, "network", network["name"]),
     )
-    hcloud.NetworkSubnet(
+    subnet = hcloud.NetworkSubnet(
         f"{network['name']}-subnet",
         network_id=made.id.apply(int),
         type="cloud",
@@ -121,14 +128,15 @@ def _network(network: Inputs, where: str, adopt: Mapping[str, str]) -> None:
         ip_range=network["ip_range"],
         opts=_existing(adopt, "network", f"{network['name']}/subnet"),
     )
+    return [made, subnet]
 
 
-def _firewall(firewall: Inputs, where: str, adopt: Mapping[str, str]) -> None:
+def _firewall(firewall: Inputs, where: str, adopt: Mapping[str, str]) -> Made:
     _exactly(firewall, where, {"name", "rules", "labels"})
     rules = _listed(firewall, "rules", where=f"{where}.")
     for index, rule in enumerate(rules):
         _exactly(rule, f"{where}.rules[{index}]", {"direction", "protocol", "port", "ips"})
-    hcloud.Firewall(
+    made = hcloud.Firewall(
         firewall["name"],
         name=firewall["name"],
         labels=_labelled(firewall, where),
@@ -144,28 +152,31 @@ def _firewall(firewall: Inputs, where: str, adopt: Mapping[str, str]) -> None:
         ],
         opts=_existing(adopt, "firewall", firewall["name"]),
     )
+    return [made]
 
 
-def _ssh_key(key: Inputs, where: str, adopt: Mapping[str, str]) -> None:
+def _ssh_key(key: Inputs, where: str, adopt: Mapping[str, str]) -> Made:
     _exactly(key, where, {"name", "public_key", "labels"})
-    hcloud.SshKey(
+    made = hcloud.SshKey(
         key["name"],
         name=key["name"],
         public_key=key["public_key"],
         labels=_labelled(key, where),
         opts=_existing(adopt, "ssh_key", key["name"]),
     )
+    return [made]
 
 
-def _placement_group(group: Inputs, where: str, adopt: Mapping[str, str]) -> None:
+def _placement_group(group: Inputs, where: str, adopt: Mapping[str, str]) -> Made:
     _exactly(group, where, {"name", "type", "labels"})
-    hcloud.PlacementGroup(
+    made = hcloud.PlacementGroup(
         group["name"],
         name=group["name"],
         type=group["type"],
         labels=_labelled(group, where),
         opts=_existing(adopt, "placement_group", group["name"]),
     )
+    return [made]
 
 
 _SHARED = {
@@ -177,7 +188,8 @@ _SHARED = {
 
 
 def _existing(adopt: Mapping[str, str], kind: str, name: str) -> pulumi.ResourceOptions:
-    return pulumi.ResourceOptions(import_=adopt.get(f"{kind}/{name}"))
+    # Names are unique in a project: what is made anew is refused while the old one stands.
+    return pulumi.ResourceOptions(import_=adopt.get(f"{kind}/{name}"), delete_before_replace=True)
 
 
 def _worker(worker: object, where: str) -> Inputs:

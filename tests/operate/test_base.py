@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
+
 from fleet.bases import Base
 from fleet.errors import FleetError
-from fleet.facts import Unknown, World
+from fleet.facts import Listing, Unknown, World
 from fleet.operate.base import lay_bases
 from fleet.operate.observe import Sources
 from fleet.operate.order import Order
@@ -13,7 +15,7 @@ from fleet.plan import StackOutcome
 from fleet.ports import Engine
 from fleet.schema.model import Fleet
 from fleet.shared import parts_of
-from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
+from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs
 from tests.fakes_sharer import FakeSharer
 from tests.fakes_store import FakeStore, Shelf
 
@@ -61,7 +63,8 @@ class Desk:
 
 def laid(fleet: Fleet) -> FakeSharer:
     parts = parts_of(fleet, "hetzner")
-    return FakeSharer(Base(serial=1, parts=parts, ids={part.key: "1" for part in parts}))
+    ids = {part.key: "1" for part in parts}
+    return FakeSharer(Base(serial=1, parts=parts, ids=ids, laid=True))
 
 
 def test_a_base_is_made_and_the_world_knows_it() -> None:
@@ -82,6 +85,17 @@ def test_a_base_that_is_as_it_should_be_starts_no_engine() -> None:
     desk.lay(a_sharing_fleet(**ASKED))
 
     assert desk.engine.runs == 0
+
+
+def test_a_base_in_which_a_change_failed_is_laid_again() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.fails_to_change = {"debian-ci-hetzner-network"}
+    desk.lay(a_sharing_fleet(**WIDER))
+    desk.engine.fails_to_change.clear()
+
+    _, troubles = desk.lay(a_sharing_fleet(**WIDER))
+
+    assert (desk.engine.runs, troubles) == (2, ())
 
 
 def test_where_nothing_is_shared_no_base_is_made() -> None:
@@ -121,6 +135,41 @@ def test_what_machines_use_is_not_made_anew() -> None:
     assert trouble.result == "refused"
     assert "it would replace debian-ci-hetzner-network" in trouble.error
     assert desk.engine.runs == 0
+
+
+STRAY = a_machine(name="debian-ci-builders-7", id="hcloud-7")
+
+
+@pytest.mark.parametrize(
+    ("listing", "because"),
+    [
+        (a_listing(STRAY), "no stack records debian-ci-builders-7"),
+        (Unknown(unknown="it timed out"), "provider hetzner is unknown: it timed out"),
+    ],
+)
+def test_what_a_machine_may_use_that_no_stack_records_is_not_made_anew(
+    listing: Listing | Unknown, because: str
+) -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.anew = {"debian-ci-hetzner-network"}
+
+    _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), providers={"hetzner": listing})
+
+    assert (trouble.result, desk.engine.runs) == ("refused", 0)
+    assert trouble.error.endswith(f"and what is in use is unknown: {because}")
+
+
+def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+
+    desk.lay(a_sharing_fleet(), providers={"hetzner": a_listing(STRAY)})
+
+    assert desk.engine.runs == 0
+    (said,) = desk.said
+    assert said == (
+        f"{NETWORK} is no longer in fleet.yaml, but it is unknown what uses it "
+        "(no stack records debian-ci-builders-7): it stays"
+    )
 
 
 def test_what_nobody_uses_may_be_made_anew() -> None:

@@ -3,14 +3,17 @@
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Pipe
 from pathlib import Path
 
 import pytest
 
-from fleet.engines.apart import EngineApart, Helpers, Turns
+from fleet.engines.apart import Call, EngineApart, Helpers, Turns
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import StackRef, Step
 from fleet.schema.model import Fleet
@@ -139,6 +142,53 @@ def test_helpers_end_with_whoever_started_them(apart: Apart) -> None:
 
     with pytest.raises(ProcessLookupError):
         os.kill(helper, 0)
+
+
+@contextmanager
+def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a helper amid an update, whose standard input is what it is held by."""
+    ours, theirs = Pipe()
+    os.mkfifo(folder / "meeting")
+    with ours, theirs:
+        helper = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine_helper", str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        ours.send(folder)
+        ours.send(Call("up", REF, (a_sim_worker(worker),), {}))
+        assert (folder / "meeting").read_text() == "here"
+        try:
+            yield helper
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(helper.pid, signal.SIGKILL)
+            helper.communicate()
+
+
+def test_a_helper_that_is_left_between_two_programs_ends_at_once(tmp_path: Path) -> None:
+    with a_helper_that_does("thinking", tmp_path) as helper:
+        assert helper.stdin
+        helper.stdin.close()
+
+        assert helper.wait(timeout=20) == 1
+
+
+def test_a_helper_that_is_left_cancels_what_runs_once_waits_for_it_and_begins_no_more(
+    tmp_path: Path,
+) -> None:
+    with a_helper_that_does("two", tmp_path) as helper:
+        assert helper.stdin
+        helper.stdin.close()
+        assert (tmp_path / "meeting").read_text() == "cancelled"
+        waits = helper.poll() is None
+
+        os.killpg(helper.pid, signal.SIGINT)
+
+        assert waits
+        assert helper.wait(timeout=20) == 1
+        assert [path.name for path in tmp_path.glob("begun-*")] == ["begun-1"]
 
 
 def test_nothing_that_a_helper_is_told_stands_among_its_arguments(apart: Apart) -> None:

@@ -8,10 +8,12 @@ import pytest
 from fleet.bases import Base, Part
 from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
+from fleet.errors import StackFailed
 from fleet.ports import Sharer, StackRef, Step
 from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.hcloud_shared import HcloudShared
 from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
 from tests.fakes_sharer import FakeSharer
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
@@ -36,6 +38,7 @@ KEY = Part(
         "labels": OURS,
     },
 )
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO3E7gNdm8pGqJp1cTj9P1FqKpuYFlQGzQ9iXqPjYV1H"
 SPREAD = Part(
     kind="placement_group",
     name="debian-hetzner-spread",
@@ -87,6 +90,7 @@ def test_the_parts_are_made_and_told_by_their_ids(engine: Sharer) -> None:
     assert base.parts == PARTS
     assert base.ids.keys() == {part.key for part in PARTS}
     assert all(base.ids.values())
+    assert base.laid
     assert not base.interrupted
 
 
@@ -123,6 +127,77 @@ def test_a_rule_more_is_a_change_of_the_firewall_in_place(engine: Sharer) -> Non
 
     assert (step.worker, step.operation) == (FIREWALL.name, "update")
     assert read(engine).ids == before
+
+
+@pytest.mark.engine
+def test_a_change_that_failed_is_not_laid_until_it_succeeds(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    base.up(REF, [FIREWALL], quiet)
+    other = FIREWALL.model_copy(
+        update={"inputs": FIREWALL.inputs | {"rules": [RULE | {"port": "443"}]}}
+    )
+    api.fail(Fault("POST", "/firewalls/*", status=422, code="invalid_input"))
+
+    with pytest.raises(StackFailed):
+        base.up(REF, [other], quiet)
+    failed = read(base)
+    base.up(REF, [other], quiet)
+
+    assert (failed.parts, failed.laid) == ((other,), False)
+    assert read(base).laid
+
+
+@pytest.mark.engine
+def test_what_cannot_change_in_place_is_made_anew_under_the_same_name(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    base.up(REF, [NETWORK, KEY], quiet)
+    before = read(base).ids
+    ranges, keys = {"ip_range": "10.30.0.0/16"}, {"public_key": OTHER_KEY}
+    network = NETWORK.model_copy(update={"inputs": NETWORK.inputs | ranges})
+    key = KEY.model_copy(update={"inputs": KEY.inputs | keys})
+
+    base.up(REF, [network, key], quiet)
+
+    after, (made,) = read(base), api.state.resources["networks"].values()
+    assert after.laid
+    assert after.ids.keys() == before.keys()
+    assert not set(after.ids.values()) & set(before.values())
+    assert [each["ip_range"] for each in made["subnets"]] == ["10.30.0.0/16"]
+
+
+@pytest.mark.engine
+def test_a_network_whose_subnet_failed_is_not_laid(tmp_path: Path, api: SimulatedHetzner) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input"))
+
+    with pytest.raises(StackFailed):
+        base.up(REF, [NETWORK], quiet)
+
+    assert read(base).ids.keys() == {NETWORK.key}
+    assert not read(base).laid
+
+
+@pytest.mark.engine
+def test_a_subnet_whose_answer_was_lost_is_adopted(tmp_path: Path, api: SimulatedHetzner) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    api.fail(Fault("POST", "/networks/*", status=422, code="invalid_input", done=True))
+    with pytest.raises(StackFailed):
+        base.up(REF, [NETWORK], quiet)
+    before = read(base)
+
+    base.up(REF, [NETWORK], quiet)
+
+    assert not before.laid
+    assert (read(base).ids, read(base).laid) == (before.ids, True)
+    assert base.preview(REF, [NETWORK]) == ()
 
 
 @pytest.mark.engine

@@ -9,7 +9,7 @@ from fleet.facts import Unknown
 from fleet.launch_templates import settings_of, template_of
 from fleet.schema.model import Fleet, Pool
 from fleet.shared import parts_of, shared_settings, wanted_parts
-from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
+from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 
 NETWORK = {"vpc": "vpc-0a1b", "subnet": "subnet-0a1b"}
 
@@ -46,10 +46,10 @@ def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
     stack = a_stack(provider="amazon", workers=(worker,))
     edited = at_aws(key_pair="ops")
 
-    kept = wanted_parts(
-        edited, a_world(bases={"amazon": base}, stacks={"builders": stack}), "amazon"
-    )
-    gone = wanted_parts(edited, a_world(bases={"amazon": base}), "amazon")
+    world = a_world(bases={"amazon": base}, providers={"amazon": a_listing()})
+
+    kept = wanted_parts(edited, world.model_copy(update={"stacks": {"builders": stack}}), "amazon")
+    gone = wanted_parts(edited, world, "amazon")
 
     assert {part.key for part in kept} == {part.key for part in (old, *parts_of(edited, "amazon"))}
     assert gone == parts_of(edited, "amazon")

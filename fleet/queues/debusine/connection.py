@@ -75,7 +75,7 @@ def password_of(dsn: str) -> str:
         from psycopg.conninfo import conninfo_to_dict
     except ModuleNotFoundError as error:
         raise SourceUnreachable(
-            "SQL needs psycopg, which is not installed: pip install 'fleet-reconciler[postgres]'"
+            "SQL needs psycopg, which is not installed: install fleet with its extra `postgres`"
         ) from error
     try:
         known = conninfo_to_dict(dsn)
