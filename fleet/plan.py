@@ -381,7 +381,8 @@ class Outcome(Value):
     left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
     outdated: tuple[str, ...] = Field(
         (),
-        description="What differs from the saved plan that was to be applied; nothing was done.",
+        description="What differs from the saved plan that was to be applied; nothing of "
+        "it was done.",
     )
 
     @property

@@ -45,7 +45,8 @@ class FakeSharer:
         done = [step for step in self.preview(ref, parts) if step.worker not in failing]
         base = self._recorded()
         made = [part for part in parts if part.name not in self.fails]
-        ids = {part.key: base.ids.get(part.key, f"id-{part.name}") for part in made}
+        kept = {} if self.anew & {step.worker for step in done} else base.ids
+        ids = {part.key: kept.get(part.key, f"id-{part.name}") for part in made}
         self.base = Base(serial=base.serial + 1, parts=tuple(parts), ids=ids, laid=not failing)
         for step in done:
             progress(step)

@@ -10,7 +10,7 @@ from fleet.commands.crew import crewed
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
-from fleet.operate.base import lay_bases
+from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
@@ -74,12 +74,13 @@ def apply_once(
             terms.signals.changing(cut),
         ):
             drift = find_changes(terms.order, plan)
+            if terms.order.saved is not None and not drift:
+                anew = partial(plan_for, config)
+                world, troubles, drift = lay_for_saved(terms.order, world, lay, anew)
             if drift:
-                outcome = Outcome(plan=plan.digests.plan, outdated=drift)
+                outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
-                if terms.order.saved is not None:
-                    _, troubles = lay(world)
                 edges = journalled(many, note)
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})

@@ -13,7 +13,7 @@ from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import find_cli
 from fleet.engines.pulumi_events import Events, shorten
-from fleet.engines.pulumi_state import drop_worker
+from fleet.engines.pulumi_state import drop_init_errors, drop_worker
 from fleet.engines.running import running
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import EngineAbsent, Locked, SecretMissing, StackFailed
@@ -115,6 +115,11 @@ class Cli:
         list just now, and the next `up` would make them again.
         """
         self._rewrite(ref, account, lambda state: state.pop("pending_operations", None))
+
+    def forget_init_errors(self, ref: StackRef, account: Account) -> None:
+        """Have the engine no longer want to update machines only because their creation failed."""
+        project = load_project(ref.project)
+        self._rewrite(ref, account, lambda state: drop_init_errors(state, project))
 
     def forget_worker(self, ref: StackRef, account: Account, worker: str) -> None:
         """Take a worker's resources out of the state, so that nothing is done to them again."""

@@ -81,7 +81,14 @@ class PulumiEngine:
         session = self._session(ref, _Given(workers, left.adopted))
         session.run(lambda: session.stack.preview(on_event=events), events)
         gone = tuple(Step(worker=each.name, operation="delete") for each in left.orphans)
-        steps = (*(step for step in events.planned if step.worker not in left.gone), *gone)
+        # `up` forgets what failed after a creation: a step without a changed input comes of it.
+        planned = (
+            step
+            for step in events.planned
+            if step.worker not in recorded.unready
+            or step != Step(worker=step.worker, operation="update")
+        )
+        steps = (*(step for step in planned if step.worker not in left.gone), *gone)
         return tuple(sorted(steps, key=lambda step: step.worker))
 
     def up(
@@ -101,6 +108,8 @@ class PulumiEngine:
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
             self._cli.forget_pending(ref, self._account(ref))
+        if recorded and recorded.unready:
+            self._cli.forget_init_errors(ref, self._account(ref))
         for name in sorted(left.gone):
             # Its deletion was done before that run was killed; a provider may refuse a second one.
             self._cli.forget_worker(ref, self._account(ref), name)
@@ -195,6 +204,8 @@ class PulumiEngine:
         Neither the state nor its pending operations know such a machine; its mark tells it.
         """
         recorded = self._recorded(ref)
+        if recorded and recorded.unready and not recorded.stack.interrupted:
+            self._cli.forget_init_errors(ref, self._account(ref))
         failed = [each for each in given.workers if each.name in failure.failed]
         left = self._leftovers(ref, recorded, failed) if recorded and failed else _Leftovers()
         if recorded is None or not left.adopted:

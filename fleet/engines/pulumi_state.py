@@ -15,6 +15,7 @@ from fleet.ports import StackRef
 
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
+_FAILED = "initErrors"
 
 
 def _unzstd(raw: bytes) -> bytes:
@@ -33,11 +34,15 @@ _PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
 
 
 class Deployment(NamedTuple):
-    """A recorded deployment, with the workers whose creation or deletion was begun, not ended."""
+    """A recorded deployment, with the workers whose creation or deletion was begun, not ended.
+
+    Machines that are there although something failed after their creation are `unready`.
+    """
 
     stack: Stack
     pending: tuple[WorkerInputs, ...]
     deleting: tuple[WorkerInputs, ...]
+    unready: frozenset[str] = frozenset()
 
 
 def stack_key(project: str, stack: str) -> str:
@@ -102,7 +107,20 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
         ),
         pending=tuple(pending.values()),
         deleting=tuple(begun["deleting"].values()),
+        unready=frozenset(_name(each) for each in resources if each.get(_FAILED)) & made.keys(),
     )
+
+
+def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:
+    """Take what failed after a worker's creation out of a deployment; say whether any did."""
+    unready = [
+        each
+        for each in deployment.get("resources") or []
+        if each.get(_FAILED) and project.worker_of(each["type"], each.get("inputs") or {})
+    ]
+    for each in unready:
+        del each[_FAILED]
+    return bool(unready)
 
 
 def drop_worker(deployment: dict[str, Any], worker: str, project: Project) -> bool:

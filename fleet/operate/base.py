@@ -4,7 +4,7 @@ What machines still use is neither deleted nor made anew. An order and the modes
 too: where no pool of a provider may be changed, what its machines share stays as it is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fleet.base_changes import why_held
 from fleet.bases import Base, Part
@@ -12,11 +12,13 @@ from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Unknown, World
 from fleet.operate.apply import Tell
 from fleet.operate.observe import Sources, base_ref
-from fleet.operate.order import Order
-from fleet.plan import StackOutcome
+from fleet.operate.order import Order, find_changes, ordered_part
+from fleet.plan import Plan, StackOutcome
 from fleet.ports import Sharer, StackRef, Step
 from fleet.schema.model import Fleet
 from fleet.shared import in_use, is_laid, parts_of, wanted_parts
+
+Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 
 
 def lay_bases(
@@ -35,8 +37,9 @@ def lay_bases(
         if held:
             tell(f"base of {name}: left as it is, although fleet.yaml asks for a change: {held}")
             continue
+        engine, ref = sources.bases[name], base_ref(fleet, name)
         try:
-            world = _lay(world, sources.bases[name], base_ref(fleet, name), parts, tell)
+            _lay(world, engine, ref, parts, tell)
         except FleetError as trouble:
             result = "refused" if isinstance(trouble, PlanRefused) else "failed"
             what = f"(base of {name})"
@@ -45,7 +48,32 @@ def lay_bases(
                     {"pool": what, "result": result, "error": str(trouble)}
                 )
             )
+        # Also where it failed: a part may be gone, and no machine can be given it.
+        world = _with(world, name, engine.read(ref))
     return world, tuple(troubles)
+
+
+def lay_for_saved(
+    order: Order, world: World, lay: Lay, plan: Callable[[World], Plan]
+) -> tuple[World, tuple[StackOutcome, ...], tuple[str, ...]]:
+    """Lay the bases under a saved plan, and tell too how it is outdated by that.
+
+    What is new waits for the next plan; what is made anew or gone, the saved one may still name.
+    """
+    laid, troubles = lay(world)
+    was, now = _ids(world), _ids(laid)
+    if was.items() <= now.items():
+        return laid, troubles, ()
+    return laid, troubles, find_changes(order, ordered_part(order, plan(laid)))
+
+
+def _ids(world: World) -> dict[tuple[str, str], str]:
+    return {
+        (name, key): part_id
+        for name, base in world.bases.items()
+        if isinstance(base, Base)
+        for key, part_id in base.ids.items()
+    }
 
 
 def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...] | None:
@@ -65,18 +93,16 @@ def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...
     return parts
 
 
-def _lay(
-    world: World, engine: Sharer, ref: StackRef, parts: tuple[Part, ...], tell: Tell
-) -> World:
+def _lay(world: World, engine: Sharer, ref: StackRef, parts: tuple[Part, ...], tell: Tell) -> None:
     name = ref.provider
     _check(world, name, engine.preview(ref, parts))
-    try:
-        engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
-    finally:
-        after = engine.read(ref)
-        bases = {key: each for key, each in world.bases.items() if key != name}
-        if after is not None:
-            bases[name] = after
+    engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
+
+
+def _with(world: World, name: str, base: Base | Unknown | None) -> World:
+    bases = {key: each for key, each in world.bases.items() if key != name}
+    if base is not None:
+        bases[name] = base
     return world.model_copy(update={"bases": bases})
 
 

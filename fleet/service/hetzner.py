@@ -93,6 +93,8 @@ class SimulatedHetzner:
             fault = strikes[0] if strikes else _WELL
             refusal = fault.refusal()
             reply = self._done(request) if refusal is None or fault.done else refusal
+            if fault.action_fails:
+                self.state.fail_last()
         self.watch("done", request)
         return refusal or (halve(reply) if fault.half_page else reply), fault
 

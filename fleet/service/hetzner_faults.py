@@ -32,6 +32,8 @@ class Fault:
     """The answer breaks off in its middle."""
     half_page: bool = False
     """A listing leaves out the second half of each page, but counts it."""
+    action_fails: bool = False
+    """The deed is done, and the last action that it has begun ends in an error."""
     retry_after: int | None = None
     """Seconds that a refusal asks to wait."""
     seen: int = 0

@@ -133,6 +133,15 @@ class Project:
         self.resources["actions"][action["id"]] = action
         return dict(action)
 
+    def fail_last(self) -> None:
+        """End the last action in an error; a server that it was to start stays off."""
+        action = self.resources["actions"][max(self.resources["actions"])]
+        error = {"code": "action_failed", "message": "this failure was ordered"}
+        action |= {"status": "error", "finished": self.time(), "error": error}
+        for touched in action["resources"]:
+            if action["command"] == "start_server":
+                self.servers[touched["id"]]["status"] = "off"
+
     def settle(self) -> None:
         """End what earlier requests have begun."""
         if self.frozen:

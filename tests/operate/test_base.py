@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from fleet.bases import Base
 from fleet.errors import FleetError
 from fleet.facts import Listing, Unknown, World
-from fleet.operate.base import lay_bases
+from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.observe import Sources
 from fleet.operate.order import Order
 from fleet.plan import StackOutcome
@@ -18,6 +19,7 @@ from fleet.shared import parts_of
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs
 from tests.fakes_sharer import FakeSharer
 from tests.fakes_store import FakeStore, Shelf
+from tests.spec import test_shared as sharing
 
 NETWORK = "network/debian-ci-hetzner-network"
 ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
@@ -189,7 +191,20 @@ def test_a_base_that_fails_is_told_and_its_machines_are_not_made() -> None:
     world, (trouble,) = desk.lay(a_sharing_fleet(**ASKED))
 
     assert (trouble.pool, trouble.result) == ("(base of hetzner)", "failed")
-    assert world.bases == {}
+    base = world.bases["hetzner"]
+    assert isinstance(base, Base)
+    assert base.ids == {}
+
+
+def test_what_a_failed_change_took_away_is_given_to_no_machine() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.fails = desk.engine.anew = {"debian-ci-hetzner-network"}
+
+    world, _ = desk.lay(a_sharing_fleet(**WIDER))
+
+    base = world.bases["hetzner"]
+    assert isinstance(base, Base)
+    assert base.ids == {}
 
 
 def test_a_base_that_cannot_be_read_is_left_alone() -> None:
@@ -230,3 +245,37 @@ def test_a_base_is_made_where_one_ordered_pool_may_be_changed() -> None:
     desk.lay(a_sharing_fleet(pools, **ASKED))
 
     assert desk.engine.runs == 1
+
+
+def under_saved(before: Fleet, after: Fleet, anew: str) -> tuple[int, tuple[str, ...]]:
+    """Lay what a fleet wants under a plan saved of it; return how many it makes, and its drift."""
+    base = sharing.a_base(before, laid=True)
+    world = sharing.a_waiting_world(bases={"hetzner": base})
+    desk = Desk(FakeSharer(base))
+    desk.engine.anew = {anew}
+    saved = sharing.planned(after, world)
+
+    def lay(world: World) -> tuple[World, tuple[StackOutcome, ...]]:
+        return desk.lay(after, queues=world.queues)
+
+    _, troubles, drift = lay_for_saved(
+        Order(saved=saved), world, lay, partial(sharing.planned, after)
+    )
+    assert (desk.engine.runs, troubles) == (1, ())
+    return len(saved.actions), drift
+
+
+def test_a_saved_plan_that_names_what_was_made_anew_since_is_outdated() -> None:
+    before, after = (sharing.a_sharing_fleet(**each) for each in (ASKED, WIDER))
+
+    planned, drift = under_saved(before, after, "debian-ci-hetzner-network")
+
+    assert planned == 1
+    assert any("debian-ci-builders-1" in each for each in drift)
+
+
+def test_what_is_new_of_a_base_waits_for_the_next_plan() -> None:
+    before = sharing.a_sharing_fleet(**ASKED)
+    after = sharing.a_sharing_fleet(**ASKED, placement_group="spread")
+
+    assert under_saved(before, after, "") == (0, ())

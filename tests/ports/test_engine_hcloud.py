@@ -1,5 +1,6 @@
 """What Hetzner's real provider makes of the stacks, and what plain `pulumi` finds in them."""
 
+import json
 import os
 import runpy
 import sys
@@ -219,3 +220,41 @@ def test_where_an_orphan_cannot_be_taken_over_no_message_shows_the_token(rig: Hc
         rig.engine.up(rig.ref, [ONE], quiet)
 
     assert rig.api.token not in f"{caught.value} {caught.value.failed}"
+
+
+def test_a_server_that_did_not_start_stops_no_other_from_being_made(rig: HcloudRig) -> None:
+    rig.api.fail(Fault("POST", "/servers", action_fails=True))
+    with pytest.raises(StackFailed, match="action_failed") as caught:
+        rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+
+    previewed = rig.engine.preview(rig.ref, [ONE, TWO])
+    steps = rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+
+    assert list(caught.value.failed) == [ONE.name]
+    assert previewed == steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_a_change_of_a_server_that_did_not_start_is_no_less_seen(rig: HcloudRig) -> None:
+    rig.api.fail(Fault("POST", "/servers", action_fails=True))
+    with pytest.raises(StackFailed):
+        rig.engine.up(rig.ref, [ONE], quiet, GIVEN)
+    with_errors(rig)
+
+    unchanged = rig.engine.preview(rig.ref, [ONE])
+    (step,) = rig.engine.preview(rig.ref, [ONE.model_copy(update={"type": "ccx43"})])
+    steps = rig.engine.up(rig.ref, [ONE], quiet)
+
+    assert unchanged == steps == ()
+    assert (step.worker, step.operation) == (ONE.name, "update")
+    assert "serverType" in step.detail
+
+
+def with_errors(rig: HcloudRig) -> None:
+    """Record of every server that its creation failed, as a run leaves it that is killed."""
+    (path,) = (rig.folder / "state").rglob("debian-builders.json")
+    file = json.loads(path.read_text())
+    for each in file["checkpoint"]["latest"]["resources"]:
+        if each["type"].startswith("hcloud:"):
+            each["initErrors"] = ["it did not start"]
+    path.write_text(json.dumps(file))

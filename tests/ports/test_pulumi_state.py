@@ -11,7 +11,7 @@ import zstandard
 
 from fleet.engines.backend_file import FileObjects
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_state import read_checkpoint, read_deployment
+from fleet.engines.pulumi_state import drop_init_errors, read_checkpoint, read_deployment
 from fleet.errors import EngineMismatch, StoreFailed
 from fleet.facts import Stack
 from tests.ports.engines import REF, a_sim_worker
@@ -116,3 +116,16 @@ def test_a_stack_that_was_only_begun_is_empty() -> None:
     stack = stack_of({})
 
     assert (stack.workers, stack.serial, stack.provider) == ((), 0, REF.provider)
+
+
+def test_what_failed_after_a_creation_is_read_and_taken_out_of_workers_only() -> None:
+    failed = a_resource(ONE.name, initErrors=["it did not start"])
+    other = a_resource("net", type="sim:index:Network", inputs={}, initErrors=["no route"])
+    deployment = a_deployment(failed, a_resource(TWO.name), other)
+    project = load_project("sim")
+
+    assert read_deployment(deployment, REF, project).unready == {ONE.name}
+    assert drop_init_errors(deployment, project)
+    assert read_deployment(deployment, REF, project).unready == set()
+    assert not drop_init_errors(deployment, project)
+    assert other["initErrors"] == ["no route"]

@@ -93,6 +93,16 @@ def test_a_refusal_may_hide_that_it_was_done(api: SimulatedHetzner, client: http
     assert len(api.state.servers) == 1
 
 
+def test_a_server_is_made_and_its_start_fails(api: SimulatedHetzner, client: httpx.Client) -> None:
+    api.fail(Fault("POST", "/servers", action_fails=True))
+
+    (begun,) = client.post("/v1/servers", json=SERVER).json()["next_actions"]
+
+    action = client.get(f"/v1/actions/{begun['id']}").json()["action"]
+    assert (action["status"], action["error"]["code"]) == ("error", "action_failed")
+    assert [each["status"] for each in api.state.servers.values()] == ["off"]
+
+
 def test_an_answer_breaks_off(api: SimulatedHetzner, client: httpx.Client) -> None:
     api.fail(Fault("GET", "/servers", broken_off=True))
 
