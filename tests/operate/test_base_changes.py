@@ -21,7 +21,8 @@ ASKED: Mapping[str, object] = {"network": {"ip_range": "10.20.0.0/16", "zone": "
 WIDER: Mapping[str, object] = {"network": {"ip_range": "10.0.0.0/8", "zone": "eu-central"}}
 
 
-def sharing(mode: str = "apply", **shared: object) -> Fleet:
+def sharing(**shared: object) -> Fleet:
+    mode = shared.pop("mode", "apply")
     provider = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
     providers = {"hetzner": provider | shared, "desk": {"kind": "sim"}}
     pools = {"builders": a_pool(mode=mode), "other": a_pool(provider="desk")}
@@ -54,7 +55,7 @@ def test_a_base_that_is_laid_unknown_or_held_by_its_pools_changes_nothing() -> N
 
     assert planned(fleet, laid(fleet)).bases == ()
     assert planned(fleet, Unknown(unknown="locked")).bases == ()
-    assert planned(sharing("pause", **ASKED)).bases == ()
+    assert planned(sharing(mode="pause", **ASKED)).bases == ()
 
 
 def test_an_update_that_did_not_finish_is_finished() -> None:
