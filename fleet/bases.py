@@ -34,3 +34,19 @@ class Base(_Value):
     )
     laid: bool = Field(False, description="Each of them was made as asked, and all that is in it.")
     interrupted: bool = Field(False, description="An earlier operation did not finish.")
+
+
+class BaseChange(_Value):
+    """What an apply would do to what the machines of a provider share; parts as KIND/NAME."""
+
+    provider: str
+    create: tuple[str, ...] = ()
+    change: tuple[str, ...] = Field((), description="In place, or by making it anew.")
+    delete: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return each step in words; where no part differs, an earlier update did not finish."""
+        steps = (("create", self.create), ("change", self.change), ("delete", self.delete))
+        said = tuple(f"{verb} {key}" for verb, keys in steps for key in keys)
+        return said or ("finish an earlier update",)

@@ -22,9 +22,10 @@ def seal(plan: Plan) -> Plan:
         **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
         "digests": blank,
     }
-    said = hashlib.sha256(
-        canonical_json(plan.model_copy(update=apart).model_dump(mode="json")).encode()
-    )
+    # A plan that changes no base stack is digested as it was before plans told of them.
+    absent = set() if plan.bases else {"bases"}
+    dumped = plan.model_copy(update=apart).model_dump(mode="json", exclude=absent)
+    said = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
         map(_signature, plan.signatures),
         _unserved(plan.unserved),

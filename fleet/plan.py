@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fleet.bases import BaseChange
 from fleet.facts import Moment, Value, WorkerInputs
 from fleet.guard_results import ApprovalVerdict, GuardResult
 from fleet.money import BudgetVerdict, Optimum, Rate
@@ -304,6 +305,9 @@ class Plan(Value):
         (), description="Workers that no machine is left of, as far as anybody knows."
     )
     unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    bases: tuple[BaseChange, ...] = Field(
+        (), description="What machines of a provider share, where that would change."
+    )
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -342,7 +346,7 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        return not (self.actions or self.releases)
+        return not (self.actions or self.releases or self.bases)
 
 
 class StackOutcome(Value):

@@ -39,10 +39,16 @@ def read_plan(name: str, content: bytes) -> Plan:
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
     """Return in sentences what a saved plan says otherwise than the plan of now; none: the same.
 
-    Every action counts, the verdict on every machine, the config, and the serials of the stacks
-    that either plan touches. How much waits, and for whom a machine is, does not.
+    Every action counts, the verdict on every machine, what is done to base stacks, the
+    config, and the serials of the stacks that either plan touches. How much waits, and for whom
+    a machine is, does not.
     """
-    return (*_config(saved, now), *_stacks(saved, now), *_actions(saved, now))
+    return (
+        *_config(saved, now),
+        *_bases(saved, now),
+        *_stacks(saved, now),
+        *_actions(saved, now),
+    )
 
 
 def _not_a_plan(content: bytes, error: ValidationError) -> str:
@@ -61,6 +67,14 @@ def _not_a_plan(content: bytes, error: ValidationError) -> str:
 def _config(saved: Plan, now: Plan) -> Iterator[str]:
     if saved.digests.config != now.digests.config:
         yield "fleet.yaml, or a file that it includes, says something else since"
+
+
+def _bases(saved: Plan, now: Plan) -> Iterator[str]:
+    before, after = ({each.provider: each.said for each in plan.bases} for plan in (saved, now))
+    for provider in sorted(before.keys() | after.keys()):
+        was, is_ = (", ".join(said.get(provider, ())) or "nothing" for said in (before, after))
+        if was != is_:
+            yield f"base of {provider}: {was} then, {is_} now"
 
 
 def _stacks(saved: Plan, now: Plan) -> Iterator[str]:

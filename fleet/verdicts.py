@@ -8,6 +8,7 @@ from decimal import Decimal
 from fleet.allocate import Proof
 from fleet.approvals import judge_approvals, warn_of_approvals
 from fleet.attention import find_attention, find_unknown, warn_of_durations
+from fleet.base_changes import find_base_changes
 from fleet.bystanders import (
     find_contradictions,
     find_releases,
@@ -83,6 +84,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         currency=fleet.money.currency,
         actions=actions,
         releases=releases,
+        bases=tuple(find_base_changes(fleet, world)),
         workers=(
             *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
             *unseen_workers(censuses),

@@ -6,6 +6,7 @@ too: where no pool of a provider may be changed, what its machines share stays a
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fleet.base_changes import why_held
 from fleet.bases import Base, Part
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Unknown, World
@@ -15,7 +16,6 @@ from fleet.operate.order import Order, find_changes, ordered_part
 from fleet.plan import Plan, StackOutcome
 from fleet.ports import Sharer, StackRef, Step
 from fleet.schema.model import Fleet
-from fleet.schema.pools import Pool
 from fleet.shared import in_use, is_laid, parts_of, wanted_parts
 
 Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
@@ -31,7 +31,7 @@ def lay_bases(
     troubles = []
     for name in sorted(sources.bases):
         parts = _asked(fleet, world, name, tell)
-        held = _held(fleet, name, order) if order else ""
+        held = why_held(fleet, name, order.pools) if order else ""
         if parts is None:
             continue
         if held:
@@ -64,7 +64,10 @@ def lay_for_saved(
     was, now = _ids(world), _ids(laid)
     if was.items() <= now.items():
         return laid, troubles, ()
-    return laid, troubles, find_changes(order, ordered_part(order, plan(laid)))
+    # What the saved plan says of bases is done by now: that is no difference.
+    said = order.saved.bases if order.saved else ()
+    now_planned = plan(laid).model_copy(update={"bases": said})
+    return laid, troubles, find_changes(order, ordered_part(order, now_planned))
 
 
 def _ids(world: World) -> dict[tuple[str, str], str]:
@@ -104,21 +107,6 @@ def _with(world: World, name: str, base: Base | Unknown | None) -> World:
     if base is not None:
         bases[name] = base
     return world.model_copy(update={"bases": bases})
-
-
-def _held(fleet: Fleet, name: str, order: Order) -> str:
-    """Return why a base is left alone; nothing where some pool of its provider may be changed."""
-    modes = {
-        pool: each.mode
-        for pool, each in fleet.pools.items()
-        if isinstance(each, Pool) and each.provider == name
-    }
-    ordered = {pool: mode for pool, mode in modes.items() if pool in (order.pools or modes)}
-    if order.pools and not ordered:
-        return "no pool that --pool names is of this provider"
-    if ordered and set(ordered.values()) <= {"observe", "pause"}:
-        return ", ".join(f"{pool} is in mode {mode}" for pool, mode in sorted(ordered.items()))
-    return ""
 
 
 def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:

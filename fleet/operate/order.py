@@ -44,9 +44,11 @@ def ordered_part(order: Order, plan: Plan) -> Plan:
     if not order.pools:
         return plan
     pools = tuple(each for each in plan.pools if each.pool in order.pools)
+    providers = {each.provider for each in pools if each.mode not in {"observe", "pause"}}
     return plan.model_copy(
         update={
             "pools": pools,
+            "bases": tuple(each for each in plan.bases if each.provider in providers),
             "guards": tuple(
                 each for each in plan.guards if each.pool is None or each.pool in order.pools
             ),

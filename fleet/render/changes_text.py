@@ -51,6 +51,9 @@ def changes_section(plan: Plan) -> Iterator[Line]:
         for group in groups:
             yield from _group(group, rows, plan.currency)
     yield from _releases(plan)
+    for base in plan.bases:
+        yield line("  ", Span(f"what machines of {base.provider} share", Style.BOLD))
+        yield from (line(f"    {step}") for step in base.said)
 
 
 def _releases(plan: Plan) -> Iterator[Line]:

@@ -28,6 +28,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_drains(plan),
         *_deletes(plan),
         *_releases(plan),
+        *_bases(plan),
         *_pools(plan),
         *_budgets(plan),
         *_unserved(plan),
@@ -92,6 +93,13 @@ def _deletes(plan: Plan) -> Iterator[str]:
 def _releases(plan: Plan) -> Iterator[str]:
     rows = [(code(each.worker), code(each.pool), sentence(each.because)) for each in plan.releases]
     yield from _section(f"{len(rows):,} to release", ("Worker", "Pool", "Why"), rows)
+
+
+def _bases(plan: Plan) -> Iterator[str]:
+    rows = [(code(base.provider), sentence(step)) for base in plan.bases for step in base.said]
+    yield from _section(
+        f"{words.many(len(rows), 'change')} to what machines share", ("Provider", "Change"), rows
+    )
 
 
 def _pools(plan: Plan) -> Iterator[str]:

@@ -128,7 +128,9 @@ def changes(plan: Plan) -> str:
         unsure = plan.unknown or plan.estimates
         return "nothing to change, as far as is known" if unsure else "nothing to change"
     released = f", {len(plan.releases):,} to release" if plan.releases else ""
-    return _counts(plan.actions, always=True) + released
+    parts = sum(len(each.said) for each in plan.bases)
+    shared = f", {many(parts, 'change')} to what machines share" if parts else ""
+    return _counts(plan.actions, always=True) + released + shared
 
 
 def proof(plan: Plan) -> str:

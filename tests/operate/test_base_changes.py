@@ -1,0 +1,92 @@
+"""A plan tells what would become of what the machines of a provider share."""
+
+from collections.abc import Mapping
+
+from fleet.bases import Base, BaseChange
+from fleet.facts import Unknown
+from fleet.operate.order import Order, ordered_part
+from fleet.plan import Plan
+from fleet.reconcile import reconcile
+from fleet.render.to_json import plan_to_json
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from fleet.saved import find_drift
+from fleet.schema.model import Fleet
+from fleet.shared import parts_of
+from tests.builders import a_fleet, a_pool, a_world
+
+NETWORK = "network/debian-ci-hetzner-network"
+GROUP = "placement_group/debian-ci-hetzner-spread"
+ASKED: Mapping[str, object] = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
+WIDER: Mapping[str, object] = {"network": {"ip_range": "10.0.0.0/8", "zone": "eu-central"}}
+
+
+def sharing(**shared: object) -> Fleet:
+    mode = shared.pop("mode", "apply")
+    provider = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+    providers = {"hetzner": provider | shared, "desk": {"kind": "sim"}}
+    pools = {"builders": a_pool(mode=mode), "other": a_pool(provider="desk")}
+    return a_fleet(providers=providers, pools=pools)
+
+
+def laid(fleet: Fleet, **differing: object) -> Base:
+    parts = parts_of(fleet, "hetzner")
+    recorded = {"parts": parts, "ids": {part.key: "1" for part in parts}}
+    flags = {"laid": True} if "laid" in Base.model_fields else {}
+    return Base.model_validate({"serial": 1} | recorded | flags | differing)
+
+
+def planned(fleet: Fleet, base: Base | Unknown | None = None) -> Plan:
+    return reconcile(fleet, a_world(bases={} if base is None else {"hetzner": base}))
+
+
+def test_each_part_that_is_made_changed_or_deleted_is_told() -> None:
+    before = laid(sharing(**ASKED))
+
+    (change,) = planned(sharing(**WIDER, placement_group="spread"), before).bases
+    (gone,) = planned(sharing(), before).bases
+
+    assert change == BaseChange(provider="hetzner", create=(GROUP,), change=(NETWORK,))
+    assert gone == BaseChange(provider="hetzner", delete=(NETWORK,))
+
+
+def test_a_base_that_is_laid_unknown_or_held_by_its_pools_changes_nothing() -> None:
+    fleet = sharing(**ASKED)
+
+    assert planned(fleet, laid(fleet)).bases == ()
+    assert planned(fleet, Unknown(unknown="locked")).bases == ()
+    assert planned(sharing(mode="pause", **ASKED)).bases == ()
+
+
+def test_an_update_that_did_not_finish_is_finished() -> None:
+    fleet = sharing(**ASKED)
+
+    (change,) = planned(fleet, laid(fleet, interrupted=True)).bases
+
+    assert change.said == ("finish an earlier update",)
+
+
+def test_every_form_of_the_plan_shows_it_and_the_plan_is_not_quiet() -> None:
+    plan = planned(sharing(**ASKED))
+
+    text = plan_to_text(plan, colour=False)
+    assert not plan.is_quiet
+    assert "1 change to what machines share" in text
+    assert f"what machines of hetzner share\n    create {NETWORK}" in text
+    assert "create network/debian" in plan_to_markdown(plan)
+    assert Plan.model_validate_json(plan_to_json(plan)) == plan
+
+
+def test_a_saved_plan_differs_where_a_base_would_change_otherwise() -> None:
+    fleet = sharing(**ASKED)
+
+    drift = find_drift(planned(fleet), planned(fleet, laid(fleet)))
+
+    assert drift == (f"base of hetzner: create {NETWORK} then, nothing now",)
+
+
+def test_an_order_holds_only_the_bases_of_its_pools() -> None:
+    plan = planned(sharing(**ASKED))
+
+    assert ordered_part(Order(pools=frozenset({"other"})), plan).bases == ()
+    assert ordered_part(Order(pools=frozenset({"builders"})), plan).bases == plan.bases
