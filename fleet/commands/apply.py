@@ -118,7 +118,10 @@ class _Runs:
         run = Run(code, tuple(find_on_the_way(applied.plan)))
         self._tell(applied, run)
         self._last_code = code
-        gc.collect()  # a loop runs for months, and by itself it looks for garbage hardly ever
+        # A loop runs for months, and by itself it looks for garbage hardly ever. Whoever asks to
+        # end meanwhile is heard after it: what is raised while garbage goes is lost.
+        with self._terms.signals.changing():
+            gc.collect()
         return run
 
     def _reload(self) -> bool:
