@@ -116,12 +116,12 @@ class _Runs:
         applied = apply_once(self._config, self._args.file, self._console, self._show, self._terms)
         code = applied.exit_code or (0 if is_current else 1)
         run = Run(code, tuple(find_on_the_way(applied.plan)))
-        self._tell(applied, run)
-        self._last_code = code
         # A loop runs for months, and by itself it looks for garbage hardly ever. Whoever asks to
         # end meanwhile is heard after it: what is raised while garbage goes is lost.
         with self._terms.signals.changing():
             gc.collect()
+        self._tell(applied, run)
+        self._last_code = code
         return run
 
     def _reload(self) -> bool:

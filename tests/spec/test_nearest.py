@@ -9,7 +9,7 @@ from fleet.schema.findings import nearest
     ("word", "known", "meant"),
     [
         ("ccx34", ["ccx33", "ccx63"], "ccx33"),
-        ("bulders", ["builders", "powerful"], "builders"),
+        ("bildrs", ["builders", "powerful"], "builders"),
         ("TRIXIE-AMD46", ["trixie-amd64", "trixie-arm64"], "trixie-amd64"),
         ("chromium", ["ccx33"], ""),
     ],
