@@ -53,12 +53,16 @@ def nothing() -> None:
 def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> None:
     trial.wait_for("1")
 
+    def take() -> None:
+        trial.wait_for()
+        trial.cloud.assign("trial-builders-1", "1")
+
     code, said = kept(
         trial,
         "--until-quiet",
         between=(
             lambda: trial.age(minutes=1),
-            lambda: (trial.wait_for(), trial.cloud.assign("trial-builders-1", "1")),
+            take,
             lambda: trial.cloud.assign("trial-builders-1", None),
             lambda: trial.age(hours=1),
             *[nothing] * 5,
