@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fleet.census import PoolCensus, State, Unit
-from fleet.facts import Machine, MachineState, Stack, WorkerInputs
+from fleet.census import PoolCensus, State
+from fleet.facts import Machine, MachineState, WorkerInputs
 from fleet.image_choice import ImageChoice
 from fleet.making import Option, new_inputs
 from fleet.schema.model import Fleet
+
+_GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
 
 
 def made_from(
@@ -33,20 +35,15 @@ def with_begun(
     the run that asked for it died before it had the answer. A lost stack is no such thing.
     """
     stack = census.stack
-    if stack is None or census.blind:
+    unrecorded = census.having(State.UNRECORDED)
+    if stack is None or census.blind or not unrecorded:
         return census
-    units = []
-    for unit in census.units:
-        machine = _unnoted(unit, stack)
-        made = made_from(fleet, options, choice, machine) if machine else None
-        units.append(replace(unit, state=State.UNFINISHED, inputs=made) if made else unit)
-    return replace(census, units=tuple(units))
-
-
-def _unnoted(unit: Unit, stack: Stack) -> Machine | None:
-    """Return the machine of a unit that a stack knows nothing of, and that goes on."""
     known = {worker.name for worker in stack.workers} | stack.ids.keys()
-    if unit.state is not State.UNRECORDED or unit.machine is None or unit.name in known:
-        return None
-    goes_on = unit.machine.state in (MachineState.STARTING, MachineState.RUNNING)
-    return unit.machine if goes_on else None
+    begun = {}
+    for unit in unrecorded:
+        machine = unit.machine
+        if machine is None or unit.name in known or machine.state not in _GOING_ON:
+            continue
+        if made := made_from(fleet, options, choice, machine):
+            begun[unit.name] = replace(unit, state=State.UNFINISHED, inputs=made)
+    return replace(census, units=tuple(begun.get(unit.name, unit) for unit in census.units))

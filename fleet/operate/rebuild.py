@@ -12,13 +12,13 @@ from datetime import datetime
 from pydantic import Field
 
 from fleet.approvals import approval_digest
-from fleet.census import PoolCensus, State, Unit, take_census
+from fleet.census import PoolCensus, State, take_census
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Entry, Listing, Stack, Unknown, Value, WorkerInputs, World
 from fleet.failures import recall
 from fleet.image_choice import choose_image
 from fleet.ledger import charge, periods
-from fleet.making import options_of
+from fleet.making import NOTHING_SHARED, options_of
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.orphans import silent
 from fleet.ports import Charging, StackRecord, StackRef
@@ -50,11 +50,17 @@ def find_rebuild(fleet: Fleet, world: World) -> Rebuild:
     """Return what can be made anew of the stacks."""
     pools: defaultdict[str, list[WorkerInputs]] = defaultdict(list)
     left = []
-    for name, census in take_census(fleet, world).items():
+    censuses = take_census(fleet, world)
+    memory = recall(fleet, world, censuses)
+    for name, census in censuses.items():
+        shared = shared_settings(fleet, world, census.provider)
+        because = _why_left(fleet, census, shared)
+        choice = choose_image(fleet, world, memory, name)
+        known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
+        options = options_of(fleet, memory, name, choice, known)
         for unit in census.having(State.UNRECORDED):
-            shared = shared_settings(fleet, world, census.provider)
-            because = _why_left(fleet, census, shared)
-            inputs = None if because else _inputs_of(fleet, world, unit, shared)
+            machine = None if because else unit.machine
+            inputs = made_from(fleet, options, choice, machine) if machine else None
             if inputs is not None:
                 pools[name].append(inputs)
             else:
@@ -77,18 +83,6 @@ def _why_left(fleet: Fleet, census: PoolCensus, shared: Mapping[str, str] | Unkn
     if not isinstance(fleet.pools.get(census.pool), Pool):
         return f"pool {census.pool} is not in fleet.yaml: put it back, with `mode: drain` say"
     return shared.unknown if isinstance(shared, Unknown) else "; ".join(census.blind)
-
-
-def _inputs_of(
-    fleet: Fleet, world: World, unit: Unit, shared: Mapping[str, str] | Unknown
-) -> WorkerInputs | None:
-    """Return what a machine was made from, where its digest confirms it."""
-    machine, pool = unit.machine, unit.pool
-    if machine is None or machine.digest is None or isinstance(shared, Unknown):
-        return None
-    memory = recall(fleet, world, take_census(fleet, world))
-    choice = choose_image(fleet, world, memory, pool)
-    return made_from(fleet, options_of(fleet, memory, pool, choice, shared), choice, machine)
 
 
 def carry_out(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> tuple[str, ...]:
