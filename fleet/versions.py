@@ -1,0 +1,44 @@
+"""This module says what is remembered of an image's versions, from the first build to the last."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal[
+    "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
+]
+
+
+class _Value(BaseModel):
+    """As a value of facts, which are made of these too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Publication(_Value):
+    """Where a version was uploaded to."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    at: datetime
+    verified: bool = Field(description="It was read back whole after the upload.")
+
+
+class Version(_Value):
+    """One version of an image."""
+
+    image: str
+    version: str
+    state: State
+    digest: str = Field("", description="Of recipe, role and packages; empty until it is built.")
+    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
+    role_digest: str = Field(description="Of the files of the Ansible role.")
+    since: datetime = Field(description="When it came into this state.")
+    built_at: datetime = Field(description="When its build began.")
+    built_by: str
+    commit: str = ""
+    why: str = Field("", description="Why it failed, in a sentence.")
+    provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
+    publications: dict[str, Publication] = Field(
+        default_factory=dict, description="Provider, or URL of a store, to its upload there."
+    )
