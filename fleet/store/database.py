@@ -21,8 +21,10 @@ from fleet.store.attempts import read_attempts, rename_in_attempts, write_attemp
 from fleet.store.connecting import FORMAT, Database
 from fleet.store.dump import Rows, read_rows, write_rows
 from fleet.store.holders import is_alive
+from fleet.store.images import drop_version, read_versions, write_version
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
+from fleet.versions import Version
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -190,6 +192,21 @@ class DatabaseStore(Database):
         """Take back what an approval was used for where it was not done after all."""
         with self._transaction() as connection:
             take_back(connection, approval, machines)
+
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version that is remembered, by image, the oldest first."""
+        with self._checked() as connection:
+            return read_versions(connection)
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was; raises VersionMoved where it is not that."""
+        with self._checked() as connection:
+            write_version(connection, version, was)
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop what is remembered of a version; one that nobody remembers is fine."""
+        with self._checked() as connection:
+            drop_version(connection, image, version)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
