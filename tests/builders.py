@@ -35,7 +35,6 @@ from fleet.plan import (
     WorkerVerdict,
 )
 from fleet.schema.model import Fleet, Pool
-from fleet.versions import Version
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 """The time of every plan and world here, unless a test says otherwise."""
@@ -134,22 +133,6 @@ def a_listing(*machines: Machine, **overrides: object) -> Listing:
     """Return what a provider lists: these machines, read now."""
     defaults = {"read_at": NOW, "machines": machines}
     return Listing.model_validate(defaults | overrides)
-
-
-def a_version(**overrides: object) -> Version:
-    """Return a tested version of `trixie` that was built two hours ago."""
-    defaults = {
-        "image": "trixie",
-        "version": "20261121T060000Z",
-        "state": "tested",
-        "digest": "d1",
-        "recipe_digest": "r1",
-        "role_digest": "a1",
-        "since": ago(hours=1),
-        "built_at": ago(hours=2),
-        "built_by": "ci",
-    }
-    return Version.model_validate(defaults | overrides)
 
 
 def an_attempt(**overrides: object) -> Attempt:

@@ -7,8 +7,9 @@ import pytest
 from fleet.errors import FleetError, VersionMoved
 from fleet.operate.versions import change_version
 from fleet.versions import Publication, Version
-from tests.builders import NOW, a_version
+from tests.builders import NOW
 from tests.fakes_store import FakeStore, Shelf
+from tests.versioning import a_version
 
 NAMES = ("trixie", a_version().version)
 

@@ -9,8 +9,9 @@ from fleet.errors import StoreFailed, StoreMissing, VersionMoved
 from fleet.ports import Store
 from fleet.store.database import DatabaseStore
 from fleet.versions import Publication
-from tests.builders import NOW, a_version
+from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
+from tests.versioning import a_version
 
 __all__ = ["opener", "postgres_url", "store"]
 
