@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fleet.errors import PublicationRefused
+from fleet.images.folder import QCOW2, RAW
 from fleet.manifest import File, Manifest
 
-QCOW2, RAW = "disk.qcow2", "disk.raw"
 _SECONDS = 1800
 
 

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import PublicationRefused
 from fleet.images.disks import disk_of
+from fleet.images.folder import MANIFEST
 from fleet.images.progress import Tell, Total
 from fleet.manifest import File, Manifest
 from fleet.versions import Publication, Upload
 
 MARK = "fleet.json"
 SUMS = "SHA256SUMS"
-_MANIFEST = "manifest.json"
 _SMALL = 64 * 1024
 
 
@@ -139,8 +139,8 @@ class StorePublisher:
         upload = Total(tell, "upload", sum(each.size for each in files.values()))
         for name in sorted(files):
             self._shelf.put(before + name, folder / name, upload.move)
-        self._shelf.write(before + _MANIFEST, own)
-        sums = dict(_sums(files)) | {_MANIFEST: _sha256(own)}
+        self._shelf.write(before + MANIFEST, own)
+        sums = dict(_sums(files)) | {MANIFEST: _sha256(own)}
         lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
         self._shelf.write(before + SUMS, lines.encode())
         back = Total(tell, "read back", upload.total + len(own))
