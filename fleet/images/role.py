@@ -178,10 +178,20 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _end_all_of(folder: str) -> None:
     """End what Ansible started: its workers have sessions of their own, and outlive it."""
+    # Again, for one may have been started while we looked.
+    while pids := _pids_of(folder):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _pids_of(folder: str) -> list[int]:
+    found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it ended by itself, or is somebody else's
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
             if folder.encode() in path.read_bytes():
-                os.kill(int(path.parent.name), signal.SIGKILL)
+                found.append(int(path.parent.name))
+    return found
 
 
 class _Listener:
