@@ -27,6 +27,13 @@ _ROOT_TYPES = {
     "arm64": "B921B045-1DF0-41C3-AF44-4C6F280D3FAE",
     "riscv64": "72EC70A6-CF74-40E6-BD49-4BDA08E8F224",
 }
+_SYSLINUX = """SERIAL 0
+DEFAULT fleet
+LABEL fleet
+LINUX /vmlinuz
+INITRD /initrd.img
+APPEND {options}
+"""
 _EFI = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
 _CONSOLES = {"arm64": "ttyAMA0"}
 
@@ -100,17 +107,13 @@ def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
 
 def _table(plan: Plan, root_size: int) -> str:
     legacy = ', attrs="LegacyBIOSBootable"' if plan.architecture == "amd64" else ""
-    return "\n".join(
-        (
-            "label: gpt",
-            f"label-id: {plan.id('disk')}",
-            f"start={_BOOT_AT}MiB, size={_BOOT_SIZE}MiB, type=U, name=boot, "
-            f"uuid={plan.id('boot')}{legacy}",
-            f"size={root_size}MiB, type={_ROOT_TYPES[plan.architecture]}, name=root, "
-            f"uuid={plan.id('root partition')}",
-            "",
-        )
-    )
+    kind = _ROOT_TYPES[plan.architecture]
+    boot_id, root_id = plan.id("boot"), plan.id("root partition")
+    return f"""label: gpt
+label-id: {plan.id("disk")}
+start={_BOOT_AT}MiB, size={_BOOT_SIZE}MiB, type=U, name=boot, uuid={boot_id}{legacy}
+size={root_size}MiB, type={kind}, name=root, uuid={root_id}
+"""
 
 
 def _write_boot(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""This module runs the programs that a build needs, and says what a person can do where one fails."""
+"""This module runs the programs that a build needs, and says why one failed."""
 
 import os
 import shutil
