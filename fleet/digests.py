@@ -39,8 +39,11 @@ def seal(plan: Plan) -> Plan:
 
 
 def config_digest(fleet: Fleet) -> str:
-    """Return the digest of a configuration; the order of keys and of sets does not count."""
-    return digest(_canonical(fleet.model_dump(mode="json", by_alias=True)))
+    """Return the digest of a configuration; the order of keys and of sets does not count.
+
+    A key that may be left out, and is, does not count: one more of them changes no digest.
+    """
+    return digest(_canonical(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
 def world_digest(world: World) -> str:
