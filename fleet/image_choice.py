@@ -93,7 +93,7 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
         because = f"which versions of its image there are is not known: {world.images.unknown}"
-        return ImageChoice(said=because, closed=because)
+        return ImageChoice(closed=because)
     case = _Case(
         fleet,
         pool,

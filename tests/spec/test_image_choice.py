@@ -168,7 +168,9 @@ def test_while_versions_are_not_known_nothing_is_made_and_nothing_is_outdated() 
     assert plan.actions == ()
     (verdict,) = plan.workers
     assert not verdict.outdated
-    assert "is not known: it does not answer" in plan.attention[0]
+    assert plan.unknown == (
+        "versions of images are unknown: it does not answer (no machine is made or replaced)",
+    )
 
 
 # candidates
