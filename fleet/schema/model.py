@@ -45,6 +45,7 @@ from fleet.schema.pools import (
     Rebuild,
     Replace,
     Retire,
+    Reuse,
     StaticPool,
     Workers,
 )
@@ -243,6 +244,7 @@ __all__ = [
     "RefuseDelete",
     "Replace",
     "Retire",
+    "Reuse",
     "SecretRef",
     "Section",
     "SimBilling",

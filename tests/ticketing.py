@@ -1,0 +1,47 @@
+"""This module builds tickets, what is remembered of machines, and free machines, for tests."""
+
+from collections.abc import Callable, Mapping
+
+from pydantic import TypeAdapter
+
+from fleet.assignment import Limit, Suitable
+from fleet.tickets import Tenancy, Ticket
+from tests.builders import NOW, ago
+
+
+_TICKET = TypeAdapter(Ticket)
+_TENANCY = TypeAdapter(Tenancy)
+
+
+def a_ticket(number: int = 1, **overrides: object) -> Ticket:
+    """Return a ticket that waits for five minutes, of ada."""
+    defaults: dict[str, object] = {
+        "id": number,
+        "tags": ("arch_x86_64",),
+        "opened_at": ago(minutes=5),
+        "heard_at": ago(minutes=5),
+        "submitter": "ada",
+        "owner": "ada",
+    }
+    return _TICKET.validate_python(defaults | overrides)
+
+
+def a_tenancy(**overrides: object) -> Tenancy:
+    """Return what is remembered of a machine that never had a ticket."""
+    return _TENANCY.validate_python(
+        {"machine": "m1", "since": NOW, "pool": "powerful"} | overrides
+    )
+
+
+def used(**overrides: object) -> Tenancy:
+    """Return what is remembered of a machine that one ticket had, until a minute ago."""
+    had = {"sandbox": "ada/ping", "uses": 1, "first_used": ago(minutes=9)}
+    return a_tenancy(**({"since": ago(minutes=1)} | had | overrides))
+
+
+def suiting(
+    kinds: Mapping[str, int] | None = None, limits: tuple[Limit, ...] = ()
+) -> Callable[[Ticket], Suitable]:
+    """Return what says that these kinds of machines suit every ticket."""
+    suitable = Suitable({"big": 0} if kinds is None else kinds, limits)
+    return lambda _: suitable
