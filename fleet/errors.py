@@ -92,6 +92,10 @@ class WorkerBusy(FleetError):
     """A worker that was to be disabled runs something."""
 
 
+class TicketRefused(FleetError):
+    """A ticket that is not opened, not known, or not the client's to close."""
+
+
 class Interrupted(FleetError):
     """The person pressed Ctrl-C."""
 

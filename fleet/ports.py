@@ -28,6 +28,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
+from fleet.tickets import Given, Ticket
 
 
 class Clock(Protocol):
@@ -296,6 +297,25 @@ class Store(Protocol):
         """
 
 
+class Desk(Protocol):
+    """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the tickets that are open."""
+
+    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
+        """Write down which tickets have expired, and forget machines that are not among these.
+
+        None: which machines there are is not known.
+        """
+
+    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+        """Give machines to tickets that still wait, and return which got theirs."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works."""
+
+
 class Secrets(Protocol):
     """Reads a secret by its reference; what it returns is never logged or stored."""
 
@@ -344,6 +364,7 @@ __all__ = [
     "Charging",
     "Clock",
     "Console",
+    "Desk",
     "Engine",
     "Enroller",
     "Enrolment",

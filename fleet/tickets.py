@@ -85,6 +85,16 @@ class Tenancy:
     disabled: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A machine that a ticket is to get, and what its client is told of it."""
+
+    ticket: int
+    machine: str
+    pool: str
+    answer: str
+
+
 def close(ticket: Ticket, now: datetime) -> Ticket:
     """Return a ticket as its client closed it; what has ended stays as it ended."""
     return _end(ticket, TicketState.CLOSED, now) if ticket.is_open else ticket

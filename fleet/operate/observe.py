@@ -11,6 +11,7 @@ from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
 from fleet.ledger import periods
 from fleet.operate.spending import used_so_far
 from fleet.ports import (
+    Desk,
     Engine,
     Enroller,
     Keeper,
@@ -56,6 +57,8 @@ class Sources:
     """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""
+    desks: Mapping[str, Desk] = field(default_factory=dict)
+    """Queues of tickets, to where fleet gives them machines itself."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False

@@ -7,7 +7,7 @@ where one is expected is StoreMissing, and only `init` makes one.
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -204,6 +204,10 @@ class DatabaseStore:
         """Take back what an approval was used for where it was not done after all."""
         with self._transaction() as connection:
             take_back(connection, approval, machines)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        return self._checked()
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
