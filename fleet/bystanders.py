@@ -222,7 +222,9 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                     worker=worker.name,
                     registry=queue,
                     because=because,
+                    # A ticket that has nothing any more is only told so.
                     may_work=worker.machine not in machines
+                    and not isinstance(declared, TicketQueue)
                     and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
                 )
 

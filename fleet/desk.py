@@ -5,6 +5,7 @@ A machine that has a ticket is a busy worker. One that was released is idle whil
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from fleet.facts import (
@@ -34,10 +35,11 @@ def read_desk(
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
         reuse = _reuse(fleet, tenancy)
-        # One whose ticket has just expired is released now, and looked at from now on.
-        since = now if tenancy.machine in lapsed else tenancy.since
+        if tenancy.machine in lapsed:
+            # Its ticket has just expired: it is released now, and looked at from now on.
+            tenancy = replace(tenancy, since=now)  # noqa: PLW2901 - the same machine, as it is now
         spent = bool(why_spent(tenancy, reuse, now)) if ticket is None else tenancy.draining
-        workers.append(_worker(tenancy, ticket, since=since, draining=spent))
+        workers.append(_worker(tenancy, ticket, draining=spent))
     demand = Demand(read_at=now, requests=tuple(to_request(ticket) for ticket in waiting))
     return QueueReading(demand=demand, workers=tuple(workers))
 
@@ -112,7 +114,7 @@ def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
     return pool.reuse if isinstance(pool, Pool) else None
 
 
-def _worker(tenancy: Tenancy, ticket: Ticket | None, *, since: datetime, draining: bool) -> Worker:
+def _worker(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
     return Worker(
         name=tenancy.machine,
         machine=tenancy.machine,
@@ -124,10 +126,10 @@ def _worker(tenancy: Tenancy, ticket: Ticket | None, *, since: datetime, drainin
         else WorkerState.IDLE,
         draining=draining,
         running=str(ticket.id) if ticket else None,
-        work=_work(ticket, since) if ticket else None,
+        work=_work(ticket, tenancy.since) if ticket else None,
         uses=tenancy.uses,
         requires=(SANDBOX + tenancy.sandbox,) if tenancy.uses else (),
-        since=since,
+        since=tenancy.since,
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from pydantic import TypeAdapter
 
 from fleet.assignment import Limit, Suitable
+from fleet.schema.model import Fleet
 from fleet.tickets import Tenancy, Ticket
 from tests.builders import NOW, ago
-
 
 _TICKET = TypeAdapter(Ticket)
 _TENANCY = TypeAdapter(Tenancy)
@@ -45,3 +45,30 @@ def suiting(
     """Return what says that these kinds of machines suit every ticket."""
     suitable = Suitable({"big": 0} if kinds is None else kinds, limits)
     return lambda _: suitable
+
+
+def a_ticket_fleet(**overrides: object) -> Fleet:
+    """Return a fleet whose pool `powerful` is ordered by tickets, at a simulated provider."""
+    pool = {
+        "provider": "desk",
+        "machine": "ccx63",
+        "image": "builder",
+        "provides": ["extra_powerful"],
+        "workers": {"max": 4},
+        "reuse": {"opportunity": "5m"},
+    }
+    defaults: dict[str, object] = {
+        "fleet": "debian-ci",
+        "providers": {"desk": {"kind": "sim"}},
+        "queues": {"tickets": {"kind": "tickets"}},
+        "images": {"builder": {"existing": {"desk": "b-1"}, "provides": ["arch_x86_64"]}},
+        "pools": {"powerful": pool | dict_of(overrides.pop("pool", {}))},
+        "tags": {"extra_powerful": {"on_demand": True} | dict_of(overrides.pop("tag", {}))},
+    }
+    return Fleet.model_validate(defaults | overrides)
+
+
+def dict_of(value: object) -> dict[str, object]:
+    """Return what has to be a mapping."""
+    assert isinstance(value, dict)
+    return value
