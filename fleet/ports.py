@@ -28,7 +28,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
-from fleet.tickets import Given, Ticket
+from fleet.versions import Version
 
 
 class Clock(Protocol):
@@ -290,30 +290,23 @@ class Store(Protocol):
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what an approval was used for where it was not done after all."""
 
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version that is remembered, by image, the oldest first."""
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was; None: it is new.
+
+        Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
+        """
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop what is remembered of a version; one that nobody remembers is fine."""
+
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.
 
         Yields who died holding it, where the store can tell that.
         """
-
-
-class Desk(Protocol):
-    """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
-
-    def tickets(self) -> tuple[Ticket, ...]:
-        """Return the tickets that are open."""
-
-    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
-        """Write down which tickets have expired, and forget machines that are not among these.
-
-        None: which machines there are is not known.
-        """
-
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
-        """Give machines to tickets that still wait, and return which got theirs."""
-
-    def read(self, now: datetime) -> QueueReading:
-        """Return what waits and who works."""
 
 
 class Secrets(Protocol):
@@ -364,7 +357,6 @@ __all__ = [
     "Charging",
     "Clock",
     "Console",
-    "Desk",
     "Engine",
     "Enroller",
     "Enrolment",

@@ -35,6 +35,7 @@ from fleet.checks import (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    source_without_key,
     target_wait_below_boot,
     two_queues_give_work,
     unknown_currency,
@@ -43,10 +44,13 @@ from fleet.checks import (
     unknown_pool,
     unknown_provider,
     unknown_queue,
+    unknown_suite,
     unknown_tag,
     unknown_time_zone,
+    worker_not_in_suite,
     wrong_derivation,
     wrong_number,
+    wrong_source,
 )
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
@@ -80,6 +84,7 @@ CHECKS = (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    source_without_key,
     target_wait_below_boot,
     two_queues_give_work,
     unknown_currency,
@@ -88,10 +93,13 @@ CHECKS = (
     unknown_pool,
     unknown_provider,
     unknown_queue,
+    unknown_suite,
     unknown_tag,
     unknown_time_zone,
+    worker_not_in_suite,
     wrong_derivation,
     wrong_number,
+    wrong_source,
 )
 DATED_CHECKS = (expired, expires_soon)
 """The checks that look at a date."""

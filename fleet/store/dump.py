@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from fleet.store.tables import (
     ABOUT,
     ATTEMPTS,
+    IMAGES,
     LEDGER,
     RUNS,
     SPENT,
@@ -25,6 +26,7 @@ _TABLES = {
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
     "spent": SPENT,
+    "images": IMAGES,
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }

@@ -8,10 +8,10 @@ from typing import Protocol
 import pytest
 
 from fleet.facts import Demand, Worker, WorkerState
-from fleet.ports import Desk
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
+from fleet.ticket_ports import Desk
 from fleet.tickets import Given, Ticket, close
 from tests.builders import NOW
 from tests.fakes_desk import FakeDesk
