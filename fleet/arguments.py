@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleet.arguments_exchange import add_exchange
+from fleet.arguments_image import add_image
 from fleet.usage import Parser
 from fleet.usage import add_json as _json
 from fleet.usage import add_verb as _verb
@@ -47,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     _doctor(verbs)
     _explain(verbs)
     _tags(verbs)
+    add_image(verbs)
     _state(verbs)
     _sweep(verbs)
     _adopt(verbs)

@@ -88,6 +88,10 @@ class StackFailed(FleetError):
         """Worker to what its provider said, where it was asked for it and refused."""
 
 
+class VersionMoved(FleetError):
+    """Somebody else changed what is remembered of a version in the meantime."""
+
+
 class WorkerBusy(FleetError):
     """A worker that was to be disabled runs something."""
 

@@ -38,6 +38,9 @@ class Version(_Value):
     built_by: str
     commit: str = ""
     why: str = Field("", description="Why it failed, in a sentence.")
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
     provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from fleet.store.tables import ABOUT, ATTEMPTS, LEDGER, RUNS, SPENT, STACKS
+from fleet.store.tables import ABOUT, ATTEMPTS, IMAGES, LEDGER, RUNS, SPENT, STACKS
 
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
@@ -16,6 +16,7 @@ _TABLES = {
     "ledger": LEDGER,
     "attempts": ATTEMPTS,
     "spent": SPENT,
+    "images": IMAGES,
 }
 _OWN = ("format", "fleet")
 

@@ -58,6 +58,13 @@ SPENT = sa.Table(
     sa.Column("approval", sa.Text, primary_key=True),
     sa.Column("machine", sa.Text, primary_key=True),
 )
+IMAGES = sa.Table(
+    "fleet_images",
+    METADATA,
+    sa.Column("image", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("record", sa.Text, nullable=False),
+)
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,
