@@ -18,6 +18,7 @@ _HOME = "/var/lib/debusine/worker"
 _UNITS = "/etc/systemd/system"
 _UNIT = f"{WORKER}.service"
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_OPEN = 0o755
 _LINKS = 8
 """As many links as are followed on the way to a program."""
 _QEMU = {
@@ -109,7 +110,7 @@ def _permissions(tree: Tree, _: ImageRecipe) -> Iterator[str]:
                 f"{path} belongs to {found.uid}:{found.gid}, {WORKER} is {ids[0]}:{ids[1]} "
                 f"({why}): give it to {WORKER}"
             )
-        if stat.S_IMODE(found.mode) != 0o755:
+        if stat.S_IMODE(found.mode) != _OPEN:
             yield f"{path} has mode {stat.S_IMODE(found.mode):04o} ({why}): make it 0755"
 
 

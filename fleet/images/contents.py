@@ -17,7 +17,7 @@ from pathlib import Path
 from posixpath import basename, dirname, normpath
 from typing import IO, Any
 
-from fleet.errors import FleetError, FileUnreadable
+from fleet.errors import FileUnreadable, FleetError
 from fleet.image_checks import Node
 
 _PACKAGES = {
@@ -30,7 +30,11 @@ _PACKAGES = {
     "sfdisk": "fdisk",
 }
 _ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
-_LOADERS = ("BOOTX64.EFI", "BOOTAA64.EFI", "BOOTRISCV64.EFI", "BOOTARM.EFI", "BOOTIA32.EFI")
+_LOADERS = (b"BOOTX64.EFI", b"BOOTAA64.EFI", b"BOOTRISCV64.EFI", b"BOOTARM.EFI")
+_NO_LOADER = (
+    "/EFI/BOOT holds no boot loader, or there is no EFI system partition: UEFI starts nothing "
+    "from this disk; build the image again"
+)
 _SECTOR = 512
 _FAST_LINK = 60
 """A link that is shorter than this lies in its inode."""
@@ -69,14 +73,14 @@ class Disk:
             f"{self._name}: no partition of it is an ext4 root file system: build the image again"
         )
 
-    def has_loader(self) -> bool:
-        """Say whether UEFI finds something to start."""
+    def problems(self) -> tuple[str, ...]:
+        """Return what is wrong with the disk beside its root file system."""
         for start, kind in self._partitions:
             image = f"{_descriptor(self._file)}@@{start * _SECTOR}"
             listed = kind == _ESP and _run(self._file, "mdir", "-b", "-i", image, "::/EFI/BOOT")
-            if listed and any(each in listed.stdout.decode().upper() for each in _LOADERS):
-                return True
-        return False
+            if listed and any(each in listed.stdout.upper() for each in _LOADERS):
+                return ()
+        return (_NO_LOADER,)
 
     def _read_partitions(self) -> list[tuple[int, str]]:
         read = _run(self._file, "sfdisk", "--json", _descriptor(self._file))
@@ -121,7 +125,9 @@ class Ext4:
         if re.search(r'["\n]', path):
             raise FileUnreadable(f"the image holds a path that cannot be looked at: {path!r}")
         found = {}
-        for line in self._ask(f'ls -p "{path}"').decode(errors="replace").splitlines():
+        for line in (
+            self._ask(f'ls -p "{path.rstrip("/")}/"').decode(errors="replace").splitlines()
+        ):
             # /inode/mode/uid/gid/name/size/
             fields = line.split("/")
             if len(fields) == len(("", "inode", "mode", "uid", "gid", "name", "size", "")):

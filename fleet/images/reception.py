@@ -6,7 +6,7 @@ What a worker asks is answered by a backend: one that stands in for Debusine, or
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hmac import compare_digest
@@ -66,14 +66,13 @@ class Backend(Protocol):
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
 
-    def connect(self, handler: BaseHTTPRequestHandler, request: Request) -> int:
-        """Answer with a websocket, or not; returns the status once that is sent.
+    def connect(
+        self, handler: BaseHTTPRequestHandler, request: Request, tell: Callable[[int], None]
+    ) -> None:
+        """Answer with a websocket and pass messages until either side ends; or refuse it.
 
-        `serve` has it go on from there.
+        `tell` is called with the status before that is sent.
         """
-
-    def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        """Pass messages until either side ends."""
 
     def close(self) -> None:
         """End every websocket."""
@@ -136,9 +135,9 @@ class Reception:
             self._reached.setdefault(stage, time.monotonic() - self._began)
             self._moved.notify_all()
 
-    def _note(self, request: Request, answer: Answer) -> None:
-        """Record what a request and its answer say of the worker."""
-        match request.method, request.path, answer.status:
+    def _note(self, request: Request, status: int) -> None:
+        """Record what a request and how it was answered say of the worker."""
+        match request.method, request.path, status:
             case "POST", path, 201 if path == _REGISTER and self._has_token(request):
                 self._reach(Stage.REGISTERED)
             case "GET", path, 101 if path == CONNECT:
@@ -148,11 +147,11 @@ class Reception:
                 self._reach(Stage.TOLD)
             case "POST", path, 200 | 204 if path == _FETCH:
                 self._reach(Stage.ASKED)
-                if answer.status == 200:  # noqa: PLR2004 - there is work in it
+                if status == 200:  # noqa: PLR2004 - there is work in it
                     self._reach(Stage.FETCHED)
             case "PUT", path, 200 if path.startswith(_WORK) and path.endswith(_ENDED):
                 self._reach(Stage.ENDED)
-            case method, path, status if status >= 400:  # noqa: PLR2004 - HTTP's errors
+            case method, path, _ if status >= 400:  # noqa: PLR2004 - HTTP's errors
                 self._refusals.append(f"{method} {path}: {status}")
 
     def _has_token(self, request: Request) -> bool:
@@ -185,14 +184,11 @@ class Reception:
         request = Request(handler.command, handler.path, headers, body)
         if headers.get("upgrade", "").lower() == "websocket":
             handler.close_connection = True
-            status = self._backend.connect(handler, request)
-            self._note(request, Answer(status))
-            if status == 101:  # noqa: PLR2004 - switching protocols
-                self._backend.serve(handler)
+            self._backend.connect(handler, request, lambda status: self._note(request, status))
             return
         answer = self._backend.answer(request)
+        self._note(request, answer.status)
         send(handler, answer)
-        self._note(request, answer)
 
 
 def send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:

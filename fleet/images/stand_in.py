@@ -8,11 +8,13 @@ import hashlib
 import json
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler
+from io import BufferedIOBase
 from socket import SHUT_RDWR
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from fleet.images.reception import CONNECT, Answer, Request
 
@@ -46,22 +48,32 @@ class StandIn:
             case _:
                 return _problem(404 if self._is_known(request) else 403, "not for you")
 
-    def connect(self, handler: BaseHTTPRequestHandler, request: Request) -> int:
-        """Answer with a websocket a worker that has registered."""
+    def connect(
+        self, handler: BaseHTTPRequestHandler, request: Request, tell: Callable[[int], None]
+    ) -> None:
+        """Ask a worker that has registered what it can do, by websocket, until it ends."""
         if request.path != CONNECT or not self._is_known(request):
+            tell(403)
             handler.send_error(403)
-            return 403
+            return
         key = request.headers.get("sec-websocket-key", "")
         digest = hashlib.sha1(f"{key}{_ACCEPT}".encode(), usedforsecurity=False).digest()
+        tell(101)
         handler.send_response_only(101)
         handler.send_header("Upgrade", "websocket")
         handler.send_header("Connection", "Upgrade")
         handler.send_header("Sec-WebSocket-Accept", base64.b64encode(digest).decode())
         handler.end_headers()
-        return 101
+        self._serve(handler)
 
-    def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        """Ask the worker what it can do, and answer its pings until it ends."""
+    def close(self) -> None:
+        """End every websocket."""
+        with self._lock:
+            for each in self._connected:
+                with suppress(OSError):
+                    each.connection.shutdown(SHUT_RDWR)
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         with self._lock:
             self._connected.add(handler)
         self._tell("connected")
@@ -72,13 +84,6 @@ class StandIn:
                     self._send(handler, _PONG, frame.body)
         with self._lock:
             self._connected.discard(handler)
-
-    def close(self) -> None:
-        """End every websocket."""
-        with self._lock:
-            for each in self._connected:
-                with suppress(OSError):
-                    each.connection.shutdown(SHUT_RDWR)
 
     def _register(self, request: Request) -> Answer:
         if not compare_digest(request.token.encode(), self._token.encode()):
@@ -111,7 +116,7 @@ class _Frame(NamedTuple):
     body: bytes
 
 
-def _read(stream: BinaryIO) -> _Frame:
+def _read(stream: BufferedIOBase) -> _Frame:
     """Return the next frame of a client, which masks what it sends."""
     first, second = _exactly(stream, 2)
     length = second & _LENGTH
@@ -125,7 +130,7 @@ def _read(stream: BinaryIO) -> _Frame:
     return _Frame(first & 0x0F, bytes(each ^ mask[at % 4] for at, each in enumerate(body)))
 
 
-def _exactly(stream: BinaryIO, count: int) -> bytes:
+def _exactly(stream: BufferedIOBase, count: int) -> bytes:
     found = stream.read(count)
     if len(found) < count:
         raise EOFError
