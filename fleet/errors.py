@@ -96,6 +96,10 @@ class WorkerBusy(FleetError):
     """A worker that was to be disabled runs something."""
 
 
+class PublicationRefused(FleetError):
+    """A version cannot be published there as it is; asking again changes nothing."""
+
+
 class Interrupted(FleetError):
     """The person pressed Ctrl-C."""
 

@@ -45,3 +45,22 @@ class Version(_Value):
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."
     )
+
+
+class Upload(_Value):
+    """What a provider or a store holds of a version, by its own listing."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    image: str
+    version: str
+    sha256: str = Field(description="Of the disk; a provider may keep its first digits only.")
+    whole: bool = Field(description="It was read back whole; else a run died, or still works.")
+    since: datetime = Field(description="When it was begun.")
+
+
+class Transfer(_Value):
+    """How far the upload of a version is."""
+
+    phase: Literal["prepare", "upload", "read back"]
+    done: int = Field(description="In bytes.")
+    total: int = Field(description="In bytes.")
