@@ -15,6 +15,7 @@ from fleet.schema.model import ImageRecipe
 WORKER = "debusine-worker"
 _CONFIG = "/etc/debusine/worker"
 _HOME = "/var/lib/debusine/worker"
+_ROOTS = "/root"
 _UNITS = "/etc/systemd/system"
 _UNIT = f"{WORKER}.service"
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -214,8 +215,8 @@ def _left_by_apt(tree: Tree, _: ImageRecipe) -> Iterator[str]:
 
 def _left_by_others(tree: Tree, _: ImageRecipe) -> Iterator[str]:
     for path, what in (
-        ("/root/.ansible", "Ansible's own folder"),
-        ("/root/.bash_history", "what somebody typed"),
+        (f"{_ROOTS}/.ansible", "Ansible's own folder"),
+        (f"{_ROOTS}/.bash_history", "what somebody typed"),
         ("/var/lib/cloud/instance", "what cloud-init keeps of a machine that was booted"),
     ):
         if tree.node(path):
@@ -241,11 +242,11 @@ def _secrets(tree: Tree, _: ImageRecipe) -> Iterator[str]:
 
 def _secret_paths(tree: Tree) -> Iterator[str]:
     yield from (f"{_CONFIG}/{each}" for each in ("activation-token", "token"))
-    yield from ("/root/.netrc", "/etc/apt/auth.conf")
+    yield from (f"{_ROOTS}/.netrc", "/etc/apt/auth.conf")
     yield from (f"/etc/apt/auth.conf.d/{each}" for each in tree.names("/etc/apt/auth.conf.d"))
     keys = (each for each in tree.names("/etc/ssh") if each.startswith("ssh_host_"))
     yield from (f"/etc/ssh/{each}" for each in keys)
-    homes = ("/root", *(f"/home/{each}" for each in tree.names("/home")))
+    homes = (_ROOTS, *(f"/home/{each}" for each in tree.names("/home")))
     for folder in (*(f"{home}/.ssh" for home in homes), "/etc/ssl/private"):
         yield from (f"{folder}/{each}" for each in tree.names(folder))
 

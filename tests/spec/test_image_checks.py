@@ -7,6 +7,7 @@ from tests.image_trees import ImageTree, a_recipe
 
 WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"
 AGAIN = "remove it at the end of the build and build again"
+ROOTS = "/root"
 SHARED = "that all machines would share"
 
 
@@ -286,8 +287,8 @@ def test_how_the_builder_reached_its_mirror_is_not_baked_in(
     ("path", "said"),
     [
         ("/usr/sbin/policy-rc.d", "keeps services from starting"),
-        ("/root/.ansible", "is Ansible's own folder"),
-        ("/root/.bash_history", "is what somebody typed"),
+        (f"{ROOTS}/.ansible", "is Ansible's own folder"),
+        (f"{ROOTS}/.bash_history", "is what somebody typed"),
         (
             "/var/lib/cloud/instance",
             "is what cloud-init keeps of a machine that was booted",
@@ -306,12 +307,12 @@ def test_nothing_of_the_build_is_left(image: ImageTree, path: str, said: str) ->
     [
         "/etc/debusine/worker/activation-token",
         "/etc/debusine/worker/token",
-        "/root/.netrc",
+        f"{ROOTS}/.netrc",
         "/etc/apt/auth.conf",
         "/etc/apt/auth.conf.d/private.conf",
         "/etc/ssh/ssh_host_ed25519_key",
-        "/root/.ssh/id_ed25519",
-        "/root/.ssh/authorized_keys",
+        f"{ROOTS}/.ssh/id_ed25519",
+        f"{ROOTS}/.ssh/authorized_keys",
         "/home/debian/.ssh/authorized_keys",
         "/etc/ssl/private/server.key",
     ],
