@@ -43,6 +43,10 @@ class Differences(BaseModel):
     files: tuple[Difference, ...]
     """What differs in the finished one, by path."""
 
+    def rows(self) -> tuple[tuple[str, str, str], ...]:
+        """Return path, what differs and why, for rendering."""
+        return tuple((each.path, each.what, each.why) for each in self.files)
+
 
 Listing = Mapping[str, Mapping[str, str]]
 """Path to its properties."""
