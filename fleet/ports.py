@@ -28,7 +28,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 
 class Clock(Protocol):
@@ -298,6 +298,9 @@ class Store(Protocol):
 
         Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
         """
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Do that with several, all or none."""
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""
