@@ -5,15 +5,13 @@ Each verb is carried out by the module of its name: `fleet image list` by comman
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
+from fleet.arguments_versions import add_version_verbs
 from fleet.usage import add_json, add_verb
 
 if TYPE_CHECKING:
     from fleet.usage import Parser, Verbs
-
-_ALL = 100
 
 
 def add_image(verbs: Verbs) -> None:
@@ -22,8 +20,8 @@ def add_image(verbs: Verbs) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _list(actions)
     _show(actions)
-    _promote(actions)
-    _rollback(actions)
+    _test(actions)
+    add_version_verbs(actions)
 
 
 def _list(actions: Verbs) -> None:
@@ -36,44 +34,33 @@ def _show(actions: Verbs) -> None:
     add_json(action)
 
 
-def _promote(actions: Verbs) -> None:
-    action = add_verb(
-        actions, "promote", "make a tested version the one that machines boot, or the candidate"
-    )
+def _test(actions: Verbs) -> None:
+    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
     _named(action)
     action.add_argument(
-        "--candidate",
-        type=_share,
-        metavar="SHARE",
-        help="on this share of each pool's workers, as in 20%%, beside the current version: one "
-        "worker, or at most so many",
+        "--boot",
+        action="store_true",
+        help="also boot it under QEMU until its worker registers with a token and asks for work, "
+        "at a server that is made for this test",
     )
-    _foreseen(action)
-
-
-def _rollback(actions: Verbs) -> None:
-    action = add_verb(
-        actions,
-        "rollback",
-        "take the latest promotion back: a candidate's, else the current version's",
-    )
-    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
-    _foreseen(action)
-
-
-def _foreseen(action: Parser) -> None:
-    """Add the options of what says which machines are replaced because of it."""
     action.add_argument(
-        "--dry-run", action="store_true", help="only show what would move and be replaced"
+        "--queue",
+        metavar="NAME",
+        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+    )
+    action.add_argument(
+        "--limit",
+        metavar="DURATION",
+        default="10m",
+        help="with --boot: how long the worker may take (default: 10m)",
+    )
+    action.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
     )
     add_json(action)
-
-
-def _share(text: str) -> int:
-    number = text.removesuffix("%")
-    if not (number.isdecimal() and 1 <= int(number) <= _ALL):
-        raise argparse.ArgumentTypeError(f"expected a share from 1% to 100%, not {text}")
-    return int(number)
 
 
 def _named(action: Parser) -> None:
