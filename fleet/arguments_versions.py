@@ -1,4 +1,4 @@
-"""This module is the part of the command line that deals with images' versions; it imports none."""
+"""This module is the part of the command line that deals with versions; it imports none."""
 
 from __future__ import annotations
 
