@@ -57,8 +57,8 @@ class Workspace(automation.LocalWorkspace):
 class _GatedProgram(LanguageServer):
     """A program that the engine runs when its gate lets it."""
 
-    def __init__(self, gate: Gate) -> None:
-        super().__init__(gate.program)
+    def __init__(self, program: Callable[[], None], gate: Gate) -> None:
+        super().__init__(program)
         self._gate = gate
 
     def Run(  # noqa: N802 - the protocol's name
@@ -82,7 +82,7 @@ class Stack(automation.Stack):
     def up_through(self, gate: Gate, on_event: Callable[[EngineEvent], None]) -> None:
         """Run `up` with the CLI's own preview, which the SDK always skips, through a gate."""
         server = grpc.server(ThreadPoolExecutor(_THREADS), options=_GRPC_CHANNEL_OPTIONS)
-        language = _GatedProgram(gate)
+        language = _GatedProgram(self.workspace.program or gate.program, gate)
         language_pb2_grpc.add_LanguageRuntimeServicer_to_server(language, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()

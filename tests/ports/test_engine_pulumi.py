@@ -64,10 +64,10 @@ def test_a_change_is_held_with_its_stack_locked_and_given_up_with_what_is_record
     before = recorded()
 
     with real.engine.prepare(REF, [TWO]):
-        held = len(list((real.folder / LOCKS).glob("*")))
+        held = len(list((real.folder / LOCKS).glob("*.json")))
 
     assert held == 1
-    assert list((real.folder / LOCKS).glob("*")) == []
+    assert list((real.folder / LOCKS).glob("*.json")) == []
     assert recorded() == before
 
 
