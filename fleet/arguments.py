@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleet.arguments_exchange import add_exchange
+from fleet.arguments_image import add_image
+from fleet.arguments_ticket import add_ticket
 from fleet.usage import Parser
 from fleet.usage import add_json as _json
 from fleet.usage import add_verb as _verb
@@ -47,10 +49,12 @@ def build_parser() -> argparse.ArgumentParser:
     _doctor(verbs)
     _explain(verbs)
     _tags(verbs)
+    add_image(verbs)
     _state(verbs)
     _sweep(verbs)
     _adopt(verbs)
     _prices(verbs)
+    add_ticket(verbs)
     add_exchange(verbs)
     _completion(verbs, parser)
     return parser

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleet.census import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.demand import Signed
 from fleet.draft import Draft
-from fleet.facts import World
+from fleet.facts import Unknown, World
 from fleet.freshness import demand_trouble
 from fleet.money import BudgetVerdict
 from fleet.plan import Warning_
@@ -62,23 +62,26 @@ def warn_of_durations(
     """Yield of how many requests nothing says how long they run, where something rests on that."""
     silent: Counter[str] = Counter()
     patient: Counter[str] = Counter()
+    waits = {
+        name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, Pool) and pool.target_wait is not None
+    }
     for signed in demand:
-        count = sum(request.seconds is None for request in signed.requests)
-        silent[signed.queue] += count if budgets else 0
-        for name in signed.machines_of if count else ():
-            pool = fleet.pools[name]
-            if isinstance(pool, Pool) and pool.target_wait is not None:
-                patient[name] += count
-    for queue, count in sorted(silent.items()):
-        if count:
-            run = "runs" if count == 1 else "run"
-            message = (
-                f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
-                "under a budget, each reserves a machine to the end of the period and the next; "
-                "say it by task in `durations`"
-            )
-            yield Warning_(rule="unknown-duration", message=message)
-    for name, count in sorted(patient.items()):
+        looked_at = waits.intersection(signed.machines_of)
+        if budgets or looked_at:
+            count = sum(request.seconds is None for request in signed.requests)
+            silent[signed.queue] += count if budgets else 0
+            patient.update(dict.fromkeys(looked_at, count))
+    for queue, count in sorted((+silent).items()):  # without those of which all is known
+        run = "runs" if count == 1 else "run"
+        message = (
+            f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
+            "under a budget, each reserves a machine to the end of the period and the next; "
+            "say it by task in `durations`"
+        )
+        yield Warning_(rule="unknown-duration", message=message)
+    for name, count in sorted((+patient).items()):
         run = "it runs" if count == 1 else "they run"
         message = (
             f"target_wait of pool {name} has no effect on {write_count(count, 'request')}: "
@@ -99,6 +102,9 @@ def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Ite
                 f"demand of queue {queue} is unknown: {trouble} "
                 "(nothing is deleted in the pools that serve it)"
             )
+    if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
+        because = world.images.unknown
+        yield f"versions of images are unknown: {because} (no machine is made or replaced)"
     for draft in drafts.values():
         for reason in (*draft.census.blind, *draft.census.frozen):
             if reason not in seen:

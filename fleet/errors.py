@@ -88,8 +88,20 @@ class StackFailed(FleetError):
         """Worker to what its provider said, where it was asked for it and refused."""
 
 
+class VersionMoved(FleetError):
+    """Somebody else changed what is remembered of a version in the meantime."""
+
+
 class WorkerBusy(FleetError):
     """A worker that was to be disabled runs something."""
+
+
+class PublicationRefused(FleetError):
+    """A version cannot be published there as it is; asking again changes nothing."""
+
+
+class TicketRefused(FleetError):
+    """A ticket that is not opened, not known, or not the client's to close."""
 
 
 class Interrupted(FleetError):

@@ -17,7 +17,7 @@ from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.draft import Draft
 from fleet.durations import USUAL, remaining_seconds
 from fleet.facts import World
-from fleet.limits import limited_tags, pool_rows, tag_rows
+from fleet.limits import blocked_rows, limited_tags, pool_rows, tag_rows
 from fleet.making import Option
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import spending_limits
@@ -55,6 +55,7 @@ def lay_out(
     rows = (
         *pool_rows(drafts, places.values()),
         *tag_rows(fleet, drafts, groups),
+        *blocked_rows(fleet, groups),
         *(account.row for account in accounts),
     )
     return Layout(groups, places, rows, accounts)
@@ -223,9 +224,8 @@ class _Fits:
         lengths: Mapping[int, int],
     ) -> None:
         self._pools = pools
-        self._requests = [
-            (r.seconds, (now - r.since).total_seconds() if r.since else 0.0) for r in requests
-        ]
+        self._requests = requests
+        self._now = now
         known = [r.seconds for r in requests if r.seconds is not None]
         whole = len(known) == len(requests)
         longest = max(known, default=0)
@@ -268,6 +268,11 @@ class _Fits:
     def _short(self, wait: int) -> tuple[list[int], list[int]]:
         """Return the lengths, sorted, of those that have not waited for this long, and sums."""
         if wait not in self._in_time:
-            seconds = sorted(s for s, waited in self._requests if s is not None and waited < wait)
+            most = timedelta(seconds=wait)
+            seconds = sorted(
+                r.seconds
+                for r in self._requests
+                if r.seconds is not None and (r.since is None or self._now - r.since < most)
+            )
             self._in_time[wait] = seconds, [0, *accumulate(seconds)]
         return self._in_time[wait]

@@ -29,6 +29,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
+from fleet.versions import Version
 
 
 class Clock(Protocol):
@@ -304,6 +305,18 @@ class Store(Protocol):
 
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what an approval was used for where it was not done after all."""
+
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version that is remembered, by image, the oldest first."""
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was; None: it is new.
+
+        Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
+        """
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop what is remembered of a version; one that nobody remembers is fine."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.

@@ -149,7 +149,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             type=unit.machine.type if unit.machine else None,
             cost=draft.cost_of(unit) or Decimal(0),
             cost_known=draft.cost_of(unit) is not None,
-            outdated=draft.is_outdated(unit),
+            outdated=draft.gives_way(unit),
             inactive=unit.state is State.DISABLED,
         )
     for action in actions.values():
@@ -335,8 +335,8 @@ def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signatur
             priority=signed.priority,
             count=len(keys),
             requests=tuple(keys),
-            by_worker={k: by_worker[k] for k in keys if k in by_worker},
-            by_create={k: created[k] for k in keys if k in created},
+            by_worker={k: by_worker[k] for k in filter(by_worker.__contains__, keys)},
+            by_create={k: created[k] for k in filter(created.__contains__, keys)},
             pools=signed.machines_of,
             refused=tuple(
                 RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
-from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.facts import Attempt, Charge, Entry, Ledger
 from fleet.ports import Charging, Since, StackRecord
+from fleet.versions import Version
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
 
@@ -24,6 +25,7 @@ class Shelf:
     entries: list[tuple[str, Entry]] = field(default_factory=list)
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     spent: dict[str, set[str]] = field(default_factory=dict)
+    images: dict[tuple[str, str], Version] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
 
@@ -152,6 +154,21 @@ class FakeStore:
     def refund(self, approval: str, machines: Collection[str]) -> None:
         """Take back what was not done."""
         self._shelf.spent.get(approval, set()).difference_update(machines)
+
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version, by image, the oldest first."""
+        return tuple(each for _, each in sorted(self._shelf.images.items()))
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was."""
+        key = (version.image, version.version)
+        if self._shelf.images.get(key) != was:
+            raise VersionMoved(f"{key} was changed in the meantime")
+        self._shelf.images[key] = version
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop a version."""
+        self._shelf.images.pop((image, version), None)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

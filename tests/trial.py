@@ -18,6 +18,7 @@ from fleet.facts import Listing
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import SimMachine, load
 from fleet.store.database import DatabaseStore
+from fleet.versions import Version
 from tests.fakes_engine import FixedClock
 
 BUILDERS = (
@@ -153,6 +154,15 @@ class Trial:
 
     def _store(self) -> DatabaseStore:
         return DatabaseStore(f"sqlite:///{self.folder}/.fleet/store.db", "trial")
+
+    def remember(self, *versions: Version) -> None:
+        """Have the store remember these image versions."""
+        for version in versions:
+            self._store().save_image_version(version, was=None)
+
+    def versions(self) -> dict[str, str]:
+        """Return the state of each version that the store remembers."""
+        return {each.version: each.state for each in self._store().image_versions()}
 
     def locked(self) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, as somebody else would."""

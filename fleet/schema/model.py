@@ -45,6 +45,7 @@ from fleet.schema.pools import (
     Rebuild,
     Replace,
     Retire,
+    Reuse,
     StaticPool,
     Workers,
 )
@@ -94,6 +95,10 @@ class State(Section):
         "sqlite",
         description="What must outlive a run: `sqlite` (beside fleet.yaml, in .fleet/), or a URL "
         "(sqlite:///, postgresql://).",
+    )
+    images: Text = Field(
+        ".fleet/images",
+        description="The folder of the images built on this computer, seen from fleet.yaml.",
     )
     passphrase: SecretRef | None = Field(
         None, description="Encrypts secrets in stack state (the real engine needs it)."
@@ -243,6 +248,7 @@ __all__ = [
     "RefuseDelete",
     "Replace",
     "Retire",
+    "Reuse",
     "SecretRef",
     "Section",
     "SimBilling",

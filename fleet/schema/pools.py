@@ -14,10 +14,18 @@ WINDOW_PATTERN = (
     r"( [A-Za-z][A-Za-z0-9_+/-]{0,60})?$"
 )
 
+# Debian's own rules: policy 5.6.1 for names of packages, 5.6.12 for versions.
+PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
+VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
+SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
+
 Backend = Literal["unshare", "qemu", "incus"]
 Task = Literal["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"]
 Market = Literal["spot", "on-demand"]
 Window = Annotated[str, Field(pattern=WINDOW_PATTERN)]
+PackageName = Annotated[str, Field(pattern=PACKAGE_PATTERN, max_length=100)]
+PackageVersion = Annotated[str, Field(pattern=VERSION_PATTERN, max_length=100)]
+ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
 class Rebuild(Section):
@@ -25,6 +33,12 @@ class Rebuild(Section):
 
     every: Seconds = Field(description="A version older than this is replaced by a new one.")
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
+
+
+_PIN = (
+    "The version that machines boot, whatever is promoted, as in 20261121T203000Z; "
+    "left out: the current one."
+)
 
 
 class ImageRecipe(Section):
@@ -36,18 +50,31 @@ class ImageRecipe(Section):
         [],
         description="Tags that its worker reports, until a boot test has recorded them.",
     )
-    source: LongText | None = Field(None, description="A deb822 APT source to install from.")
+    source: LongText | None = Field(
+        None,
+        description="A deb822 APT source to install from as well, its key under `Signed-By`.",
+    )
     enable_backends: list[Backend] = Field(
         ["unshare"], description="Executor backends that are set up."
     )
     enable_tasks: list[Task] = Field(
         ["autopkgtest", "sbuild"], description="Tasks whose programs are installed."
     )
-    api_url: Text | None = Field(
-        None, description="The server baked in; left out: passed as user data at boot."
+    packages: list[PackageName] = Field([], description="Further Debian packages.")
+    worker_version: PackageVersion | None = Field(
+        None, description="This version of debusine-worker and no other; left out: the newest."
+    )
+    swap: Mebibytes | None = Field(
+        None, description="Swap, in a file that is made at the first boot."
+    )
+    api_url: ServerUrl | None = Field(
+        None,
+        description="The Debusine server baked in, as in `queues.*.url`; left out: passed as user "
+        "data at boot.",
     )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
     publish: list[Name] = Field([], description="Providers that the image is uploaded to.")
+    version: Text | None = Field(None, description=_PIN)
 
 
 class ExistingImage(Section):
@@ -58,6 +85,7 @@ class ExistingImage(Section):
     )
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
     provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
+    version: Text | None = Field(None, description=_PIN)
 
 
 def _image_form(value: object) -> str | None:
@@ -144,6 +172,16 @@ class Retire(Section):
     )
 
 
+class Reuse(Section):
+    """How long a machine that a ticket has released may get another of the same sandbox."""
+
+    opportunity: Seconds = Field(description="So long it is kept for one after its release.")
+    max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="It has had this many tickets; left out: any number."
+    )
+    max_age: Seconds | None = Field(3600, description="It had its first ticket this long ago.")
+
+
 class PoolBudget(Section):
     """Money as a hard limit of one pool."""
 
@@ -203,6 +241,16 @@ class Pool(Section):
     retire: Retire = Field(
         default_factory=Retire.model_construct,
         description="When a worker is let go although nothing is wrong with it.",
+    )
+    reuse: Reuse | None = Field(
+        None,
+        description="Of machines that tickets are given: how far one may be used again in the "
+        "same sandbox; left out: a machine is for one ticket.",
+    )
+    priorities: dict[WorkerTag, int] = Field(
+        {},
+        description="Of machines that tickets are given: tag to how much this pool is preferred "
+        "for it; of the tags that a ticket asks for they add up. (Resalloc: priority of a tag)",
     )
     target_wait: Seconds | None = Field(
         None, description="How long work may wait; left out: one machine per waiting request."

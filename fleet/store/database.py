@@ -7,9 +7,8 @@ where one is expected is StoreMissing, and only `init` makes one.
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -19,35 +18,24 @@ from fleet.facts import Attempt, Ledger
 from fleet.ports import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
+from fleet.store.connecting import FORMAT, Database
 from fleet.store.dump import Rows, read_rows, write_rows
 from fleet.store.holders import is_alive
+from fleet.store.images import drop_version, read_versions, write_version
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
+from fleet.versions import Version
 
-_FORMAT = "fleet-store-1"
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
-_DISK_TROUBLE = ("disk I/O error", "database or disk is full")
-_DAMAGE = ("file is not a database", "database disk image is malformed")
-_NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 
 
-class DatabaseStore:
+class DatabaseStore(Database):
     """The store behind one SQLAlchemy URL, for one fleet."""
 
     def __init__(self, url: str, fleet: str, *, journal: int = _JOURNAL) -> None:
-        self.url = _with_driver(url)
-        self._fleet = fleet
+        super().__init__(url, fleet)
         self._journal = journal
-
-    @property
-    def place(self) -> str:
-        """Return where the store is, without credentials, as short as it can be said from here."""
-        path = _file_of(self.url)
-        if path:
-            here = Path(path)
-            return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-        return self.url.render_as_string(hide_password=True)
 
     def init(self) -> bool:
         """Create the store; False when it exists already and is this fleet's."""
@@ -69,7 +57,7 @@ class DatabaseStore:
                 write_rows(connection, rows)
 
     def _create(self, rows: Rows) -> bool:
-        path = _file_of(self.url)
+        path = self._file
         if path:
             try:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +74,7 @@ class DatabaseStore:
             tables.METADATA.create_all(connection)
             connection.execute(
                 sa.insert(tables.ABOUT),
-                [{"key": "format", "value": _FORMAT}, {"key": "fleet", "value": self._fleet}],
+                [{"key": "format", "value": FORMAT}, {"key": "fleet", "value": self._fleet}],
             )
             write_rows(connection, rows)
         return True
@@ -205,6 +193,25 @@ class DatabaseStore:
         with self._transaction() as connection:
             take_back(connection, approval, machines)
 
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version that is remembered, by image, the oldest first."""
+        with self._checked() as connection:
+            return read_versions(connection)
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was; raises VersionMoved where it is not that."""
+        with self._checked() as connection:
+            write_version(connection, version, was)
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop what is remembered of a version; one that nobody remembers is fine."""
+        with self._checked() as connection:
+            drop_version(connection, image, version)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        return self._checked()
+
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
         """Hold the fleet's lock and yield who died holding it; Locked says who holds it."""
@@ -225,7 +232,7 @@ class DatabaseStore:
 
     def is_holder_alive(self, owner: str) -> bool | None:
         """Say whether who holds the lock still runs; None where nobody here can tell."""
-        if not _file_of(self.url):
+        if not self._file:
             return is_alive(owner)
         try:
             with self._alive():
@@ -241,7 +248,7 @@ class DatabaseStore:
     @contextmanager
     def _alive(self) -> Iterator[None]:
         """Hold a file lock beside SQLite, which the kernel takes away from a process that dies."""
-        path = _file_of(self.url)
+        path = self._file
         if not path:
             yield
             return
@@ -265,9 +272,7 @@ class DatabaseStore:
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
         holder = self.lock_holder()
         # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
-        died = (
-            holder[0] if holder and (_file_of(self.url) or is_alive(holder[0]) is False) else None
-        )
+        died = holder[0] if holder and (self._file or is_alive(holder[0]) is False) else None
         if died:
             self._release(died)
         try:
@@ -289,84 +294,3 @@ class DatabaseStore:
     def _release(self, owner: str) -> None:
         with self._transaction() as connection:
             connection.execute(sa.delete(tables.LOCK).where(tables.LOCK.c.owner == owner))
-
-    @contextmanager
-    def _checked(self) -> Iterator[sa.Connection]:
-        """Begin a transaction in a store that exists, is of this format and of this fleet."""
-        path = _file_of(self.url)
-        if path and not Path(path).exists():
-            raise StoreMissing(self._missing())
-        with self._transaction() as connection:
-            self._check(connection)
-            yield connection
-
-    def _check(self, connection: sa.Connection) -> None:
-        if not sa.inspect(connection).has_table(tables.ABOUT.name):
-            raise StoreMissing(self._missing())
-        about = dict(connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all())
-        if not about:
-            # `init` was killed, or its disk was full: SQLite makes tables one by one.
-            raise StoreMissing(self._missing())
-        if about.get("format") != _FORMAT:
-            raise StoreFailed(
-                f"{self.place} is not a store of this version: {about.get('format')}"
-            )
-        if about.get("fleet") != self._fleet:
-            raise StoreFailed(
-                f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
-                "give each fleet a store of its own"
-            )
-
-    def _missing(self) -> str:
-        return (
-            f"there is no store at {self.place}; for a new fleet create it with "
-            "`fleet state init`, for an old one restore it first: what it knew is not empty, "
-            "it is unknown"
-        )
-
-    def _damaged(self, reason: str) -> str:
-        return (
-            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
-            "away and make a new store with `fleet state init`: it will not know pools that are "
-            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
-            "(docs/how-to/restore-lost-state.md)"
-        )
-
-    @cached_property
-    def _engine(self) -> sa.Engine:
-        return sa.create_engine(self.url, poolclass=sa.NullPool)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except ModuleNotFoundError as error:
-            raise StoreFailed(
-                f"the store at {self.place} needs {error.name}, which is not installed: "
-                "install fleet with its extra `postgres`"
-            ) from error
-        except sa.exc.SQLAlchemyError as error:
-            # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            if reason in _DAMAGE:
-                raise StoreFailed(self._damaged(reason)) from error
-            reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
-            raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
-
-
-def _with_driver(url: str) -> sa.URL:
-    """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise StoreFailed(_NO_STORE) from error
-    if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise StoreFailed(_NO_STORE)
-    return parsed
-
-
-def _file_of(parsed: sa.URL) -> str:
-    return parsed.database or "" if parsed.get_backend_name() == "sqlite" else ""

@@ -17,6 +17,8 @@ class Places:
     """Pulumi backend URL."""
     uses_folder: bool
     """Whether any state is kept in the folder: a file backend, or embedded stacks."""
+    images: Path
+    """The folder of the images built on this computer."""
 
     @property
     def embedded(self) -> Path:
@@ -52,4 +54,5 @@ def find_places(fleet: Fleet, config: str) -> Places:
         store=store,
         backend=f"file://{folder}" if is_file else backend,
         uses_folder=is_file or embedded,
+        images=base / fleet.state.images,
     )

@@ -1,11 +1,12 @@
 """This package decides what may run where; `offers` is its specification."""
 
-from fleet.tagrules.images import newest_version
+from fleet.tagrules.images import newest_first, newest_version
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
     Offer,
     ask_of_tags,
+    count_mismatches,
     find_doubts,
     find_mismatch,
     offer_of_pool,
@@ -25,8 +26,10 @@ __all__ = [
     "Mismatch",
     "Offer",
     "ask_of_tags",
+    "count_mismatches",
     "find_doubts",
     "find_mismatch",
+    "newest_first",
     "newest_version",
     "offer_of_pool",
     "offer_of_tags",

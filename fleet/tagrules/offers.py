@@ -16,7 +16,8 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
-    from fleet.facts import ImageVersion, Worker
+    from fleet.facts import Worker
+    from fleet.versions import ImageVersion
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,16 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
         not_brought=tuple(sorted(offer.requires - ask.provided)),
         not_asked=tuple(sorted(offer.exclusive - ask.required)),
         too_small=unmet(ask.minimums, offer.numbers),
+    )
+
+
+def count_mismatches(ask: Ask, offer: Offer) -> int:
+    """Return how much stands between a request and a worker, without saying what."""
+    return (
+        len(ask.required - offer.provides)
+        + len(offer.requires - ask.provided)
+        + len(offer.exclusive - ask.required)
+        + len(unmet(ask.minimums, offer.numbers))
     )
 
 

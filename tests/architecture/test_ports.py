@@ -11,10 +11,11 @@ WITHOUT_SUITE = {"Clock", "Console"}
 
 
 def ports() -> set[str]:
-    tree = modules("fleet")["fleet/ports.py"]
+    trees = modules("fleet")
     return {
         node.name
-        for node in tree.body
+        for path in ("fleet/ports.py", "fleet/image_ports.py")
+        for node in trees[path].body
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
     }

@@ -1,0 +1,69 @@
+"""This module is the part of the command line that deals with images; it imports none.
+
+Each verb is carried out by the module of its name: `fleet image list` by commands/image_list.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.usage import add_json, add_verb
+
+if TYPE_CHECKING:
+    from fleet.usage import Parser, Verbs
+
+
+def add_image(verbs: Verbs) -> None:
+    """Add what is done with images."""
+    parser = add_verb(verbs, "image", "look after images and their versions", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _list(actions)
+    _show(actions)
+    _test(actions)
+
+
+def _list(actions: Verbs) -> None:
+    add_json(add_verb(actions, "list", "list images and their versions: state, age, where"))
+
+
+def _show(actions: Verbs) -> None:
+    action = add_verb(actions, "show", "show all that is remembered of an image's versions")
+    _named(action)
+    add_json(action)
+
+
+def _test(actions: Verbs) -> None:
+    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
+    _named(action)
+    action.add_argument(
+        "--boot",
+        action="store_true",
+        help="also boot it under QEMU until its worker registers with a token and asks for work, "
+        "at a server that is made for this test",
+    )
+    action.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+    )
+    action.add_argument(
+        "--limit",
+        metavar="DURATION",
+        default="10m",
+        help="with --boot: how long the worker may take (default: 10m)",
+    )
+    action.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
+    )
+    add_json(action)
+
+
+def _named(action: Parser) -> None:
+    """Add the arguments that name an image and, where one is meant, a version of it."""
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "version", nargs="?", metavar="VERSION", help="one version of it, as in 20261121T203000Z"
+    )

@@ -1,0 +1,1 @@
+"""This package bakes, tests and publishes the images that machines boot."""

@@ -1,0 +1,181 @@
+"""This module keeps builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
+
+A folder of that name is whole: it is written under a name that begins with a dot and renamed when
+every file is on the disk. Whoever reads one checks it against the manifest's checksums.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from pydantic import ValidationError
+
+from fleet.errors import FileUnreadable
+from fleet.manifest import File, Manifest
+
+MANIFEST = "manifest.json"
+QCOW2 = "disk.qcow2"
+RAW = "disk.raw"
+SBOM = "sbom.spdx.json"
+LOG = "build.log"
+_VERSION = re.compile(r"\d{8}T\d{6}Z")
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build on this computer; `problem` says why its manifest cannot be read."""
+
+    folder: Path
+    manifest: Manifest | None
+    problem: str = ""
+
+    @property
+    def image(self) -> str:
+        """Return the image that this is a version of."""
+        return self.folder.parent.name
+
+    @property
+    def version(self) -> str:
+        """Return its version."""
+        return self.folder.name
+
+
+def version_at(moment: datetime) -> str:
+    """Return the version of a build that begins then, as in 20261121T203000Z."""
+    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def list_builds(images: Path, image: str) -> tuple[Build, ...]:
+    """Return the whole builds of an image, the oldest first; raises where it cannot tell."""
+    try:
+        names = sorted(path.name for path in (images / image).iterdir())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise FileUnreadable(f"{images / image}: {error.strerror}") from error
+    return tuple(_look(images / image / name) for name in names if _VERSION.fullmatch(name))
+
+
+def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
+    """Return a build's folder and manifest; raises FileUnreadable, saying which there are."""
+    folder = images / image / version
+    if not _VERSION.fullmatch(version) or not folder.is_dir():
+        known = ", ".join(build.version for build in list_builds(images, image)) or "none"
+        raise FileUnreadable(
+            f"{images / image} holds no version {version} (it holds: {known}); "
+            f"`fleet image build {image}` makes one"
+        )
+    return folder, read_manifest(folder)
+
+
+def open_build(images: Path, image: str, version: str) -> Path:
+    """Return an empty folder to build into, until `finish_build` or `drop_build`."""
+    folder = images / image / f".{version}.partial"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
+    """Name every file in the manifest, put all on the disk, give the folder its name."""
+    names = sorted(path.name for path in partial.iterdir() if path.name != MANIFEST)
+    files = {name: measure(partial / name) for name in names}
+    whole = manifest.model_copy(update={"files": files})
+    write_manifest(partial, whole)
+    for name in names:
+        _sync(partial / name)
+    _sync(partial)
+    final = partial.with_name(whole.version)
+    try:
+        partial.rename(final)
+    except OSError as error:
+        raise FileUnreadable(f"{final}: {error.strerror}") from error
+    _sync(final.parent)
+    return final, whole
+
+
+def drop_build(partial: Path) -> None:
+    """Delete the folder of a build that came to nothing."""
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return a build's manifest; raises FileUnreadable where it is none."""
+    path = folder / MANIFEST
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise FileUnreadable(f"{path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise FileUnreadable(f"{path} is no manifest: {where}: {first['msg']}") from error
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a build's manifest, whole or not at all."""
+    text = manifest.model_dump_json(indent=2) + "\n"
+    try:
+        with NamedTemporaryFile(
+            "w", dir=folder, prefix=".manifest", encoding="utf-8", delete=False
+        ) as new:
+            new.write(text)
+            new.flush()
+            os.fsync(new.fileno())
+        path = Path(new.name)
+        path.chmod(0o644)
+        path.replace(folder / MANIFEST)
+    except OSError as error:
+        raise FileUnreadable(f"{folder / MANIFEST}: {error.strerror}") from error
+
+
+def measure(path: Path) -> File:
+    """Return a file's checksum and size."""
+    checksum = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                checksum.update(piece)
+            size = file.tell()
+    except OSError as error:
+        raise FileUnreadable(f"{path}: {error.strerror}") from error
+    return File(sha256=checksum.hexdigest(), size=size)
+
+
+def verify(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
+    """Read files of a build, all where none is named; raises FileUnreadable where one differs."""
+    for name in manifest.files if names is None else names:
+        expected = manifest.files.get(name)
+        if expected is None:
+            raise FileUnreadable(
+                f"{folder / MANIFEST} names no {name}; it names {', '.join(manifest.files)}"
+            )
+        found = measure(folder / name)
+        if found != expected:
+            raise FileUnreadable(
+                f"{folder / name} is not what was built: {found.size} bytes of SHA-256 "
+                f"{found.sha256[:12]}…, {MANIFEST} says {expected.size} of "
+                f"{expected.sha256[:12]}…; delete {folder} and build again"
+            )
+
+
+def _look(folder: Path) -> Build:
+    try:
+        return Build(folder, read_manifest(folder))
+    except FileUnreadable as error:
+        return Build(folder, None, str(error))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""This module opens the database of a store: one that exists, of this format and of this fleet.
+
+What a driver says of a failure is told in sentences that a person can act on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed, StoreMissing
+from fleet.store import tables
+
+FORMAT = "fleet-store-1"
+_DISK_TROUBLE = ("disk I/O error", "database or disk is full")
+_DAMAGE = ("file is not a database", "database disk image is malformed")
+_NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
+
+
+class Database:
+    """The database behind one SQLAlchemy URL, for one fleet."""
+
+    def __init__(self, url: str, fleet: str) -> None:
+        self.url = _with_driver(url)
+        self._fleet = fleet
+
+    @property
+    def place(self) -> str:
+        """Return where the store is, without credentials, as short as it can be said from here."""
+        path = self._file
+        if path:
+            here = Path(path)
+            return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def _file(self) -> str:
+        """Return the file of SQLite; empty beside another database."""
+        return self.url.database or "" if self.url.get_backend_name() == "sqlite" else ""
+
+    @contextmanager
+    def _checked(self) -> Iterator[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        path = self._file
+        if path and not Path(path).exists():
+            raise StoreMissing(self._missing())
+        with self._transaction() as connection:
+            self._check(connection)
+            yield connection
+
+    def _check(self, connection: sa.Connection) -> None:
+        if not sa.inspect(connection).has_table(tables.ABOUT.name):
+            raise StoreMissing(self._missing())
+        about = dict(connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all())
+        if not about:
+            # `init` was killed, or its disk was full: SQLite makes tables one by one.
+            raise StoreMissing(self._missing())
+        if about.get("format") != FORMAT:
+            raise StoreFailed(
+                f"{self.place} is not a store of this version: {about.get('format')}"
+            )
+        if about.get("fleet") != self._fleet:
+            raise StoreFailed(
+                f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
+                "give each fleet a store of its own"
+            )
+
+    def _missing(self) -> str:
+        return (
+            f"there is no store at {self.place}; for a new fleet create it with "
+            "`fleet state init`, for an old one restore it first: what it knew is not empty, "
+            "it is unknown"
+        )
+
+    def _damaged(self, reason: str) -> str:
+        return (
+            f"the store at {self.place} is damaged: {reason}; restore a backup, or move the file "
+            "away and make a new store with `fleet state init`: it will not know pools that are "
+            "no longer in fleet.yaml and still hold machines, nor which stacks are lost "
+            "(docs/how-to/restore-lost-state.md)"
+        )
+
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        return sa.create_engine(self.url, poolclass=sa.NullPool)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except ModuleNotFoundError as error:
+            raise StoreFailed(
+                f"the store at {self.place} needs {error.name}, which is not installed: "
+                "install fleet with its extra `postgres`"
+            ) from error
+        except sa.exc.SQLAlchemyError as error:
+            # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            if reason in _DAMAGE:
+                raise StoreFailed(self._damaged(reason)) from error
+            reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
+            raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
+
+
+def _with_driver(url: str) -> sa.URL:
+    """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise StoreFailed(_NO_STORE) from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise StoreFailed(_NO_STORE)
+    return parsed

@@ -1,0 +1,115 @@
+"""`fleet image`: which versions there are of each image, and all that is remembered of one."""
+
+import json
+import re
+
+import pytest
+
+from fleet.versions import Publication
+from tests.builders import NOW
+from tests.trial import Trial, fleet_yaml
+from tests.versioning import a_version
+
+OLD, NEW = "20261120T060000Z", "20261121T060000Z"
+UPLOADED = Publication(id="4711", at=NOW, verified=True)
+
+
+@pytest.fixture
+def baked(trial: Trial) -> Trial:
+    """Return a trial fleet with an image in use, one nobody baked, and one it no longer names."""
+    trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
+    trial.remember(
+        a_version(version=OLD, state="failed", why="its worker never registered"),
+        a_version(version=NEW, state="candidate", share=20, publications={"desk": UPLOADED}),
+        a_version(image="buster", state="retired"),
+    )
+    return trial
+
+
+def test_images_are_listed_with_their_versions_the_newest_first(baked: Trial) -> None:
+    code, said = baked.do("image", "list")
+
+    assert code == 0
+    aged = re.sub(r"\d+ (d|h|min|s)( \d+ (h|min))?", "long", said)
+    assert [re.split("  +", row) for row in aged.splitlines()] == [
+        ["IMAGE", "VERSION", "STATE", "AGE", "AT"],
+        ["buster", NEW, "retired", "long", "-"],
+        ["golden", "-", "baked elsewhere"],
+        ["trixie", NEW, "candidate 20%", "long", "desk"],
+        ["trixie", OLD, "failed", "long", "-"],
+    ]
+
+
+def test_images_as_json_hold_the_same(baked: Trial) -> None:
+    _, said = baked.do("image", "list", "--json")
+
+    buster, golden, trixie = json.loads(said)["images"]
+    assert (buster["declared"], golden["declared"], trixie["declared"]) == (
+        "no",
+        "existing",
+        "recipe",
+    )
+    assert (golden["pools"], trixie["pools"]) == ([], ["big", "builders"])
+    assert [each["version"] for each in trixie["versions"]] == [NEW, OLD]
+
+
+def test_all_that_is_remembered_of_an_image_is_shown(baked: Trial) -> None:
+    code, said = baked.do("image", "show", "trixie")
+
+    assert (code, said) == (
+        0,
+        """\
+image trixie: pools big, builders
+
+20261121T060000Z  candidate 20%
+  since      2026-11-21 07:00 UTC
+  built      2026-11-21 06:00 UTC, by ci
+  digest     d1
+  recipe     r1
+  role       a1
+  published  desk: 4711, 2026-11-21 08:00 UTC
+
+20261120T060000Z  failed
+  since    2026-11-21 07:00 UTC
+  built    2026-11-21 06:00 UTC, by ci
+  because  its worker never registered
+  digest   d1
+  recipe   r1
+  role     a1
+""",
+    )
+
+
+def test_one_version_is_shown_alone(baked: Trial) -> None:
+    _, said = baked.do("image", "show", "trixie", OLD, "--json")
+
+    (version,) = json.loads(said)["versions"]
+    assert (version["version"], version["state"]) == (OLD, "failed")
+
+
+def test_an_image_without_versions_says_so(baked: Trial) -> None:
+    assert baked.do("image", "show", "golden") == (
+        0,
+        "image golden: baked elsewhere\nit has no version yet\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["sid"], "there is no image sid; there are: buster, golden, trixie"),
+        (["trixie", "1"], f"image trixie has no version 1; it has: {OLD}, {NEW}"),
+        (["golden", "1"], "image golden has no version 1; it has: none"),
+    ],
+)
+def test_what_nobody_remembers_is_told_with_what_there_is(
+    baked: Trial, names: list[str], said: str
+) -> None:
+    assert baked.do("image", "show", *names) == (1, f"fleet: error: {said}\n")
+
+
+def test_a_missing_store_is_not_a_fleet_without_versions(project_trial: Trial) -> None:
+    code, said = project_trial.do("image", "list")
+
+    assert code == 4
+    assert "there is no store" in said

@@ -1,0 +1,160 @@
+"""Builds in folders: whole or not there at all, and checked against their manifests."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import FileUnreadable
+from fleet.images.folder import (
+    drop_build,
+    find_build,
+    finish_build,
+    list_builds,
+    open_build,
+    read_manifest,
+    verify,
+    version_at,
+    write_manifest,
+)
+from fleet.manifest import Manifest
+
+IMAGE = "trixie-amd64"
+VERSION = "20261121T203000Z"
+
+
+def a_manifest(version: str = VERSION) -> Manifest:
+    return Manifest(
+        image=IMAGE,
+        version=version,
+        way="disk",
+        suite="trixie",
+        architecture="amd64",
+        recipe_digest="a" * 64,
+        role_digest="b" * 64,
+        digest="c" * 64,
+        built_at=datetime(2026, 11, 21, 20, 30, tzinfo=UTC),
+        built_by="tests",
+        seconds={"base": 1.5},
+    )
+
+
+def a_build(images: Path, version: str = VERSION) -> Path:
+    partial = open_build(images, IMAGE, version)
+    (partial / "disk.qcow2").write_bytes(b"disk" * 100)
+    (partial / "build.log").write_text("built\n")
+    return finish_build(partial, a_manifest(version))[0]
+
+
+def test_a_version_is_named_by_when_its_build_began() -> None:
+    assert version_at(datetime(2026, 11, 21, 20, 30, 9, 5, tzinfo=UTC)) == "20261121T203009Z"
+
+
+def test_a_finished_build_names_every_file_with_its_checksum(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+
+    manifest = read_manifest(folder)
+    assert folder == tmp_path / IMAGE / VERSION
+    assert {name: file.size for name, file in manifest.files.items()} == {
+        "build.log": 6,
+        "disk.qcow2": 400,
+    }
+    verify(folder, manifest)
+
+
+def test_a_build_under_way_is_no_build(tmp_path: Path) -> None:
+    a_build(tmp_path)
+    partial = open_build(tmp_path, IMAGE, "20261121T213000Z")
+    (partial / "disk.qcow2").write_bytes(b"half")
+
+    assert [build.version for build in list_builds(tmp_path, IMAGE)] == [VERSION]
+
+
+def test_a_dropped_build_leaves_nothing(tmp_path: Path) -> None:
+    partial = open_build(tmp_path, IMAGE, VERSION)
+    (partial / "disk.qcow2").write_bytes(b"half")
+
+    drop_build(partial)
+
+    assert list((tmp_path / IMAGE).iterdir()) == []
+
+
+def test_what_a_killed_build_of_that_version_left_is_begun_anew(tmp_path: Path) -> None:
+    (open_build(tmp_path, IMAGE, VERSION) / "old").touch()
+
+    assert list(open_build(tmp_path, IMAGE, VERSION).iterdir()) == []
+
+
+def test_a_changed_file_is_not_what_was_built(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+    (folder / "disk.qcow2").write_bytes(b"dusk" * 100)
+
+    with pytest.raises(FileUnreadable, match=r"disk\.qcow2 is not what was built"):
+        verify(folder, read_manifest(folder))
+
+
+def test_a_file_that_is_gone_is_told_by_its_name(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+    (folder / "disk.qcow2").unlink()
+
+    with pytest.raises(FileUnreadable, match=r"disk\.qcow2: No such file"):
+        verify(folder, read_manifest(folder), ["disk.qcow2"])
+
+
+def test_only_a_file_of_the_manifest_can_be_verified(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+
+    with pytest.raises(FileUnreadable, match=r"names no disk\.raw; it names build\.log, disk\.q"):
+        verify(folder, read_manifest(folder), ["disk.raw"])
+
+
+def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: Path) -> None:
+    a_build(tmp_path, "20261122T203000Z")
+    folder = a_build(tmp_path)
+    (folder / "manifest.json").write_text('{"image": 5}')
+
+    first, second = list_builds(tmp_path, IMAGE)
+
+    assert (first.image, first.version, first.manifest) == (IMAGE, VERSION, None)
+    assert f"{folder / 'manifest.json'} is no manifest: image: " in first.problem
+    assert second.manifest == a_manifest("20261122T203000Z").model_copy(
+        update={"files": second.manifest.files if second.manifest else {}}
+    )
+
+
+def test_an_image_that_was_never_built_has_no_builds(tmp_path: Path) -> None:
+    assert list_builds(tmp_path, IMAGE) == ()
+
+
+def test_builds_that_cannot_be_listed_are_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / IMAGE).write_text("a file in the folder's place")
+
+    with pytest.raises(FileUnreadable, match="Not a directory"):
+        list_builds(tmp_path, IMAGE)
+
+
+def test_an_unknown_version_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    a_build(tmp_path)
+
+    with pytest.raises(FileUnreadable, match=rf"no version 20\.\./x \(it holds: {VERSION}\)"):
+        find_build(tmp_path, IMAGE, "20../x")
+
+
+def test_a_known_version_is_found_with_its_manifest(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+
+    assert find_build(tmp_path, IMAGE, VERSION) == (folder, read_manifest(folder))
+
+
+def test_a_manifest_is_replaced_whole(tmp_path: Path) -> None:
+    folder = a_build(tmp_path)
+    tested = read_manifest(folder).model_copy(update={"commit": "1f2e3d"})
+
+    write_manifest(folder, tested)
+
+    assert read_manifest(folder) == tested
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "build.log",
+        "disk.qcow2",
+        "manifest.json",
+    ]

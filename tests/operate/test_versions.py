@@ -1,0 +1,63 @@
+"""A version is changed as it is, and not as it was when somebody looked."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fleet.errors import FleetError, VersionMoved
+from fleet.operate.versions import change_version
+from fleet.versions import Publication, Version
+from tests.builders import NOW
+from tests.fakes_store import FakeStore, Shelf
+from tests.versioning import a_version
+
+NAMES = ("trixie", a_version().version)
+
+
+def a_store(*versions: Version) -> FakeStore:
+    store = FakeStore(Shelf(), "debian-ci")
+    store.init()
+    for version in versions:
+        store.save_image_version(version, was=None)
+    return store
+
+
+def publish(place: str) -> Callable[[Version], Version]:
+    uploaded = Publication(id=f"{place}-1", at=NOW, verified=True)
+    return lambda version: version.model_copy(
+        update={"publications": version.publications | {place: uploaded}}
+    )
+
+
+def test_two_uploads_at_once_are_both_remembered() -> None:
+    store = a_store(a_version())
+    others = [publish("aws")]
+
+    def publish_while_another_does(version: Version) -> Version:
+        while others:
+            change_version(store, *NAMES, others.pop())
+        return publish("hetzner")(version)
+
+    changed = change_version(store, *NAMES, publish_while_another_does)
+
+    assert set(changed.publications) == {"aws", "hetzner"}
+    assert store.image_versions() == (changed,)
+
+
+def test_a_version_that_changes_all_the_time_is_given_up() -> None:
+    store = a_store(a_version())
+    places = iter(map(str, range(100)))
+
+    def be_late(version: Version) -> Version:
+        change = publish(next(places))
+        (now,) = store.image_versions()
+        store.save_image_version(change(now), was=now)
+        return version
+
+    with pytest.raises(VersionMoved):
+        change_version(store, *NAMES, be_late)
+
+
+def test_a_version_that_nobody_remembers_is_told_with_those_that_are() -> None:
+    with pytest.raises(FleetError, match="has no version 1; it has: 20261121T060000Z"):
+        change_version(a_store(a_version()), "trixie", "1", publish("aws"))

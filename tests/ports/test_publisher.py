@@ -1,0 +1,166 @@
+"""The contract of the port Publisher, over the fake, stores and providers."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import PublicationRefused, SourceUnreachable
+from tests.backends import moto
+from tests.builders import NOW
+from tests.publishing import MIB, PLACES, VERSION, Place, Watcher, a_build, sha256, some_disk
+
+__all__ = ["moto"]
+
+HOUR = timedelta(hours=1)
+BIG = some_disk(size=6 * MIB + 512)
+"""More than one part of S3."""
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield request.param(request, stack, tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "images" / "trixie" / VERSION
+
+
+def test_nothing_is_published_at_first(place: Place) -> None:
+    assert place.open("debian-ci").uploads() == ()
+
+
+def test_a_published_version_is_listed_whole_with_its_mark(place: Place, folder: Path) -> None:
+    publisher, manifest = place.open("debian-ci"), a_build(folder)
+
+    published = publisher.publish(manifest, str(folder), Watcher())
+
+    (upload,) = publisher.uploads()
+    assert (upload.image, upload.version, upload.id) == ("trixie", VERSION, published.id)
+    assert upload.whole
+    assert published.verified
+    assert len(upload.sha256) >= 32
+    assert sha256(some_disk()).startswith(upload.sha256)
+
+
+def test_what_is_published_is_the_disk_byte_for_byte(place: Place, folder: Path) -> None:
+    manifest = a_build(folder)
+
+    published = place.open("debian-ci").publish(manifest, str(folder), Watcher())
+
+    held = place.holds(published)
+    assert held[: len(some_disk())] == some_disk()
+    assert not any(held[len(some_disk()) :])
+
+
+def test_progress_is_told_in_bytes_until_all_are_read_back(place: Place, folder: Path) -> None:
+    watcher, manifest = Watcher(), a_build(folder)
+
+    place.open("debian-ci").publish(manifest, str(folder), watcher)
+
+    up, back = watcher.last("upload"), watcher.last("read back")
+    assert up.done == up.total >= len(some_disk())
+    assert back.done == back.total >= len(some_disk())
+
+
+def test_publishing_again_uploads_nothing(place: Place, folder: Path) -> None:
+    publisher, manifest, again = place.open("debian-ci"), a_build(folder), Watcher()
+    published = publisher.publish(manifest, str(folder), Watcher())
+
+    assert publisher.publish(manifest, str(folder), again).id == published.id
+
+    assert [each for each in again.heard if each.phase == "upload"] == []
+    assert len(publisher.uploads()) == 1
+
+
+def test_another_content_of_the_same_version_is_refused(place: Place, folder: Path) -> None:
+    publisher = place.open("debian-ci")
+    publisher.publish(a_build(folder), str(folder), Watcher())
+    other = a_build(folder, disk=some_disk(seed=b"other"))
+
+    with pytest.raises(PublicationRefused, match="another disk"):
+        publisher.publish(other, str(folder), Watcher())
+
+    assert len(publisher.uploads()) == 1
+
+
+def test_the_uploads_of_another_fleet_are_not_ours(place: Place, folder: Path) -> None:
+    theirs = place.open("debian-ci-2")
+    published = theirs.publish(a_build(folder, image="sid"), str(folder), Watcher())
+    ours = place.open("debian-ci")
+
+    assert ours.uploads() == ()
+    with pytest.raises(PublicationRefused):
+        ours.delete(published.id)
+    assert [each.id for each in theirs.uploads()] == [published.id]
+
+
+def test_what_broke_off_is_not_whole_and_is_gone_on_with(place: Place, folder: Path) -> None:
+    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
+    with pytest.raises(SourceUnreachable):
+        publisher.publish(manifest, str(folder), Watcher(breaks_at=5 * MIB))
+
+    left = publisher.uploads()
+    published = publisher.publish(manifest, str(folder), Watcher())
+
+    assert [each.whole for each in left] == [False] * place.keeps_partial
+    assert [(each.id, each.whole) for each in publisher.uploads()] == [(published.id, True)]
+    assert place.holds(published)[: len(BIG)] == BIG
+
+
+def test_cleaning_removes_what_was_begun_before_and_is_not_whole(
+    place: Place, folder: Path
+) -> None:
+    publisher, later = place.open("debian-ci"), place.open("debian-ci", later=HOUR)
+    publisher.publish(a_build(folder), str(folder), Watcher())
+    for number, each in enumerate((publisher, later)):
+        manifest = a_build(folder, disk=BIG, version=f"2026112{number}T000000Z")
+        with pytest.raises(SourceUnreachable):
+            each.publish(manifest, str(folder), Watcher(breaks_at=5 * MIB))
+
+    cleaned = publisher.clean(NOW + HOUR)
+
+    assert len(cleaned) == int(place.keeps_partial)
+    left = [(each.version, each.whole) for each in publisher.uploads()]
+    unfinished = [("20261121T000000Z", False)] * place.keeps_partial
+    assert left == [*unfinished, (VERSION, True)]
+
+
+def test_cleaning_twice_finds_nothing_more(place: Place, folder: Path) -> None:
+    publisher = place.open("debian-ci")
+    with pytest.raises(SourceUnreachable):
+        publisher.publish(a_build(folder, disk=BIG), str(folder), Watcher(breaks_at=5 * MIB))
+    publisher.clean(NOW + HOUR)
+
+    assert publisher.clean(NOW + HOUR) == ()
+
+
+def test_a_deleted_upload_is_gone_and_may_be_deleted_again(place: Place, folder: Path) -> None:
+    publisher = place.open("debian-ci")
+    kept = publisher.publish(a_build(folder, version="20261120T000000Z"), str(folder), Watcher())
+    published = publisher.publish(a_build(folder), str(folder), Watcher())
+
+    publisher.delete(published.id)
+    publisher.delete(published.id)
+
+    assert [each.id for each in publisher.uploads()] == [kept.id]
+
+
+def test_two_publishes_of_one_version_at_once_make_one_upload(place: Place, folder: Path) -> None:
+    manifest = a_build(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(place.open("debian-ci").publish, manifest, str(folder), Watcher())
+            for _ in range(2)
+        ]
+        published = {each.result().id for each in both}
+
+    (upload,) = place.open("debian-ci").uploads()
+    assert published == {upload.id}
+    assert upload.whole

@@ -1,0 +1,121 @@
+"""What every Store promises of image versions: what was read is what is changed, or nothing is."""
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from fleet.errors import StoreFailed, StoreMissing, VersionMoved
+from fleet.ports import Store
+from fleet.store.database import DatabaseStore
+from fleet.versions import Publication
+from tests.builders import NOW
+from tests.ports.stores import Opener, opener, postgres_url, store
+from tests.versioning import a_version
+
+__all__ = ["opener", "postgres_url", "store"]
+
+UPLOADED = Publication(id="4711", at=NOW, verified=True)
+
+
+def test_a_new_store_remembers_no_version(store: Store) -> None:
+    assert store.image_versions() == ()
+
+
+def test_a_store_that_is_missing_does_not_say_that_there_are_no_versions(opener: Opener) -> None:
+    with pytest.raises(StoreMissing):
+        opener("debian").image_versions()
+
+
+def test_versions_come_back_whole_by_image_the_oldest_first(store: Store, opener: Opener) -> None:
+    late = a_version(version="20261121T070000Z", publications={"hetzner": UPLOADED})
+    other = a_version(image="bookworm", provides=("worker:executor:unshare",), share=20)
+    for version in (late, a_version(), other):
+        store.save_image_version(version, was=None)
+
+    assert opener("debian").image_versions() == (other, a_version(), late)
+
+
+def test_a_version_takes_the_place_of_what_it_was(store: Store) -> None:
+    building = a_version(state="building")
+    store.save_image_version(building, was=None)
+
+    store.save_image_version(a_version(state="built"), was=building)
+
+    assert store.image_versions() == (a_version(state="built"),)
+
+
+def test_a_version_that_somebody_else_changed_is_kept_as_they_left_it(store: Store) -> None:
+    store.save_image_version(a_version(), was=None)
+    published = a_version(publications={"hetzner": UPLOADED})
+    store.save_image_version(published, was=a_version())
+
+    with pytest.raises(VersionMoved):
+        store.save_image_version(a_version(publications={"aws": UPLOADED}), was=a_version())
+
+    assert store.image_versions() == (published,)
+
+
+def test_a_new_version_is_refused_where_there_is_one_of_that_name(store: Store) -> None:
+    store.save_image_version(a_version(), was=None)
+
+    with pytest.raises(VersionMoved):
+        store.save_image_version(a_version(built_by="another"), was=None)
+
+    assert store.image_versions() == (a_version(),)
+
+
+def test_a_version_that_somebody_dropped_does_not_come_back(store: Store) -> None:
+    store.save_image_version(a_version(), was=None)
+    store.forget_image_version("trixie", a_version().version)
+
+    with pytest.raises(VersionMoved):
+        store.save_image_version(a_version(state="current"), was=a_version())
+
+    assert store.image_versions() == ()
+
+
+def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -> None:
+    store.forget_image_version("trixie", a_version().version)
+    for version in (a_version(), a_version(image="sid")):
+        store.save_image_version(version, was=None)
+
+    for _ in range(2):
+        store.forget_image_version("trixie", a_version().version)
+
+    assert store.image_versions() == (a_version(image="sid"),)
+
+
+def test_a_store_that_an_older_fleet_made_remembers_versions_from_now_on(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    with sa.create_engine(store.url).begin() as connection:
+        connection.execute(sa.text("drop table fleet_images"))
+    store.forget_image_version("trixie", "1")
+    assert store.image_versions() == ()
+
+    store.save_image_version(a_version(), was=None)
+
+    assert store.image_versions() == (a_version(),)
+
+
+def test_a_version_that_a_newer_fleet_wrote_is_told_and_not_passed_over(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    store.save_image_version(a_version(), was=None)
+    with sa.create_engine(store.url).begin() as connection:
+        connection.execute(sa.text("update fleet_images set record = '{}'"))
+
+    with pytest.raises(StoreFailed, match="another release of fleet"):
+        store.image_versions()
+
+
+def test_versions_go_along_when_the_store_is_carried_elsewhere(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    store.save_image_version(a_version(), was=None)
+    elsewhere = DatabaseStore(f"sqlite:///{tmp_path}/elsewhere.db", "debian")
+
+    elsewhere.fill(store.dump())
+
+    assert elsewhere.image_versions() == (a_version(),)

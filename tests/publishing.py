@@ -1,0 +1,133 @@
+"""This module makes builds to publish, and the places that they are published to."""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.image_ports import Publisher
+from fleet.images.directory import Directory
+from fleet.images.s3 import Bucket
+from fleet.images.shelves import StorePublisher
+from fleet.manifest import File, Manifest
+from fleet.versions import Publication, Transfer
+from tests.builders import NOW
+from tests.fakes_publisher import Account, FakePublisher
+
+MIB = 1 << 20
+VERSION = "20261121T203000Z"
+PART = 5 * MIB
+"""The least that S3 takes as one of several parts."""
+
+
+def some_disk(*, size: int = MIB + 512, seed: bytes = b"trixie") -> bytes:
+    """Return a disk that is the same for the same seed, empty in its middle."""
+    piece, quarter = hashlib.sha256(seed).digest(), size // 4
+    full = (piece * (quarter // len(piece) + 1))[:quarter]
+    return full + bytes(size - 2 * quarter) + full
+
+
+def a_build(folder: Path, *, disk: bytes | None = None, **overrides: object) -> Manifest:
+    """Write the folder of a build, and return its manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"disk.raw": some_disk() if disk is None else disk, "sbom.spdx.json": b"{}\n"}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    files = {name: File(sha256=sha256(each), size=len(each)) for name, each in contents.items()}
+    described = {
+        "image": "trixie",
+        "version": VERSION,
+        "way": "disk",
+        "suite": "trixie",
+        "architecture": "amd64",
+        "recipe_digest": "r" * 64,
+        "role_digest": "o" * 64,
+        "digest": "d" * 64,
+        "built_at": NOW,
+        "built_by": "ana",
+        "seconds": {},
+        "files": files,
+    }
+    manifest = Manifest.model_validate(described | overrides)
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    return manifest
+
+
+def sha256(content: bytes) -> str:
+    """Return a checksum in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass
+class Watcher:
+    """Hears how far an upload is; the connection breaks off once so many bytes are uploaded."""
+
+    breaks_at: int | None = None
+    heard: list[Transfer] = field(default_factory=list)
+
+    def __call__(self, transfer: Transfer) -> None:
+        self.heard.append(transfer)
+        if transfer.phase == "upload" and transfer.done >= (self.breaks_at or 1 << 60):
+            raise SourceUnreachable("the connection broke off")
+
+    def last(self, phase: str) -> Transfer:
+        """Return what was said last of a phase."""
+        return [each for each in self.heard if each.phase == phase][-1]
+
+
+@dataclass
+class Place:
+    """Somewhere to publish to."""
+
+    open: Callable[..., Publisher]
+    """Open it for a fleet; `later` is how much later than NOW."""
+    holds: Callable[[Publication], bytes]
+    """Tell what machines would boot."""
+    keeps_partial: bool = True
+    """Whether what was uploaded stays when the connection breaks off."""
+
+
+def fake_place(_: pytest.FixtureRequest, __: ExitStack, ___: Path) -> Place:
+    """Return a place in memory."""
+    account = Account()
+    return Place(
+        lambda fleet, later=timedelta(0): FakePublisher(account, fleet, NOW + later),
+        lambda published: bytes(account.content[published.id]),
+    )
+
+
+def directory_place(_: pytest.FixtureRequest, __: ExitStack, folder: Path) -> Place:
+    """Return a directory."""
+    root = folder / "published"
+
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
+        return StorePublisher(Directory(root), fleet, now=lambda: NOW + later)
+
+    return Place(opened, lambda it: Path(it.id.removeprefix("file://")).read_bytes())
+
+
+def s3_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
+    """Return a bucket of moto's, or a prefix of it."""
+    from tests.backends import backend_url
+
+    url = backend_url(request, "s3").replace("?", "/images?")
+
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
+        shelf = Bucket(url, part_bytes=PART, tries=1)
+        return StorePublisher(shelf, fleet, now=lambda: NOW + later)
+
+    def holds(it: Publication) -> bytes:
+        bucket = Bucket(url)
+        content = bucket.read(it.id.removeprefix(f"{bucket.place}/"), 1 << 30)
+        assert content is not None
+        return content
+
+    return Place(opened, holds)
+
+
+PLACES = (fake_place, directory_place, s3_place)
