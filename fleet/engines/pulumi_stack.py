@@ -57,7 +57,7 @@ class Workspace(automation.LocalWorkspace):
 class _GatedProgram(LanguageServer):
     """A program that the engine runs when its gate lets it."""
 
-    def __init__(self, program: Callable[[], None], gate: Gate) -> None:
+    def __init__(self, program: automation.PulumiFn, gate: Gate) -> None:
         super().__init__(program)
         self._gate = gate
 
