@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fleet.census import PoolCensus
 from fleet.facts import (
     Demand,
-    ImageVersion,
     Listing,
     MachineState,
     Unknown,
@@ -22,6 +21,7 @@ from fleet.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, W
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
 from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.told import find_differing_records, told_of
+from fleet.versions import ImageVersion
 
 _OFF = "its machine is off"
 
@@ -90,7 +90,7 @@ def find_contradictions(
                 yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
-        published = images.get(name, world.images)
+        published = images.get(name, world.versions)
         doubts = [(f"pool {name}", doubt) for doubt in find_doubts(fleet, name, published)]
         of_pool = {doubt for _, doubt in doubts}
         for worker in workers[name].values():

@@ -7,10 +7,11 @@ from itertools import islice
 from fleet.census import CAPACITY, State, Unit
 from fleet.demand import Supply
 from fleet.draft import Draft, is_going
-from fleet.facts import ImageVersion, Worker, WorkerState, World
+from fleet.facts import Worker, WorkerState, World
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, StaticPool
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+from fleet.versions import ImageVersion
 
 
 def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[str, Supply]:
@@ -22,7 +23,7 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
             continue  # not yet supported: it neither serves nor is touched
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
         if isinstance(pool, StaticPool):
-            images: Iterable[ImageVersion] = world.images
+            images: Iterable[ImageVersion] = world.versions
             offer = offer_of_pool(fleet, name, images)
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:

@@ -26,6 +26,7 @@ from fleet.ports import (
 )
 from fleet.renames import heirs_of, stack_name
 from fleet.schema.model import Fleet, Pool
+from fleet.versions import ImageVersion
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
@@ -77,6 +78,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
         bases=_bases(fleet, sources),
+        images=_images(sources.store),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
@@ -158,6 +160,13 @@ def _attempts(store: Store) -> tuple[Attempt, ...]:
         return store.attempts(REMEMBERED)
     except (StoreMissing, StoreFailed):
         return ()
+
+
+def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
+    try:
+        return tuple(version.fact for version in store.image_versions())
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
 
 
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:

@@ -35,6 +35,12 @@ class Rebuild(Section):
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
 
 
+_PIN = (
+    "The version that machines boot, whatever is promoted, as in 20261121T203000Z; "
+    "left out: the current one."
+)
+
+
 class ImageRecipe(Section):
     """An image that fleet bakes."""
 
@@ -68,6 +74,7 @@ class ImageRecipe(Section):
     )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
     publish: list[Name] = Field([], description="Providers that the image is uploaded to.")
+    version: Text | None = Field(None, description=_PIN)
 
 
 class ExistingImage(Section):
@@ -78,6 +85,7 @@ class ExistingImage(Section):
     )
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
     provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
+    version: Text | None = Field(None, description=_PIN)
 
 
 def _image_form(value: object) -> str | None:
