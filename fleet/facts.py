@@ -85,6 +85,7 @@ class Request(Value):
     project: str | None = None
     chroot: str | None = None
     package: str | None = None
+    sandbox: str | None = None
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
@@ -162,6 +163,7 @@ class Work(Value):
     owner: str | None = None
     scope: str | None = None
     team: str | None = None
+    sandbox: str | None = None
 
 
 class Worker(Value):
