@@ -88,6 +88,12 @@ class StackFailed(FleetError):
         """Worker to what its provider said, where it was asked for it and refused."""
 
 
+class PromotionRefused(FleetError):
+    """A version that is not promoted, or not taken back."""
+
+    exit_code = 4
+
+
 class VersionMoved(FleetError):
     """Somebody else changed what is remembered of a version in the meantime."""
 
@@ -98,6 +104,10 @@ class WorkerBusy(FleetError):
 
 class PublicationRefused(FleetError):
     """A version cannot be published there as it is; asking again changes nothing."""
+
+
+class TicketRefused(FleetError):
+    """A ticket that is not opened, not known, or not the client's to close."""
 
 
 class Interrupted(FleetError):

@@ -85,6 +85,7 @@ class Request(Value):
     project: str | None = None
     chroot: str | None = None
     package: str | None = None
+    sandbox: str | None = None
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
@@ -110,7 +111,7 @@ class TaskHistory(Value):
 class Sample(Value):
     """What was listed of a queue too long to list in time, and what is known of the rest."""
 
-    listed: int = Field(description="Pending requests that were listed, of each scope the newest.")
+    listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
     unlisted: dict[str, int] = Field(
         description="Scope to how many more are pending there, as the server counts them."
     )
@@ -162,6 +163,7 @@ class Work(Value):
     owner: str | None = None
     scope: str | None = None
     team: str | None = None
+    sandbox: str | None = None
 
 
 class Worker(Value):

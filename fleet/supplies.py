@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from fleet.census import CAPACITY, State, Unit
@@ -68,7 +69,12 @@ def _by_offer(
     offers: dict[Offer, list[str]] = {}
     for shape, names in sorted(groups.items()):
         alike = one_of.get(shape)
-        offer = offer_of_worker(fleet, pool, images, alike) if alike else default
+        offer = default
+        if alike is not None and alike.provides:
+            offer = offer_of_worker(fleet, pool, images, alike)
+        elif alike is not None:
+            # It says only whom it is for: what it provides is what its pool does.
+            offer = replace(default, requires=default.requires | set(alike.requires))
         offers.setdefault(offer, []).extend(names)
     return offers
 

@@ -6,12 +6,13 @@ from datetime import datetime
 from functools import partial
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.crew import crewed
+from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.handing import hand_out_all
 from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan, StackOutcome
@@ -35,10 +36,10 @@ class Applied:
 
 @dataclass(frozen=True)
 class Terms:
-    """What one run may do, how many pools at once, and how it hears that it is to end."""
+    """What one run may do, at which pace, and how it hears that it is to end."""
 
     order: Order = field(default_factory=Order)
-    jobs: int = 1
+    pace: Pace = field(default_factory=Pace)
     signals: Signals = field(default_factory=Signals)
 
 
@@ -49,7 +50,8 @@ def apply_once(
     clock = SystemClock()
     started = clock.now()
     sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
-    with sources.store.lock(lock_owner(), started) as died:
+    crew = crewed(config.fleet, file, sources, terms.pace, console.note)
+    with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
         if died:
             begun = said_of_begun(sources.store.last_runs(1))
             console.note(
@@ -58,7 +60,7 @@ def apply_once(
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
-        world = look(config, sources, console)
+        world = hand_out_all(config.fleet, look(config, sources, console), sources, console.note)
         note = partial(_note, sources.store, started)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
@@ -69,10 +71,7 @@ def apply_once(
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
         tell = _teller(plan, console)
-        with (
-            crewed(config.fleet, file, sources, terms.jobs, tell) as (many, cut),
-            terms.signals.changing(cut),
-        ):
+        with terms.signals.changing(cut):
             drift = find_changes(terms.order, plan)
             if terms.order.saved is not None and not drift:
                 anew = partial(plan_for, config)

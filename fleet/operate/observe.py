@@ -26,6 +26,7 @@ from fleet.ports import (
 )
 from fleet.renames import heirs_of, stack_name
 from fleet.schema.model import Fleet, Pool
+from fleet.ticket_ports import Desk
 from fleet.versions import ImageVersion
 
 REMEMBERED = 50
@@ -57,6 +58,8 @@ class Sources:
     """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""
+    desks: Mapping[str, Desk] = field(default_factory=dict)
+    """Queues of tickets, to where fleet gives them machines itself."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False

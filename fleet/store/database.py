@@ -7,7 +7,7 @@ where one is expected is StoreMissing, and only `init` makes one.
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from fleet.store.holders import is_alive
 from fleet.store.images import drop_version, read_versions, write_version
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -200,13 +200,22 @@ class DatabaseStore(Database):
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
         """Remember a version in place of what it was; raises VersionMoved where it is not that."""
+        self.move_image_versions([Move(was, version)])
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Remember several versions in place of what they were, all or none."""
         with self._checked() as connection:
-            write_version(connection, version, was)
+            for move in moves:
+                write_version(connection, move.now, move.was)
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""
         with self._checked() as connection:
             drop_version(connection, image, version)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        return self._checked()
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
