@@ -15,9 +15,11 @@ from fleet.images.directory import Directory
 from fleet.images.s3 import Bucket
 from fleet.images.shelves import StorePublisher
 from fleet.manifest import File, Manifest
+from fleet.service.hetzner import SimulatedHetzner
 from fleet.versions import Publication, Transfer
 from tests.builders import NOW
 from tests.fakes_publisher import Account, FakePublisher
+from tests.rescue import RescueRig
 
 MIB = 1 << 20
 VERSION = "20261121T203000Z"
@@ -130,4 +132,15 @@ def s3_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
     return Place(opened, holds)
 
 
-PLACES = (fake_place, directory_place, s3_place)
+def hcloud_place(_: pytest.FixtureRequest, stack: ExitStack, folder: Path) -> Place:
+    """Return a simulated project of Hetzner Cloud."""
+    api = stack.enter_context(SimulatedHetzner(now=lambda: NOW))
+    rig = RescueRig(folder / "hetzner", api)
+    return Place(
+        lambda fleet, **_: rig.publisher(fleet),
+        lambda it: rig.snapshots[int(it.id)],
+        keeps_partial=False,
+    )
+
+
+PLACES = (fake_place, directory_place, s3_place, hcloud_place)
