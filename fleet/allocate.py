@@ -78,7 +78,7 @@ def allocate(
         if any(place in places for place in group.fits):
             open_groups.append(group)
         else:
-            allocation.unserved |= dict.fromkeys((r.key for r in group.requests), ())
+            allocation.unserved |= dict.fromkeys([r.key for r in group.requests], ())
     for component in components(open_groups, places, rows):
         _solve(component, allocation)
     for requests in allocation.served.values():
@@ -146,11 +146,11 @@ def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
     for block, at, left in zip(model.blocks, answer.served, answer.left, strict=True):
         for place, requests in at.items():
             allocation.served[place] += [(rank, request) for rank, request, _ in requests]
-            for group, count in Counter(group for _, _, group in requests).items():
+            for group, count in Counter([group for _, _, group in requests]).items():
                 allocation.counts[group, place] += count
         if left:
             stops = tuple(answer.stops(block, left[0]))
-            allocation.unserved |= dict.fromkeys((r.key for _, r, _ in left), stops)
+            allocation.unserved |= dict.fromkeys([r.key for _, r, _ in left], stops)
     allocation.machines |= {place: n for place, n in answer.machines.items() if n}
 
 

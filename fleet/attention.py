@@ -62,23 +62,26 @@ def warn_of_durations(
     """Yield of how many requests nothing says how long they run, where something rests on that."""
     silent: Counter[str] = Counter()
     patient: Counter[str] = Counter()
+    waits = {
+        name
+        for name, pool in fleet.pools.items()
+        if isinstance(pool, Pool) and pool.target_wait is not None
+    }
     for signed in demand:
-        count = sum(request.seconds is None for request in signed.requests)
-        silent[signed.queue] += count if budgets else 0
-        for name in signed.machines_of if count else ():
-            pool = fleet.pools[name]
-            if isinstance(pool, Pool) and pool.target_wait is not None:
-                patient[name] += count
-    for queue, count in sorted(silent.items()):
-        if count:
-            run = "runs" if count == 1 else "run"
-            message = (
-                f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
-                "under a budget, each reserves a machine to the end of the period and the next; "
-                "say it by task in `durations`"
-            )
-            yield Warning_(rule="unknown-duration", message=message)
-    for name, count in sorted(patient.items()):
+        looked_at = waits.intersection(signed.machines_of)
+        if budgets or looked_at:
+            count = sum(request.seconds is None for request in signed.requests)
+            silent[signed.queue] += count if budgets else 0
+            patient.update(dict.fromkeys(looked_at, count))
+    for queue, count in sorted((+silent).items()):  # without those of which all is known
+        run = "runs" if count == 1 else "run"
+        message = (
+            f"nothing says how long {write_count(count, 'request')} of queue {queue} {run}: "
+            "under a budget, each reserves a machine to the end of the period and the next; "
+            "say it by task in `durations`"
+        )
+        yield Warning_(rule="unknown-duration", message=message)
+    for name, count in sorted((+patient).items()):
         run = "it runs" if count == 1 else "they run"
         message = (
             f"target_wait of pool {name} has no effect on {write_count(count, 'request')}: "

@@ -218,7 +218,7 @@ def _merge(component: Component, *, by_rank: bool, exact: bool) -> list[Block]:
         together[likeness, group.rank if by_rank else None].append(group)
     blocks = []
     for groups in together.values():
-        requests = sorted((g.rank, r, g.id) for g in groups for r in g.requests)
+        requests = sorted([(g.rank, r, g.id) for g in groups for r in g.requests])
         places = sorted(place for place in groups[0].fits if place in known)
         own_takes = {group.id: takes[group.id] for group in groups}
         fits, counted = _average(groups, places, own_takes)

@@ -223,9 +223,8 @@ class _Fits:
         lengths: Mapping[int, int],
     ) -> None:
         self._pools = pools
-        self._requests = [
-            (r.seconds, (now - r.since).total_seconds() if r.since else 0.0) for r in requests
-        ]
+        self._requests = requests
+        self._now = now
         known = [r.seconds for r in requests if r.seconds is not None]
         whole = len(known) == len(requests)
         longest = max(known, default=0)
@@ -268,6 +267,11 @@ class _Fits:
     def _short(self, wait: int) -> tuple[list[int], list[int]]:
         """Return the lengths, sorted, of those that have not waited for this long, and sums."""
         if wait not in self._in_time:
-            seconds = sorted(s for s, waited in self._requests if s is not None and waited < wait)
+            most = timedelta(seconds=wait)
+            seconds = sorted(
+                r.seconds
+                for r in self._requests
+                if r.seconds is not None and (r.since is None or self._now - r.since < most)
+            )
             self._in_time[wait] = seconds, [0, *accumulate(seconds)]
         return self._in_time[wait]

@@ -1,9 +1,10 @@
 """This module says why a request gets no machine, and which line of fleet.yaml decides it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
+from itertools import groupby
 from typing import NamedTuple
 
 from fleet.answer import Stop
@@ -15,7 +16,14 @@ from fleet.making import Option, why_closed
 from fleet.plan import Blocked, Unserved
 from fleet.schema.model import Fleet, StaticPool
 from fleet.staffing import Service
-from fleet.tagrules import Ask, Offer, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules import (
+    Ask,
+    Offer,
+    count_mismatches,
+    find_mismatch,
+    offer_of_pool,
+    serves_queue,
+)
 
 
 def find_unserved(
@@ -38,10 +46,11 @@ def find_unserved(
     causes = _Causes(drafts, service.unserved.values())
     for signed in demand:
         groups: defaultdict[int, list[str]] = defaultdict(list)
-        for request in signed.requests:
-            stops = service.unserved.get(request.key)
+        keys = [request.key for request in signed.requests]
+        # Those who come one after the other are mostly stopped by the same.
+        for stops, alike in groupby(keys, key=service.unserved.get):
             if stops is not None:
-                groups[causes.number_of(stops)].append(request.key)
+                groups[causes.number_of(stops)] += alike
         for number, keys in groups.items():
             because, path, blocked = causes.of(signed, number)
             if not blocked:
@@ -63,10 +72,10 @@ _Cause = tuple[str, Path, tuple[Blocked, ...]]
 class _Causes:
     """What stops requests: said once for all that fit the same pools and are stopped alike."""
 
-    def __init__(self, drafts: Mapping[str, Draft], stopped: Iterable[tuple[Stop, ...]]) -> None:
+    def __init__(self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]]) -> None:
         self._drafts = drafts
         # Those who are stopped by the same share one tuple, which is slow to hash.
-        self._stops = {id(stops): stops for stops in stopped}
+        self._stops = dict(zip(map(id, stopped), stopped, strict=True))
         first: dict[tuple[Stop, ...], int] = {}
         self._numbers = {known: first.setdefault(s, known) for known, s in self._stops.items()}
         self._known: dict[tuple[tuple[str, ...], int], _Cause] = {}
@@ -161,21 +170,19 @@ def _why_held(signed: Signed) -> tuple[str, Path] | None:
 
 def _nearest(fleet: Fleet, offers: Mapping[str, Offer], queue: str, ask: Ask) -> tuple[str, Path]:
     """Name the pool that comes nearest, and what stands between."""
-    near = []
-    for name, offer in offers.items():
-        if not serves_queue(fleet.pools[name], queue):
-            continue
-        mismatch = find_mismatch(ask, offer)
-        wrong = sum(map(len, (mismatch.missing, mismatch.not_brought, mismatch.not_asked)))
-        wrong += len(mismatch.too_small)
-        near.append((wrong, name, mismatch))
+    near = [
+        (count_mismatches(ask, offer), name)
+        for name, offer in offers.items()
+        if serves_queue(fleet.pools[name], queue)
+    ]
     if not near:
         return f"no pool serves queue {queue}", ("pools",)
-    wrong, name, mismatch = min(near, key=lambda entry: entry[:2])
+    wrong, name = min(near)
     if not wrong:
         return (
             f"pool {name} fits, but makes machines on demand only, for requests that ask for it"
             if not isinstance(fleet.pools[name], StaticPool)
             else f"pool {name} fits, but all its workers are taken"
         ), ("pools", name)
+    mismatch = find_mismatch(ask, offers[name])
     return f"no pool fits; nearest is {name}, which {mismatch}", ("pools", name, "provides")

@@ -79,8 +79,9 @@ def _note_awaited(
     drafts: Mapping[str, Draft], places: Mapping[str, Place], allocation: Allocation
 ) -> None:
     """Note the pools that requests wait for because of a limit."""
+    stopped = allocation.unserved.values()
     # Those who are stopped by the same share one tuple.
-    for stops in {id(stops): stops for stops in allocation.unserved.values()}.values():
+    for stops in dict(zip(map(id, stopped), stopped, strict=True)).values():
         for stop in stops:
             if stop.rows:
                 drafts[places[stop.place].pool].awaited = True

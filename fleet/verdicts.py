@@ -335,8 +335,8 @@ def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signatur
             priority=signed.priority,
             count=len(keys),
             requests=tuple(keys),
-            by_worker={k: by_worker[k] for k in keys if k in by_worker},
-            by_create={k: created[k] for k in keys if k in created},
+            by_worker={k: by_worker[k] for k in filter(by_worker.__contains__, keys)},
+            by_create={k: created[k] for k in filter(created.__contains__, keys)},
             pools=signed.machines_of,
             refused=tuple(
                 RefusedTag(tag=each.tag, who=each.who, because=each.because, path=each.path)

@@ -13,7 +13,12 @@ from typing import Any
 from fleet.checks.not_yet_supported import KEYS
 from fleet.commands.schema import schema_text
 from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
-from fleet.schema.pools import WINDOW_PATTERN
+from fleet.schema.pools import (
+    PACKAGE_PATTERN,
+    SERVER_PATTERN,
+    VERSION_PATTERN,
+    WINDOW_PATTERN,
+)
 from fleet.schema.sources import (
     ADDRESSES_PATTERN,
     CIDR_PATTERN,
@@ -46,6 +51,9 @@ _WORDS = {
     TAG_PATTERN: "tag",
     WINDOW_PATTERN: "window of the week",
     URL_PATTERN: "URL",
+    PACKAGE_PATTERN: "name of a Debian package",
+    VERSION_PATTERN: "version of a Debian package",
+    SERVER_PATTERN: "URL of a server",
     CURRENCY_PATTERN: "ISO 4217 code",
     ENV_PATTERN: "name of an environment variable",
     ADDRESSES_PATTERN: "addresses, as in `192.0.2.0/24` or `2001:db8::/32`",

@@ -35,6 +35,7 @@ from fleet.checks import (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    source_without_key,
     target_wait_below_boot,
     unknown_currency,
     unknown_image,
@@ -42,10 +43,13 @@ from fleet.checks import (
     unknown_pool,
     unknown_provider,
     unknown_queue,
+    unknown_suite,
     unknown_tag,
     unknown_time_zone,
+    worker_not_in_suite,
     wrong_derivation,
     wrong_number,
+    wrong_source,
 )
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
@@ -79,6 +83,7 @@ CHECKS = (
     powerful_case_fails,
     previously_still_there,
     protection_by_workspace_tag,
+    source_without_key,
     target_wait_below_boot,
     unknown_currency,
     unknown_image,
@@ -86,10 +91,13 @@ CHECKS = (
     unknown_pool,
     unknown_provider,
     unknown_queue,
+    unknown_suite,
     unknown_tag,
     unknown_time_zone,
+    worker_not_in_suite,
     wrong_derivation,
     wrong_number,
+    wrong_source,
 )
 DATED_CHECKS = (expired, expires_soon)
 """The checks that look at a date."""

@@ -65,7 +65,7 @@ class Document:
         node = self._values.get(finding.path)
         if node is None or finding.part is None:
             return None
-        return narrowed(node, self._lines_of(node.file)[node.start[0]], finding.part)
+        return narrowed(node, self._lines_of(node.file), finding.part)
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file, counted from 1, with every secret in it masked."""

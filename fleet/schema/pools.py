@@ -14,10 +14,18 @@ WINDOW_PATTERN = (
     r"( [A-Za-z][A-Za-z0-9_+/-]{0,60})?$"
 )
 
+# Debian's own rules: policy 5.6.1 for names of packages, 5.6.12 for versions.
+PACKAGE_PATTERN = r"^[a-z0-9][a-z0-9+.-]+$"
+VERSION_PATTERN = r"^[0-9][A-Za-z0-9.+:~-]*$"
+SERVER_PATTERN = r"^https?://[^/?#@\x00-\x20]+(/[^?#@\x00-\x20]*)?$"
+
 Backend = Literal["unshare", "qemu", "incus"]
 Task = Literal["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"]
 Market = Literal["spot", "on-demand"]
 Window = Annotated[str, Field(pattern=WINDOW_PATTERN)]
+PackageName = Annotated[str, Field(pattern=PACKAGE_PATTERN, max_length=100)]
+PackageVersion = Annotated[str, Field(pattern=VERSION_PATTERN, max_length=100)]
+ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
 class Rebuild(Section):
@@ -36,15 +44,27 @@ class ImageRecipe(Section):
         [],
         description="Tags that its worker reports, until a boot test has recorded them.",
     )
-    source: LongText | None = Field(None, description="A deb822 APT source to install from.")
+    source: LongText | None = Field(
+        None,
+        description="A deb822 APT source to install from as well, its key under `Signed-By`.",
+    )
     enable_backends: list[Backend] = Field(
         ["unshare"], description="Executor backends that are set up."
     )
     enable_tasks: list[Task] = Field(
         ["autopkgtest", "sbuild"], description="Tasks whose programs are installed."
     )
-    api_url: Text | None = Field(
-        None, description="The server baked in; left out: passed as user data at boot."
+    packages: list[PackageName] = Field([], description="Further Debian packages.")
+    worker_version: PackageVersion | None = Field(
+        None, description="This version of debusine-worker and no other; left out: the newest."
+    )
+    swap: Mebibytes | None = Field(
+        None, description="Swap, in a file that is made at the first boot."
+    )
+    api_url: ServerUrl | None = Field(
+        None,
+        description="The Debusine server baked in, as in `queues.*.url`; left out: passed as user "
+        "data at boot.",
     )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
     publish: list[Name] = Field([], description="Providers that the image is uploaded to.")

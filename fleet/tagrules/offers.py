@@ -87,6 +87,16 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
     )
 
 
+def count_mismatches(ask: Ask, offer: Offer) -> int:
+    """Return how much stands between a request and a worker, without saying what."""
+    return (
+        len(ask.required - offer.provides)
+        + len(offer.requires - ask.provided)
+        + len(offer.exclusive - ask.required)
+        + len(unmet(ask.minimums, offer.numbers))
+    )
+
+
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
     """Return the ask of a request that requires these tags, minimums among them."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)

@@ -8,7 +8,7 @@ import pytest
 from tests.process import Completed, RunFleet
 
 POOL = "provider: p, machine: ccx33, image: i"
-HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: s, architecture: amd64}}\n"
+HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: sid, architecture: amd64}}\n"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
     for old, new in zip("abcdefgh", "bcdefghi", strict=True)

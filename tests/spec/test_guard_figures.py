@@ -218,6 +218,15 @@ def test_a_pool_that_is_replaced_at_once_may_lose_all_of_it() -> None:
     assert guard(a_sim_fleet(pools={"builders": pool}), plan).guards == ()
 
 
+def test_a_share_just_above_one_machine_lets_two_be_replaced_at_a_time() -> None:
+    pool = a_pool(provider="desk", max=101, replace={"at_a_time": "1%"})
+    guards = {"refuse": {"delete": {"share": "0%", "count": 0}}}
+    outdated = drains(2, Cause.CONFIG, reason=Reason.OUTDATED)
+    plan = a_plan(actions=outdated, pools=(a_pool_verdict(busy=101),))
+
+    assert guard(a_sim_fleet(pools={"builders": pool}, guards=guards), plan).guards == ()
+
+
 def test_of_two_deletions_a_pool_says_that_a_guard_keeps_the_one_that_waits() -> None:
     fleet = with_guards(throttle={"delete": {"count": 1}})
     two = tuple(a_delete(worker=f"debian-ci-builders-{n}", cause=Cause.DEMAND) for n in (1, 2))

@@ -29,6 +29,9 @@ def marked(text: str, part: tuple[int, int]) -> str:
         ("a: &anchor 'plain'", (0, 2), "pl"),
         ("{a: é€, b: 1}", (1, 2), "€"),
         ("a: xy", (1, 1), "y"),
+        ("a: |\n  plain\n", (1, 3), "la"),
+        ("a: &b |-\n\n  one\n   two\n\n  three", (11, 14), "thr"),
+        ("a: |\n  one\n  two\nb: 1\n", (5, 7), "wo"),
     ],
 )
 def test_characters_are_found_whatever_the_quotes(
@@ -41,7 +44,8 @@ def test_characters_are_found_whatever_the_quotes(
     ("text", "part", "characters"),
     [
         ("a: plain", (3, 9), "plain"),
-        ("a: |\n  plain", (0, 1), "|"),
+        ("a: >\n  plain", (0, 1), ">"),
+        ("a: |\n  one\n  two\n", (2, 6), "|"),
         ("a: one\n  two", (0, 1), "one"),
         ("a: [x, y]", (0, 1), "[x, y]"),
         ('a: "one\\\n  two"', (0, 1), '"one\\'),

@@ -1,0 +1,142 @@
+"""This module reads APT sources in deb822 form and says what is wrong with them.
+
+The form is that of man 5 sources.list; the role debusine_worker refuses the same sources.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*:(.*)")
+_NEEDED = ("Types", "URIs", "Suites")
+_TYPES = frozenset({"deb", "deb-src"})
+_URI = re.compile(r"[a-z][a-z0-9.+-]*:[^\s@]+")
+_TRUSTING = ("trusted", "allow-insecure")
+_BEGIN, _END = (f"-----{word} PGP PUBLIC KEY BLOCK-----" for word in ("BEGIN", "END"))
+_PRIVATE = "PRIVATE KEY BLOCK-----"
+_KEYRING = re.compile(r"/\S+|[0-9A-Fa-f]{40}!?")
+_ONE_LINE = re.compile(r"deb(-src)?\s")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a source; `part` are the characters it is about, counted from 0."""
+
+    message: str
+    hint: str
+    part: tuple[int, int]
+    keyless: bool = False
+    """Nothing would show that its packages come from where they should."""
+
+
+@dataclass
+class _Stanza:
+    """One source of several: its fields by their name in lower case."""
+
+    part: tuple[int, int]
+    fields: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def words(self, name: str) -> list[str]:
+        return self.fields.get(name, "").split()
+
+
+def problems(text: str) -> Iterator[Problem]:
+    """Yield what is wrong with the sources in a text, in the order of its lines."""
+    stanzas, misread = _stanzas(text)
+    if misread is not None:
+        yield misread
+    elif not stanzas:
+        yield Problem("no source is written here", "write Types, URIs, Suites …", (0, len(text)))
+    else:
+        for stanza in stanzas:
+            yield from _wrong_fields(stanza)
+            yield from _wrong_key(stanza)
+
+
+def _stanzas(text: str) -> tuple[list[_Stanza], Problem | None]:
+    stanzas: list[_Stanza] = []
+    current: _Stanza | None = None
+    name, at = "", 0
+    for line in text.split("\n"):
+        part = (at + len(line) - len(line.lstrip()), at + len(line.rstrip()))
+        at += len(line) + 1
+        found = _FIELD.fullmatch(line)
+        if not line.strip():
+            current = None
+        elif line.startswith("#"):
+            continue
+        elif found and current and found[1].lower() in current.fields:
+            return [], Problem(f"'{found[1]}' is written twice in one source", _APART, part)
+        elif found:
+            if current is None:
+                stanzas.append(current := _Stanza(part))
+            name = found[1].lower()
+            current.fields[name], current.parts[name] = found[2].strip(), part
+        elif current and line[0] in " \t":
+            current.fields[name] += "\n" + line.strip()
+        else:
+            return [], _misread(line, part)
+    return stanzas, None
+
+
+_APART = "separate two sources by an empty line"
+
+
+def _misread(line: str, part: tuple[int, int]) -> Problem:
+    if _ONE_LINE.match(line):
+        hint = "this is the one-line style: write Types: deb, URIs: …, Suites: …, Components: …"
+        return Problem("a source is not written in deb822 form", hint, part)
+    if line[0] in " \t":
+        hint = "a line that begins with a space goes on with the field above it; write an empty "
+        return Problem("this line belongs to no field", f"{hint}line of a key as ' .'", part)
+    return Problem("this is no field of a source", "write one as in Types: deb", part)
+
+
+def _wrong_fields(stanza: _Stanza) -> Iterator[Problem]:
+    for name in _NEEDED:
+        if not stanza.words(name.lower()):
+            yield Problem(f"the source has no {name}", f"add a line {name}: …", stanza.part)
+    exact = [suite.endswith("/") for suite in stanza.words("suites")]
+    if not all(exact) and not stanza.words("components"):
+        yield Problem("the source has no Components", "add a line Components: main", stanza.part)
+    for kind in stanza.words("types"):
+        if kind not in _TYPES:
+            yield Problem(
+                f"there is no type '{kind}'", "allowed: deb, deb-src", stanza.parts["types"]
+            )
+    for uri in stanza.words("uris"):
+        if not _URI.fullmatch(uri):
+            hint = "write it as in https://deb.example.org/debian, without a password"
+            yield Problem("this is no URI of an archive", hint, stanza.parts["uris"])
+
+
+def _wrong_key(stanza: _Stanza) -> Iterator[Problem]:
+    for name in _TRUSTING:
+        if stanza.words(name) and stanza.fields[name].lower() != "no":
+            yield Problem(
+                "the source is trusted without a signature",
+                "remove the line; name its key under Signed-By",
+                stanza.parts[name],
+                keyless=True,
+            )
+    key = stanza.fields.get("signed-by", "").strip()
+    if not key:
+        yield Problem("the source has no key", _KEY_HINT, stanza.part, keyless=True)
+    elif _PRIVATE in key:
+        hint = "make a new key: this one is no secret any more; write its public half here"
+        yield Problem("this key is a private one", hint, stanza.parts["signed-by"], keyless=True)
+    elif not _is_key(key):
+        yield Problem("this is no key", _KEY_HINT, stanza.parts["signed-by"], keyless=True)
+
+
+_KEY_HINT = (
+    "add Signed-By: with the armoured public key below it, each line after a space, or with the "
+    "path of a keyring that the image holds"
+)
+
+
+def _is_key(text: str) -> bool:
+    if text.startswith(_BEGIN):
+        return text.endswith(_END)
+    return all(_KEYRING.fullmatch(word) for word in re.split(r"[\s,]+", text))

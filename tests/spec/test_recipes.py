@@ -1,0 +1,85 @@
+"""What a recipe means: the role's variables, and the digest that says whether to bake again."""
+
+import pytest
+import yaml
+
+from fleet.recipes import PREFIX, recipe_digest, role_variables
+from fleet.schema.model import ImageRecipe
+from tests.process import ROOT
+
+PLAIN = {"suite": "trixie", "architecture": "amd64"}
+SOURCE = "Types: deb\nURIs: https://deb.example.org/debusine\nSuites: trixie\nComponents: main\n"
+WHOLE = {
+    **PLAIN,
+    "source": SOURCE,
+    "enable_backends": ["unshare", "incus"],
+    "enable_tasks": ["sbuild", "mmdebstrap"],
+    "packages": ["ccache", "btop"],
+    "worker_version": "0.16.2",
+    "swap": "4GiB",
+    "api_url": "https://debusine.example.org",
+}
+ROLE = ROOT / "ansible" / "roles" / "debusine_worker"
+
+
+def recipe(**keys: object) -> ImageRecipe:
+    return ImageRecipe.model_validate({**PLAIN, **keys})
+
+
+def test_each_key_of_a_recipe_becomes_a_variable_of_the_role() -> None:
+    assert role_variables(ImageRecipe.model_validate(WHOLE)) == {
+        "debusine_worker_source": SOURCE.strip(),
+        "debusine_worker_enable_backends": ["incus", "unshare"],
+        "debusine_worker_enable_tasks": ["mmdebstrap", "sbuild"],
+        "debusine_worker_extra_packages": ["btop", "ccache"],
+        "debusine_worker_version": "0.16.2",
+        "debusine_worker_swap_mebibytes": 4096,
+        "debusine_worker_api_url": "https://debusine.example.org/api",
+        "debusine_worker_start": False,
+    }
+
+
+def test_a_recipe_that_says_nothing_leaves_the_role_its_defaults_but_starts_nothing() -> None:
+    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    variables = role_variables(recipe())
+
+    assert variables == {**{name: defaults[name] for name in variables}, PREFIX + "start": False}
+
+
+@pytest.mark.parametrize(
+    "written", ["https://d.example", "https://d.example/", "https://d.example/api"]
+)
+def test_a_server_is_named_with_or_without_its_api(written: str) -> None:
+    variables = role_variables(recipe(api_url=written))
+
+    assert variables["debusine_worker_api_url"] == "https://d.example/api"
+
+
+@pytest.mark.parametrize(("key", "value"), [item for item in WHOLE.items() if item[0] != "suite"])
+def test_whatever_goes_into_the_image_changes_its_digest(key: str, value: object) -> None:
+    if key == "architecture":
+        value = "arm64"
+
+    assert recipe_digest(recipe(**{key: value})) != recipe_digest(recipe())
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"provides": ["worker:executor:unshare"]},
+        {"rebuild": {"every": "7d"}},
+        {"publish": ["hetzner"]},
+        {"enable_backends": ["unshare"]},
+        {"enable_tasks": ["sbuild", "autopkgtest"]},
+        {"source": None, "packages": [], "swap": None},
+    ],
+)
+def test_what_is_not_in_the_image_leaves_its_digest_alone(keys: dict[str, object]) -> None:
+    assert recipe_digest(recipe(**keys)) == recipe_digest(recipe())
+
+
+def test_the_same_source_and_server_in_other_words_have_the_same_digest() -> None:
+    one = recipe(source=SOURCE, api_url="https://d.example")
+    other = recipe(source=SOURCE + "\n", api_url="https://d.example/api/")
+
+    assert recipe_digest(one) == recipe_digest(other)
