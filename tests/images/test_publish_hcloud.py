@@ -58,7 +58,7 @@ class Dropping(Watcher):
         try:
             super().__call__(transfer)  # type: ignore[arg-type] # as the port says it
         except SourceUnreachable:
-            self.breaks_at = None
+            self.breaks_at = 2
             raise
 
 
@@ -101,20 +101,21 @@ def test_a_connection_of_ssh_that_drops_is_made_again_and_only_the_rest_is_sent(
     ssh_rig: RescueRig, folder: Path
 ) -> None:
     rig = ssh_rig
-    manifest, watcher = a_build(folder, disk=BIG), Dropping(breaks_at=3 * MIB)
+    manifest, watcher = a_build(folder, disk=BIG), Dropping(breaks_at=0.6)
 
     published = rig.publisher().publish(manifest, str(folder), watcher)
 
     sent = [each.done for each in watcher.heard if each.phase == "upload"]
-    again = sent.index(3 * MIB) + 1
-    assert sent[again] >= MIB
+    dropped = next(each for each in sent if each >= 0.6 * len(BIG))
+    again = sent[sent.index(dropped) + 1]
+    assert MIB <= again < len(BIG)
     assert rig.snapshots[int(published.id)][: len(BIG)] == BIG
     assert rig.left() == []
 
 
 def test_a_server_is_gone_when_the_upload_fails_for_good(rig: RescueRig, folder: Path) -> None:
     with pytest.raises(SourceUnreachable, match="the last of 5 tries"):
-        rig.publisher().publish(a_build(folder), str(folder), Watcher(breaks_at=1))
+        rig.publisher().publish(a_build(folder), str(folder), Watcher(breaks_at=0))
 
     assert rig.left() == []
     assert snapshots(rig) == []
