@@ -197,7 +197,7 @@ def _taken_elsewhere(case: _Case, machine: Machine) -> Iterator[str]:
 def _differences(case: _Case, found: Found) -> Iterator[str]:
     """Yield in which ways a machine is not what its pool makes today."""
     machine, today = found.machine, _as_made(case, found)
-    types, images = type_names(case.declared) or ("own",), (case.choice.id, *case.choice.stopped)
+    types, images = type_names(case.declared) or ("own",), case.choice.ids
     if machine.type not in types:
         yield f"its machine type is {machine.type}, the pool makes {' or '.join(types)}"
     if machine.image not in images:

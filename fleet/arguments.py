@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleet.arguments_exchange import add_exchange
 from fleet.arguments_image import add_image
+from fleet.arguments_ticket import add_ticket
 from fleet.usage import Parser
 from fleet.usage import add_json as _json
 from fleet.usage import add_verb as _verb
@@ -53,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     _sweep(verbs)
     _adopt(verbs)
     _prices(verbs)
+    add_ticket(verbs)
     add_exchange(verbs)
     _completion(verbs, parser)
     return parser

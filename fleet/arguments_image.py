@@ -19,6 +19,7 @@ def add_image(verbs: Verbs) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _list(actions)
     _show(actions)
+    _test(actions)
     _publish(actions)
 
 
@@ -46,6 +47,35 @@ def _publish(actions: Verbs) -> None:
         "--clean",
         action="store_true",
         help="publish nothing; remove what runs that died more than two hours ago left there",
+    )
+    add_json(action)
+
+
+def _test(actions: Verbs) -> None:
+    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
+    _named(action)
+    action.add_argument(
+        "--boot",
+        action="store_true",
+        help="also boot it under QEMU until its worker registers with a token and asks for work, "
+        "at a server that is made for this test",
+    )
+    action.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+    )
+    action.add_argument(
+        "--limit",
+        metavar="DURATION",
+        default="10m",
+        help="with --boot: how long the worker may take (default: 10m)",
+    )
+    action.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
     )
     add_json(action)
 

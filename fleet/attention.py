@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleet.census import DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.demand import Signed
 from fleet.draft import Draft
-from fleet.facts import World
+from fleet.facts import Unknown, World
 from fleet.freshness import demand_trouble
 from fleet.money import BudgetVerdict
 from fleet.plan import Warning_
@@ -102,6 +102,9 @@ def find_unknown(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> Ite
                 f"demand of queue {queue} is unknown: {trouble} "
                 "(nothing is deleted in the pools that serve it)"
             )
+    if isinstance(world.images, Unknown) and not isinstance(world.stacks, Unknown):
+        because = world.images.unknown
+        yield f"versions of images are unknown: {because} (no machine is made or replaced)"
     for draft in drafts.values():
         for reason in (*draft.census.blind, *draft.census.frozen):
             if reason not in seen:

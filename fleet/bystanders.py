@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fleet.census import PoolCensus
 from fleet.facts import (
     Demand,
-    ImageVersion,
     Listing,
     MachineState,
     Unknown,
@@ -19,9 +18,10 @@ from fleet.facts import (
     World,
 )
 from fleet.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
-from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool
+from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue
 from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.told import find_differing_records, told_of
+from fleet.versions import ImageVersion
 
 _OFF = "its machine is off"
 
@@ -90,7 +90,7 @@ def find_contradictions(
                 yield _warning(f"queue {queue}: {differing}")
     workers = _reporting_workers(fleet, world)
     for name in sorted(fleet.pools):
-        published = images.get(name, world.images)
+        published = images.get(name, world.versions)
         doubts = [(f"pool {name}", doubt) for doubt in find_doubts(fleet, name, published)]
         of_pool = {doubt for _, doubt in doubts}
         for worker in workers[name].values():
@@ -205,11 +205,15 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
     deleted = {action.worker for action in actions if isinstance(action, Delete)}
     for queue, reading in sorted(world.queues.items()):
         declared = fleet.queues.get(queue)
-        if not isinstance(declared, DebusineQueue) or declared.admin is None:
-            continue
         known = reading.workers if isinstance(reading.workers, tuple) else ()
+        if isinstance(declared, TicketQueue):
+            known = tuple(worker for worker in known if worker.running is not None)
+        elif not isinstance(declared, DebusineQueue) or declared.admin is None:
+            continue
         for worker in sorted(known, key=lambda worker: worker.name):
             because = _why_released(worker, machines)
+            if isinstance(declared, TicketQueue):
+                because = because and f"its machine is gone: ticket {worker.running} fails"
             pool = fleet.pools.get(worker.pool or "")
             is_left_alone = isinstance(pool, Pool) and pool.mode in ("observe", "pause")
             if because and not is_left_alone and worker.machine not in deleted:
@@ -218,7 +222,9 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                     worker=worker.name,
                     registry=queue,
                     because=because,
+                    # A ticket that has nothing any more is only told so.
                     may_work=worker.machine not in machines
+                    and not isinstance(declared, TicketQueue)
                     and worker.state not in (WorkerState.ENROLLED, WorkerState.DISABLED),
                 )
 

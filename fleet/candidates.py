@@ -21,12 +21,13 @@ from fleet.edits import (
     value_at,
     write_value,
 )
-from fleet.facts import ImageVersion, Request, World
+from fleet.facts import Request, World
 from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import Approval, Askers, Fleet, Pool, StaticPool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.vocabulary import Vocabulary
+from fleet.versions import ImageVersion
 
 ALLOW, EXPIRY, APPROVE, ASK, CLAIM, OPEN, REMOVE = range(7)
 """Ranks: raise a limit or set a mode, move an expiry, approve, have the request ask for a tag,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from fleet.desk import desks_of
 from fleet.estimates import estimate_of
 from fleet.facts import (
     Listing,
@@ -183,7 +184,8 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
             listed=False,
         )
     blind += _strays(seen, name, provider)
-    registries, unreadable = registries_of(world, queues, provider, listing)
+    desks = desks_of(fleet, queues)
+    registries, unreadable = _registries(world, queues, (provider, listing), desks, seen)
     return PoolCensus(
         pool=name,
         provider=provider,
@@ -197,10 +199,31 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
         frozen=(*blind, *unreadable, *stale_demand(fleet, world, queues)),
         sampled=tuple(q for q in queues if estimate_of(fleet, world, q)),
         stack=stack if isinstance(stack, Stack) else None,
-        tokens=provider if listing.workers is not None else revokes_at(fleet, queues),
+        tokens=desks[0]
+        if desks
+        else provider
+        if listing.workers is not None
+        else revokes_at(fleet, queues),
         has_registry=bool(registries or unreadable),
         enrols=enrols_at(fleet, pool, queues) if listing.workers is None else None,
     )
+
+
+def _registries(
+    world: World,
+    queues: list[str],
+    listed: tuple[str, Listing],
+    desks: tuple[str, ...],
+    seen: Seen,
+) -> tuple[Mapping[str, tuple[Worker, ...]], tuple[str, ...]]:
+    """Return the workers by registry, and what could not be read; desks know all machines."""
+    if not desks:
+        return registries_of(world, queues, *listed)
+    attended = seen.attended(desks, *listed)
+    if isinstance(attended, Unknown):
+        return {}, (attended.unknown,)
+    others, unreadable = queue_registries(world, [q for q in queues if q not in desks])
+    return {**attended, **others}, unreadable
 
 
 def _hidden(world: World, name: str, provider: str, seen: Seen) -> Iterator[str]:

@@ -4,7 +4,7 @@ The queue's own order decides who is served first: priority, then age, then id.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from fleet.canonical import digest
 from fleet.durations import expected_seconds
 from fleet.facts import Demand, Request, Unknown, World
 from fleet.freshness import demand_trouble
-from fleet.schema.model import Fleet, Otherwise
+from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.tagrules import Ask, Offer
 from fleet.tagrules.asking import Asking, Difference, Judge, Refusal
 from fleet.tagrules.bulk import Matcher
@@ -56,6 +56,14 @@ class Payer(NamedTuple):
     owner: str | None = None
     scope: str | None = None
     team: str | None = None
+    sandbox: str | None = None
+    desk: str | None = None
+    """The queue of tickets it waits in, where that has limits of its own."""
+
+    @property
+    def said(self) -> tuple[str | None, ...]:
+        """Return what identifies it, as it was written before there were tickets."""
+        return tuple(self) if self.sandbox or self.desk else tuple(self)[:4]
 
 
 class Shape(NamedTuple):
@@ -117,7 +125,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
             dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
-            alike = (queue, id(shape), request.priority, payer_of(request), dropped)
+            alike = (queue, id(shape), request.priority, payer_of(queue, request), dropped)
             group = known.get(alike)
             if group is None:
                 kind = _Kind(queue, shape, request.priority, alike[3], dropped)
@@ -150,25 +158,43 @@ def _each_once(requests: Iterable[Request]) -> Iterable[Request]:
     return found.values()
 
 
-def _payers(fleet: Fleet) -> Callable[[Request], Payer]:
+def _payers(fleet: Fleet) -> Callable[[str, Request], Payer]:
     """Return what makes a payer of a request: only what some limit or budget looks at."""
     looked_at = {
         field
-        for rule in fleet.tags.values()
-        for field, most in rule.limits.per
+        for limits in (
+            *(rule.limits for rule in fleet.tags.values()),
+            *(desk.limits for desk in fleet.queues.values() if isinstance(desk, TicketQueue)),
+        )
+        for field, most in limits.per
         if most is not None
     }
     for budget in fleet.budgets.values():
         looked_at |= {f for f in ("scope", "team", "owner") if getattr(budget, f) is not None}
-    if not looked_at:
+    desks = {n: desk for n, desk in fleet.queues.items() if isinstance(desk, TicketQueue)}
+    limited = {n for n, desk in desks.items() if desk.blocked or any(limits_of(desk.limits))}
+    if any(desk.blocked for desk in desks.values()):
+        looked_at.add("owner")
+    if not looked_at and not limited:
         nobody = Payer()
-        return lambda _: nobody
-    return lambda request: Payer(
+        return lambda _, __: nobody
+    return lambda queue, request: Payer(
         submitter=request.requester if "submitter" in looked_at else None,
         owner=request.owner if "owner" in looked_at else None,
         scope=request.scope if "scope" in looked_at else None,
         team=request.team if "team" in looked_at else None,
+        sandbox=request.sandbox if "sandbox" in looked_at else None,
+        desk=queue if queue in limited else None,
     )
+
+
+def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
+    """Yield the figures that are stated: of a field of Payer, or `total`."""
+    if limits.total is not None:
+        yield "total", limits.total
+    for of, most in limits.per:
+        if most is not None:
+            yield of, most
 
 
 def ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
@@ -263,7 +289,7 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
     queue, shape, priority, payer, dropped = kind
     ask = shape.ask
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
-    said += [payer] if any(payer) else []
+    said += [payer.said] if any(payer) else []
     said += [sorted(dropped)] if dropped else []
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])

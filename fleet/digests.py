@@ -5,7 +5,8 @@ order of their own, and sorted lines need no value of the whole.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -38,8 +39,11 @@ def seal(plan: Plan) -> Plan:
 
 
 def config_digest(fleet: Fleet) -> str:
-    """Return the digest of a configuration; the order of keys and of sets does not count."""
-    return digest(_canonical(fleet.model_dump(mode="json", by_alias=True)))
+    """Return the digest of a configuration; the order of keys and of sets does not count.
+
+    A key that may be left out, and is, does not count: one more of them changes no digest.
+    """
+    return digest(_canonical(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
 def world_digest(world: World) -> str:
@@ -56,7 +60,10 @@ def world_digest(world: World) -> str:
         },
     }
     # A fleet without base stacks is digested as it was before there were any.
-    absent = frozenset() if world.bases else frozenset({"bases"})
+    absent: dict[str, Any] = {} if world.bases else {"bases": True}
+    # So is a version that serves as before there were states.
+    plain = [n for n, each in enumerate(world.versions) if each.state == "current"]
+    absent |= {"images": {number: {"state", "share"} for number in plain}} if plain else {}
     said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
     for header, records in _records(world):
         said.update(b"\n" + to_json(header))
@@ -119,8 +126,8 @@ def _json(value: Value, *, exclude: set[str] | dict[str, set[str]] | None = None
     return value.__pydantic_serializer__.to_json(value, exclude=exclude)
 
 
-def _canonical_bytes(value: Value, exclude: Collection[str] = ()) -> bytes:
-    dumped = value.model_dump(mode="json", exclude=set(exclude))
+def _canonical_bytes(value: Value, exclude: dict[str, Any] | None = None) -> bytes:
+    dumped = value.model_dump(mode="json", exclude=exclude)
     return canonical_json(_canonical(dumped)).encode()
 
 

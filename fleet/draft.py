@@ -1,8 +1,9 @@
 """This module holds one pool's part of the plan while the steps of `reconcile` decide it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import NamedTuple
 
 from fleet.catalogue import price_of_type
@@ -65,6 +66,8 @@ class Draft:
     short: dict[Reason, str] = field(default_factory=dict)
     """Why of `min` or `spare` so many are not made, where a limit stops that."""
     actions: list[Action] = field(default_factory=list)
+    _with_candidate: int = 0
+    """How many new machines boot the candidate."""
 
     @property
     def name(self) -> str:
@@ -121,6 +124,30 @@ class Draft:
         digest = unit.machine.digest if unit.machine else None
         return bool(digest and self.digests and digest not in self.digests)
 
+    def gives_way(self, unit: Unit) -> bool:
+        """Say whether a unit is to be replaced because it is outdated, or by a candidate."""
+        due, _ = self.due.get(unit.name, (None, ""))
+        return due is Reason.OUTDATED or self.is_outdated(unit)
+
+    @cached_property
+    def canaries(self) -> tuple[int, int]:
+        """Return how many units that get work boot the candidate, and how many get work."""
+        at_work = [unit for unit in self.census.units if not is_going(unit)]
+        return sum(self.is_canary(unit) for unit in at_work), len(at_work)
+
+    def is_canary(self, unit: Unit) -> bool:
+        """Say whether a unit boots the candidate."""
+        image = unit.machine.image if unit.machine else unit.inputs.image if unit.inputs else ""
+        return bool(image) and image == self.choice.candidate
+
+    def next_way(self, option: Option) -> Option:
+        """Return a way with what the next machine boots: the candidate, where its share lacks."""
+        if not self.choice.candidate:
+            return option
+        booting, at_work = self.canaries
+        is_due = booting + self._with_candidate < self.choice.share_of(at_work + self.made + 1)
+        return replace(option, image=self.choice.candidate) if is_due else option
+
     @property
     def may_remove(self) -> bool:
         """Say whether anything may be drained or deleted here in this run."""
@@ -159,6 +186,7 @@ class Draft:
 
     def create(self, inputs: WorkerInputs, why: "Why") -> None:
         """Add the creation of a worker."""
+        self._with_candidate += inputs.image == self.choice.candidate and not why.exists
         price = self._price_of(inputs.type, market_of(inputs))
         self.actions.append(
             Create(

@@ -100,6 +100,10 @@ class PublicationRefused(FleetError):
     """A version cannot be published there as it is; asking again changes nothing."""
 
 
+class TicketRefused(FleetError):
+    """A ticket that is not opened, not known, or not the client's to close."""
+
+
 class Interrupted(FleetError):
     """The person pressed Ctrl-C."""
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from fleet.explain import ExplainedReason, Path
-from fleet.facts import Demand, ImageVersion, Request, Value, World
+from fleet.facts import Demand, Request, Value, World
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
 from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.asking import Asking
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
 from fleet.tagrules.sizes import BUILD_ARCH
+from fleet.versions import ImageVersion
 
 
 class ExplainedTag(Value):

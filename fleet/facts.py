@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from fleet.bases import Base
+from fleet.versions import ImageVersion
 
 
 class Value(BaseModel):
@@ -84,6 +85,7 @@ class Request(Value):
     project: str | None = None
     chroot: str | None = None
     package: str | None = None
+    sandbox: str | None = None
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
@@ -161,6 +163,7 @@ class Work(Value):
     owner: str | None = None
     scope: str | None = None
     team: str | None = None
+    sandbox: str | None = None
 
 
 class Worker(Value):
@@ -353,17 +356,6 @@ class Ledger(Value):
     charges: tuple[Charge, ...] = ()
 
 
-class ImageVersion(Value):
-    """A published version of an image."""
-
-    image: str
-    version: str
-    ids: dict[str, str] = Field(
-        default_factory=dict, description="Provider name to the provider's own image id."
-    )
-    provides: Tags = Field((), description="Tags that its worker reported at its boot test.")
-
-
 class World(Value):
     """Everything one decision rests on, without secrets."""
 
@@ -378,7 +370,7 @@ class World(Value):
     bases: dict[str, Base | Unknown] = Field(
         default_factory=dict, description="Provider to its base stack; one without is absent."
     )
-    images: tuple[ImageVersion, ...] = ()
+    images: tuple[ImageVersion, ...] | Unknown = ()
     ledger: Ledger | Unknown = Field(
         Unknown(unknown="it was not recorded"),
         description="What was spent so far; without it nothing is bought under a budget.",
@@ -396,3 +388,8 @@ class World(Value):
     runs: tuple[Moment, ...] | Unknown = Field(
         (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )
+
+    @property
+    def versions(self) -> tuple[ImageVersion, ...]:
+        """Return the versions of images that are known."""
+        return () if isinstance(self.images, Unknown) else self.images

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from fleet.demand import Ordered, judge_of, ordered
 from fleet.durations import expected_seconds, remaining_seconds
-from fleet.facts import Demand, ImageVersion, Listing, Worker, World
+from fleet.facts import Demand, Listing, Worker, World
 from fleet.image_choice import images_by_pool
 from fleet.plan import Plan, WorkerVerdict
 from fleet.schema.model import Boot, Fleet, Pool
@@ -26,6 +26,7 @@ from fleet.tagrules import (
 )
 from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.told import told_of
+from fleet.versions import ImageVersion
 
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
 Class = tuple[frozenset[str], Offer]

@@ -17,7 +17,7 @@ from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.draft import Draft
 from fleet.durations import USUAL, remaining_seconds
 from fleet.facts import World
-from fleet.limits import limited_tags, pool_rows, tag_rows
+from fleet.limits import blocked_rows, limited_tags, pool_rows, tag_rows
 from fleet.making import Option
 from fleet.schema.model import Fleet, Pool
 from fleet.spending_limits import spending_limits
@@ -55,6 +55,7 @@ def lay_out(
     rows = (
         *pool_rows(drafts, places.values()),
         *tag_rows(fleet, drafts, groups),
+        *blocked_rows(fleet, groups),
         *(account.row for account in accounts),
     )
     return Layout(groups, places, rows, accounts)

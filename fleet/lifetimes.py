@@ -14,11 +14,12 @@ from fleet.billing import MACHINE_HOURS, Life, Tariff, paid_until, tariff_of
 from fleet.census import CAPACITY, State
 from fleet.choices import Fit, Group, Place
 from fleet.durations import remaining_seconds
-from fleet.facts import ImageVersion, World
+from fleet.facts import World
 from fleet.ledger import Holding
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import offer_of_pool
+from fleet.versions import ImageVersion
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 _SERVING = CAPACITY | {State.BUSY}

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from fleet.assignment import Limit
 from fleet.census import State, Unit
 from fleet.choices import Group, Path, Place, Row
-from fleet.demand import Payer
+from fleet.demand import Payer, limits_of
 from fleet.draft import Draft
 from fleet.facts import MachineState, Work
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 _ONE = Decimal(1)
@@ -56,18 +57,21 @@ def is_booting(unit: Unit) -> bool:
 
 
 class _Limit(NamedTuple):
-    """One figure under `limits` of a tag: of each of somebody, or of all together."""
+    """One figure under `limits` of a tag or a queue: of each of somebody, or of all together."""
 
     tag: str
-    """As it is written under `tags`; it may end in `*`."""
+    """As it is written under `tags`; it may end in `*`. Empty: whatever the tags."""
     of: str
     """A field of Payer, or `total`."""
     most: int
+    desk: str = ""
+    """The queue of tickets whose limit it is; empty: a tag's."""
 
     @property
     def path(self) -> Path:
         per = ("per", self.of) if self.of != "total" else ("total",)
-        return ("tags", self.tag, "limits", *per)
+        whose = ("queues", self.desk) if self.desk else ("tags", self.tag)
+        return (*whose, "limits", *per)
 
 
 def tag_rows(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group]) -> Iterator[Row]:
@@ -80,7 +84,7 @@ def tag_rows(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group])
     for limit in limits:
         waiting: defaultdict[str | None, dict[tuple[str, str], Decimal]] = defaultdict(dict)
         for group in groups:
-            if _is_under(vocabulary, limit.tag, group.tags):
+            if _is_limited(vocabulary, limit, group):
                 who = _who(limit, group.payer)
                 waiting[who] |= {(group.id, place): _ONE for place in group.fits}
         for who, requests in sorted(waiting.items(), key=lambda entry: entry[0] or ""):
@@ -91,6 +95,31 @@ def tag_rows(fleet: Fleet, drafts: Mapping[str, Draft], groups: Sequence[Group])
                 room=Decimal(max(0, limit.most - taken)),
                 requests=requests,
             )
+
+
+def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
+    """Yield that nothing is made for tickets of owners who are blocked."""
+    for group in groups:
+        desk = fleet.queues.get(group.payer.desk or "")
+        if isinstance(desk, TicketQueue) and group.payer.owner in desk.blocked:
+            yield Row(
+                path=("queues", group.payer.desk or "", "blocked"),
+                because=f"queue {group.payer.desk} has {group.payer.owner} among its `blocked`",
+                room=Decimal(0),
+                requests={(group.id, place): _ONE for place in group.fits},
+            )
+
+
+def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]:
+    """Return what limits tickets of a queue that ask for these tags."""
+    vocabulary = Vocabulary(fleet)
+    asked = tuple(tags)
+    return tuple(
+        Limit(limit.path, limit.most, limit.of)
+        for limit in _limits(fleet)
+        if (limit.desk == desk if limit.desk else _is_under(vocabulary, limit.tag, asked))
+        and limit.of != "scope"  # a ticket is of none
+    )
 
 
 def limited_tags(
@@ -106,11 +135,18 @@ def limited_tags(
 
 def _limits(fleet: Fleet) -> Iterator[_Limit]:
     for tag, rule in sorted(fleet.tags.items()):
-        if rule.limits.total is not None:
-            yield _Limit(tag, "total", rule.limits.total)
-        for of, most in rule.limits.per:
-            if most is not None:
-                yield _Limit(tag, of, most)
+        for of, most in limits_of(rule.limits):
+            yield _Limit(tag, of, most)
+    for name, queue in sorted(fleet.queues.items()):
+        if isinstance(queue, TicketQueue):
+            for of, most in limits_of(queue.limits):
+                yield _Limit("", of, most, name)
+
+
+def _is_limited(vocabulary: Vocabulary, limit: _Limit, group: Group) -> bool:
+    if limit.desk:
+        return group.payer.desk == limit.desk
+    return _is_under(vocabulary, limit.tag, group.tags)
 
 
 def _is_under(vocabulary: Vocabulary, limited: str, tags: Iterable[str]) -> bool:
@@ -126,22 +162,26 @@ class _Held(NamedTuple):
 
     work: Work | None
     provides: frozenset[str]
+    registry: str | None
 
 
 def _held(drafts: Mapping[str, Draft]) -> Iterator[_Held]:
     for draft in drafts.values():
         unheard = [u for u in draft.census.unseen if u.worker is None or u.state is State.BUSY]
         for unit in (*draft.census.having(State.BUSY), *unheard):
-            yield _Held(unit.worker.work if unit.worker else None, draft.offer.provides)
+            work = unit.worker.work if unit.worker else None
+            yield _Held(work, draft.offer.provides, unit.registry)
         for _ in range(draft.census.uncounted):
-            yield _Held(None, draft.offer.provides)
+            yield _Held(None, draft.offer.provides, None)
 
 
 def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held) -> bool:
     """Say whether a busy worker counts to somebody's limit; one of which nothing is known does."""
+    if limit.desk and held.registry != limit.desk:
+        return False
     if held.work is None:
-        return _is_under(vocabulary, limit.tag, held.provides)
-    if not _is_under(vocabulary, limit.tag, held.work.required):
+        return bool(limit.desk) or _is_under(vocabulary, limit.tag, held.provides)
+    if not limit.desk and not _is_under(vocabulary, limit.tag, held.work.required):
         return False
     if limit.of == "total":
         return True
@@ -152,7 +192,8 @@ def _counts(vocabulary: Vocabulary, limit: _Limit, who: str | None, held: _Held)
 def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
     key = ".".join(map(str, limit.path[2:]))
     holds = f"{taken} in use, the others given out by this plan"
+    of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
     whom = ""
     if limit.of != "total":
         whom = f" for {who}" if who else f" for whoever it is (the {limit.of} is not known)"
-    return f"{key} of tag {limit.tag} is {limit.most}{whom}: {holds}"
+    return f"{key} of {of} is {limit.most}{whom}: {holds}"

@@ -86,11 +86,7 @@ def digests_of(fleet: Fleet, options: Iterable[Option], choice: ImageChoice) -> 
 
     Machines of a version that did not come up often enough, but did for them, are not outdated.
     """
-    ways = [
-        replace(option, image=image)
-        for option in options
-        for image in (choice.id, *choice.stopped)
-    ]
+    ways = [replace(option, image=image) for option in options for image in choice.ids]
     return frozenset(new_inputs(fleet, way, way.pool).labels["digest"] for way in ways)
 
 
@@ -138,7 +134,8 @@ def _obstacles(
     if not find_types(fleet, pool):
         yield "its machine type is not in the catalogue"
     if not choice.id:
-        yield f"image {pool.image} has no published version at provider {pool.provider}"
+        none = f"image {pool.image} has no published version at provider {pool.provider}"
+        yield choice.closed or none
     if isinstance(shared, Unknown):
         yield shared.unknown
 

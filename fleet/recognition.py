@@ -16,7 +16,7 @@ def made_from(
     fleet: Fleet, options: Iterable[Option], choice: ImageChoice, machine: Machine
 ) -> WorkerInputs | None:
     """Return what a machine was made from; None where fleet.yaml no longer says it."""
-    images = dict.fromkeys([machine.image or "", choice.id, *choice.stopped])
+    images = dict.fromkeys([machine.image or "", *choice.ids])
     for option in options:
         for image in filter(None, images):
             inputs = new_inputs(fleet, replace(option, image=image), machine.name)

@@ -38,7 +38,7 @@ def find_unserved(
         return
     own = {name: draft.offer for name, draft in drafts.items() if draft.pool is not None}
     offers = {
-        name: own.get(name) or offer_of_pool(fleet, name, world.images)
+        name: own.get(name) or offer_of_pool(fleet, name, world.versions)
         for name in sorted(fleet.pools)
     }
     # Requests that ask the same, with whatever priority, are as near to a pool.

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from fleet.facts import Listing, Machine, Worker, World
+from fleet.desk import attend
+from fleet.facts import Listing, Machine, Unknown, Worker, World
 from fleet.registrations import Registries, workers_by_machine
 from fleet.renames import find_owners
 from fleet.schema.model import Fleet
@@ -16,6 +17,8 @@ class Seen:
         self._static = static_names(fleet)
         self.owners = find_owners(fleet, world)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
+        self._world = world
+        self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
         self._machines: dict[str, dict[str, list[Machine]]] = {}
         self._ids: dict[str, set[tuple[str, str]]] = {}
         for provider, listing in sorted(world.providers.items()):
@@ -40,6 +43,15 @@ class Seen:
     def pools(self) -> set[str]:
         """Return every pool of which a provider lists machines."""
         return {pool for by_pool in self._machines.values() for pool in by_pool}
+
+    def attended(
+        self, desks: tuple[str, ...], provider: str, listing: Listing
+    ) -> Mapping[str, tuple[Worker, ...]] | Unknown:
+        """Return the workers of a provider's machines by the desk that gives them out."""
+        key = (desks, provider)
+        if key not in self._attended:
+            self._attended[key] = attend(self._world, desks, listing)
+        return self._attended[key]
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
         """Return machine name to where its worker is registered, and the worker."""

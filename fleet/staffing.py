@@ -16,7 +16,7 @@ from fleet.demand import Ordered, Supply
 from fleet.draft import Draft, Why
 from fleet.durations import USUAL
 from fleet.facts import WorkerInputs
-from fleet.making import new_inputs, renamed
+from fleet.making import Option, new_inputs, renamed
 from fleet.plan import Cause, Reason
 
 _Crew = list[tuple[Rank, Ordered]]
@@ -62,14 +62,18 @@ def staff(
                 owner[unit].used[unit] = crew[0][1].key
                 owner[unit].served += len(crew)
     crews.sort(key=lambda each: each[1][0])
-    made: dict[str, WorkerInputs] = {}
+    options: dict[str, Option] = {}
+    made: dict[tuple[str, str], WorkerInputs] = {}
     for turn, (key, crew) in enumerate(crews, start=1):
         draft = drafts[places[key].pool]
         worker = next(draft.names)
-        if key not in made:
-            option = next(option for option in draft.options if option.key == key)
-            made[key] = new_inputs(draft.fleet, option, worker)
-        _make(draft, renamed(made[key], worker), [request.key for _, request in crew], turn)
+        if key not in options:
+            options[key] = next(option for option in draft.options if option.key == key)
+        way = draft.next_way(options[key])
+        alike = (key, way.image)
+        if alike not in made:
+            made[alike] = new_inputs(draft.fleet, way, worker)
+        _make(draft, renamed(made[alike], worker), [request.key for _, request in crew], turn)
     service.turns = len(crews)
     _note_awaited(drafts, places, allocation)
     return service

@@ -2,15 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from fleet.census import CAPACITY, State, Unit
 from fleet.demand import Supply
 from fleet.draft import Draft, is_going
-from fleet.facts import ImageVersion, Worker, WorkerState, World
+from fleet.facts import Worker, WorkerState, World
 from fleet.registrations import is_busy
 from fleet.schema.model import Fleet, HooksPool, StaticPool
 from fleet.tagrules import Offer, offer_of_pool, offer_of_worker, serves_queue
+from fleet.versions import ImageVersion
 
 
 def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> dict[str, Supply]:
@@ -22,7 +24,7 @@ def find_supplies(fleet: Fleet, world: World, drafts: Mapping[str, Draft]) -> di
             continue  # not yet supported: it neither serves nor is touched
         served = frozenset(queue for queue in queues if serves_queue(pool, queue))
         if isinstance(pool, StaticPool):
-            images: Iterable[ImageVersion] = world.images
+            images: Iterable[ImageVersion] = world.versions
             offer = offer_of_pool(fleet, name, images)
             found: Iterable[tuple[str, Worker | None]] = _static_workers(world, pool)
         else:
@@ -67,7 +69,12 @@ def _by_offer(
     offers: dict[Offer, list[str]] = {}
     for shape, names in sorted(groups.items()):
         alike = one_of.get(shape)
-        offer = offer_of_worker(fleet, pool, images, alike) if alike else default
+        offer = default
+        if alike is not None and alike.provides:
+            offer = offer_of_worker(fleet, pool, images, alike)
+        elif alike is not None:
+            # It says only whom it is for: what it provides is what its pool does.
+            offer = replace(default, requires=default.requires | set(alike.requires))
         offers.setdefault(offer, []).extend(names)
     return offers
 

@@ -149,7 +149,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             type=unit.machine.type if unit.machine else None,
             cost=draft.cost_of(unit) or Decimal(0),
             cost_known=draft.cost_of(unit) is not None,
-            outdated=draft.is_outdated(unit),
+            outdated=draft.gives_way(unit),
             inactive=unit.state is State.DISABLED,
         )
     for action in actions.values():

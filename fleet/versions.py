@@ -1,19 +1,45 @@
 """This module says what is remembered of an image's versions, from the first build to the last."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 State = Literal[
     "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
 ]
+
+BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previous", "retired"})
+"""States of a version that passed its test."""
 
 
 class _Value(BaseModel):
     """As a value of facts, which are made of these too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _as_set(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+class ImageVersion(_Value):
+    """A version of an image, as far as a decision rests on it."""
+
+    image: str
+    version: str
+    state: State = Field(
+        "current", description="Where older recordings say none, the newest version serves."
+    )
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Provider name to the provider's own image id."
+    )
+    provides: Annotated[tuple[str, ...], AfterValidator(_as_set)] = Field(
+        (), description="Tags that its worker reported at its boot test."
+    )
 
 
 class Publication(_Value):
@@ -45,6 +71,19 @@ class Version(_Value):
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."
     )
+
+    @property
+    def fact(self) -> ImageVersion:
+        """Return what a decision rests on: where it is whole, and what it offers."""
+        uploads = self.publications.items()
+        return ImageVersion(
+            image=self.image,
+            version=self.version,
+            state=self.state,
+            share=self.share,
+            ids={place: upload.id for place, upload in uploads if upload.verified},
+            provides=self.provides,
+        )
 
 
 class Upload(_Value):

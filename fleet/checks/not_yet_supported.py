@@ -24,7 +24,7 @@ def _key(path: str, *values: str) -> Key:
 
 KEYS = (
     _key("money.net"),
-    _key("queues.*.kind", "copr", "tickets"),
+    _key("queues.*.kind", "copr"),
     _key("images.*.source"),
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),

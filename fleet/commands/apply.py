@@ -9,6 +9,7 @@ from fleet.commands.applying import Applied, Terms, apply_once
 from fleet.commands.clock import SystemClock
 from fleet.commands.crew import default_jobs
 from fleet.commands.loading import check_file
+from fleet.commands.options import read_seconds
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, load_config, to_config
 from fleet.errors import PlanRefused, WrongUsage
@@ -22,7 +23,6 @@ from fleet.render.to_json import outcome_to_json
 from fleet.render.to_text import plan_to_text
 from fleet.saved import LIMIT_BYTES, read_plan
 from fleet.schema.model import Fleet
-from fleet.schema.units import read_duration
 from fleet.store.files import LocalFiles
 from fleet.store.places import find_places
 
@@ -70,17 +70,8 @@ def _rhythm(args: argparse.Namespace) -> Rhythm | None:
         if args.most is not None or args.until_quiet:
             raise WrongUsage("--for and --until-quiet say when a loop ends: add --every")
         return None
-    most = None if args.most is None else _seconds("--for", args.most)
-    return Rhythm(_seconds("--every", args.every), most, until_quiet=args.until_quiet)
-
-
-def _seconds(option: str, text: str) -> int:
-    seconds = read_duration(text)
-    if seconds is None:
-        raise WrongUsage(
-            f"{option} {text}: expected a duration like 60s or 14m (units s, m, h, d)"
-        )
-    return seconds
+    most = None if args.most is None else read_seconds("--for", args.most)
+    return Rhythm(read_seconds("--every", args.every), most, until_quiet=args.until_quiet)
 
 
 def _loop(runs: "_Runs", rhythm: Rhythm, console: Console, signals: Signals) -> int:

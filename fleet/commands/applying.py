@@ -12,6 +12,7 @@ from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
+from fleet.operate.handing import hand_out_all
 from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.plan import Outcome, Plan, StackOutcome
@@ -58,7 +59,7 @@ def apply_once(
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
-        world = look(config, sources, console)
+        world = hand_out_all(config.fleet, look(config, sources, console), sources, console.note)
         note = partial(_note, sources.store, started)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)

@@ -20,6 +20,7 @@ from fleet.ports import Console, Queue, Registry
 from fleet.providers.sim import SimCloud, menu_of
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.tickets import TicketDesk
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
 from fleet.render.findings import to_summary, to_text
@@ -40,6 +41,7 @@ from fleet.store.holders import name_process
 from fleet.store.members import FileMembers
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
+from fleet.store.tickets import DatabaseTickets
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,20 @@ def wire(fleet: Fleet, config: str) -> Sources:
     places = find_places(fleet, config)
     clouds = find_clouds(fleet, places, base, SystemClock())
     enrollers = registries_of(fleet, secrets)
-    registries: dict[str, Registry] = {**clouds.registries, **enrollers}
+    store = DatabaseStore(places.store, fleet.fleet)
+    desks = {
+        name: TicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock())
+        for name, queue in fleet.queues.items()
+        if isinstance(queue, TicketQueue)
+    }
+    registries: dict[str, Registry] = {**clouds.registries, **enrollers, **desks}
     providers = {
         name: clouds.here.get(name) or provider_of(provider, secrets)
         for name, provider in fleet.providers.items()
     }
     return Sources(
         queues={
-            name: _queue(fleet, _beside(queue, base), secrets, LocalFiles())
+            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, LocalFiles())
             for name, queue in fleet.queues.items()
         },
         providers=providers,
@@ -154,7 +162,8 @@ def wire(fleet: Fleet, config: str) -> Sources:
         engine_of=engines_of(fleet, places, clouds, secrets, SystemClock().now()),
         keepers=keepers_of(providers),
         bases=bases_of(fleet, places, secrets),
-        store=DatabaseStore(places.store, fleet.fleet),
+        store=store,
+        desks=desks,
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,

@@ -61,6 +61,7 @@ class AwsPublisher:
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
         """Register an AMI of the disk of a version."""
         _, file = disk_of(manifest)
+        _architecture(manifest)
         marks = {f"{MARK}:image": manifest.image, f"{MARK}:version": manifest.version}
         tags = {MARK: self._fleet, **marks, f"{MARK}:sha256": file.sha256}
         with held(Path(folder).parent / ".publish-aws.lock"):
@@ -253,9 +254,9 @@ def _architecture(manifest: Manifest) -> str:
         ) from None
 
 
-def _boot_mode(_: Manifest) -> str:
-    """Return how it boots: every disk that fleet makes has an EFI system partition."""
-    return "uefi"
+def _boot_mode(manifest: Manifest) -> str:
+    """Return how it boots: by UEFI, on amd64 where the machine has none by BIOS."""
+    return "uefi-preferred" if manifest.architecture == "amd64" else "uefi"
 
 
 def _list(tags: Tags) -> list[Tags]:

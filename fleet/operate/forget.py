@@ -5,6 +5,7 @@ is for a person to say, since a provider may fail to list a machine just once.
 """
 
 from fleet.census import PoolCensus, State, Unit, take_census
+from fleet.desk import desks_of
 from fleet.errors import PlanRefused
 from fleet.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.operate.observe import Sources, stack_ref
@@ -17,7 +18,7 @@ def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> s
     """Forget a machine and return its pool's name; PlanRefused where it may be there still."""
     pool = _holder(world, name)
     census = take_census(fleet, world)[pool]
-    _refuse_unless_gone(world, census, name)
+    _refuse_unless_gone(fleet, world, census, name)
     engine = sources.engine_of(census.provider)
     engine.forget(stack_ref(fleet, pool, census.provider, census.stack), name)
     return pool
@@ -39,7 +40,7 @@ def _holder(world: World, name: str) -> str:
     raise _refusal("; ".join((f"no stack that could be read holds {name}", *silent)))
 
 
-def _refuse_unless_gone(world: World, census: PoolCensus, name: str) -> None:
+def _refuse_unless_gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> None:
     listed = [
         (provider, machine.id)
         for provider, listing in sorted(world.providers.items())
@@ -62,7 +63,9 @@ def _refuse_unless_gone(world: World, census: PoolCensus, name: str) -> None:
         raise _refusal(
             f"an apply that was killed was making or deleting {name}; `fleet apply` finishes that"
         )
-    if unit.worker is not None and unit.worker.state in _CONNECTED:
+    # A queue of tickets knows what it gave out, and sees no machine.
+    seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
+    if seen is not None and seen.state in _CONNECTED:
         raise _refusal(
             f"{unit.registry} says that the worker on {name} {_does(unit)}, so its provider's "
             "listing may be wrong; look again when it is disconnected"

@@ -26,6 +26,8 @@ from fleet.ports import (
 )
 from fleet.renames import heirs_of, stack_name
 from fleet.schema.model import Fleet, Pool
+from fleet.ticket_ports import Desk
+from fleet.versions import ImageVersion
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
@@ -56,6 +58,8 @@ class Sources:
     """Providers whose machines share something, to what changes that."""
     enrollers: Mapping[str, Enroller] = field(default_factory=dict)
     """Queue to where new workers of it are made known; each of these has a registry too."""
+    desks: Mapping[str, Desk] = field(default_factory=dict)
+    """Queues of tickets, to where fleet gives them machines itself."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
@@ -77,6 +81,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
         bases=_bases(fleet, sources),
+        images=_images(sources.store),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
@@ -158,6 +163,13 @@ def _attempts(store: Store) -> tuple[Attempt, ...]:
         return store.attempts(REMEMBERED)
     except (StoreMissing, StoreFailed):
         return ()
+
+
+def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
+    try:
+        return tuple(version.fact for version in store.image_versions())
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
 
 
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:

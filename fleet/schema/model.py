@@ -45,6 +45,7 @@ from fleet.schema.pools import (
     Rebuild,
     Replace,
     Retire,
+    Reuse,
     StaticPool,
     Workers,
 )
@@ -247,6 +248,7 @@ __all__ = [
     "RefuseDelete",
     "Replace",
     "Retire",
+    "Reuse",
     "SecretRef",
     "Section",
     "SimBilling",

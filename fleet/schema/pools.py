@@ -37,6 +37,12 @@ class Rebuild(Section):
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
 
 
+_PIN = (
+    "The version that machines boot, whatever is promoted, as in 20261121T203000Z; "
+    "left out: the current one."
+)
+
+
 class ImageRecipe(Section):
     """An image that fleet bakes."""
 
@@ -74,6 +80,7 @@ class ImageRecipe(Section):
         description="Where versions are uploaded to: providers, and stores as in "
         "`file:///srv/images` or `s3://BUCKET/PREFIX`.",
     )
+    version: Text | None = Field(None, description=_PIN)
 
 
 class ExistingImage(Section):
@@ -84,6 +91,7 @@ class ExistingImage(Section):
     )
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
     provides: list[WorkerTag] = Field([], description="Tags that its worker reports.")
+    version: Text | None = Field(None, description=_PIN)
 
 
 def _image_form(value: object) -> str | None:
@@ -170,6 +178,16 @@ class Retire(Section):
     )
 
 
+class Reuse(Section):
+    """How long a machine that a ticket has released may get another of the same sandbox."""
+
+    opportunity: Seconds = Field(description="So long it is kept for one after its release.")
+    max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="It has had this many tickets; left out: any number."
+    )
+    max_age: Seconds | None = Field(3600, description="It had its first ticket this long ago.")
+
+
 class PoolBudget(Section):
     """Money as a hard limit of one pool."""
 
@@ -229,6 +247,16 @@ class Pool(Section):
     retire: Retire = Field(
         default_factory=Retire.model_construct,
         description="When a worker is let go although nothing is wrong with it.",
+    )
+    reuse: Reuse | None = Field(
+        None,
+        description="Of machines that tickets are given: how far one may be used again in the "
+        "same sandbox; left out: a machine is for one ticket.",
+    )
+    priorities: dict[WorkerTag, int] = Field(
+        {},
+        description="Of machines that tickets are given: tag to how much this pool is preferred "
+        "for it; of the tags that a ticket asks for they add up. (Resalloc: priority of a tag)",
     )
     target_wait: Seconds | None = Field(
         None, description="How long work may wait; left out: one machine per waiting request."

@@ -33,6 +33,7 @@ class LimitsPer(Section):
     owner: Count | None = Field(None, description="Machines per owner of the project.")
     scope: Count | None = Field(None, description="Machines per scope.")
     team: Count | None = Field(None, description="Machines per team.")
+    sandbox: Count | None = Field(None, description="Machines per sandbox of tickets.")
 
 
 class Limits(Section):

@@ -15,6 +15,7 @@ from fleet.schema.base import (
     Url,
     branch,
 )
+from fleet.schema.rules import Limits
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
 
 VPC_PATTERN = r"^vpc-[0-9a-f]+$"
@@ -295,6 +296,25 @@ class TicketQueue(Section):
     """Tickets that fleet itself hands out."""
 
     kind: Literal["tickets"] = Field(description="Tickets that fleet itself hands out.")
+    limits: Limits = Field(
+        default_factory=Limits.model_construct,
+        description="How many machines its tickets may hold at once, whatever their tags.",
+    )
+    blocked: list[Text] = Field([], description="Owners whose tickets get no machine.")
+    ageing: Annotated[Seconds, Field(ge=1)] = Field(
+        600, description="A ticket comes one place before others for each of these it waits."
+    )
+    prefer_reuse: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        500,
+        description="How much a machine that is in a ticket's sandbox already is preferred to "
+        "one that is in none, beside `priorities` of pools.",
+    )
+    most_open: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        20_000, description="More tickets are never open at once."
+    )
+    most_open_per_submitter: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        2_000, description="More tickets nobody may have open at once."
+    )
 
 
 class WorldQueue(Section):

@@ -9,6 +9,7 @@ place of what it has, so that nothing is outdated there.
 from fleet.census import Unit
 from fleet.draft import Draft
 from fleet.plan import Reason
+from fleet.steps.replace import replaceable
 
 
 def mark_outdated(draft: Draft) -> None:
@@ -16,6 +17,24 @@ def mark_outdated(draft: Draft) -> None:
     for unit in draft.census.units:
         if draft.is_outdated(unit):
             draft.due.setdefault(unit.name, (Reason.OUTDATED, _what_changed(draft, unit)))
+    because = f"a candidate of its image takes {draft.choice.share}% of the pool's workers"
+    for unit in _in_the_way(draft):
+        draft.due.setdefault(unit.name, (Reason.OUTDATED, because))
+
+
+def _in_the_way(draft: Draft) -> list[Unit]:
+    """Return the workers that give way to a candidate, in their turn, until it has its share.
+
+    What is due anyhow is replaced in the same way, by the candidate first. Of a candidate that
+    has more than its share, after the pool shrank, none is replaced.
+    """
+    if not (draft.choice.candidate and draft.digests):
+        return []
+    there, at_work = draft.canaries
+    others = [unit for unit in replaceable(draft) if not draft.is_canary(unit)]
+    fresh = [unit for unit in others if unit.name not in draft.due]
+    lacking = draft.choice.share_of(at_work) - there - (len(others) - len(fresh))
+    return fresh[: max(0, lacking)]
 
 
 def _what_changed(draft: Draft, unit: Unit) -> str:

@@ -24,7 +24,7 @@ def replace_due(world: World, draft: Draft, *, turn: int) -> None:
     """Make replacements and drain what is due, as far as share, windows and limits allow."""
     if draft.pool is None or not draft.may_remove:
         return
-    due = [unit for unit in _in_turn(draft) if unit.name not in draft.used]
+    due = [u for u in replaceable(draft) if u.name in draft.due and u.name not in draft.used]
     if not due:
         return
     zone, windows = draft.fleet.money.time_zone, draft.pool.replace.windows
@@ -40,11 +40,10 @@ def replace_due(world: World, draft: Draft, *, turn: int) -> None:
             draft.kept[unit.name] = (Reason.WAITS_FOR_WINDOW, because)
 
 
-def _in_turn(draft: Draft) -> list[Unit]:
-    """Return the registered workers that are due: idle before busy, the oldest machine first."""
-    due = [u for u in draft.staying if u.name in draft.due and u.state in _READY and u.registry]
+def replaceable(draft: Draft) -> list[Unit]:
+    """Return the registered workers in their turn: idle before busy, the oldest machine first."""
     return sorted(
-        due,
+        (unit for unit in draft.staying if unit.state in _READY and unit.registry),
         key=lambda u: (
             u.state is State.BUSY,
             u.machine.created_at.timestamp() if u.machine else 0,
@@ -57,8 +56,7 @@ def _turns(draft: Draft, pool: Pool) -> int:
     """Return how many more may be in replacement, those that go already counted."""
     going = sum(is_going(unit) for unit in draft.census.units if unit.name in draft.due)
     held = sum(unit.state in (*_READY, State.DRAINING) for unit in draft.census.units)
-    at_once = -(-held * pool.replace.at_a_time // 100)
-    return max(0, at_once - going)
+    return max(0, -(-held * pool.replace.at_a_time // 100) - going)
 
 
 @dataclass

@@ -20,7 +20,7 @@ def release_surplus(world: World, draft: Draft) -> None:
     """Drain what is idle for long, beyond min and spare, in the order of least regret."""
     if draft.pool is None or not draft.may_shrink:
         return
-    idle = [unit for unit in draft.unused if unit.state is State.IDLE]
+    idle = [u for u in draft.unused if u.state is State.IDLE and not _is_held(draft, u)]
     patience = draft.pool.retire.idle_after
     surplus = len(idle)
     if not draft.on_demand:
@@ -37,6 +37,19 @@ def release_surplus(world: World, draft: Draft) -> None:
             draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:
             draft.drain(unit, Reason.IDLE_TOO_LONG, because)
+
+
+def _is_held(draft: Draft, unit: Unit) -> bool:
+    """Say whether a machine is kept for the next ticket of its sandbox; its desk ends that."""
+    reuse = draft.pool.reuse if draft.pool else None
+    if reuse is None or unit.worker is None or not unit.worker.uses:
+        return False
+    because = (
+        "it is kept for the next ticket of its sandbox, reuse.opportunity is "
+        f"{write_duration(reuse.opportunity)}"
+    )
+    draft.kept.setdefault(unit.name, (Reason.IDLE_RECENTLY, because))
+    return True
 
 
 def dismiss_booting(world: World, draft: Draft) -> None:

@@ -39,7 +39,8 @@ def make_one(draft: Draft, why: Why) -> str:
     for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
         row = draft.headroom.take(option.key)
         if row is None:
-            draft.create(new_inputs(draft.fleet, option, next(draft.names)), why)
+            way = draft.next_way(option)
+            draft.create(new_inputs(draft.fleet, way, next(draft.names)), why)
             return ""
         stop = stop or row.because
     return stop

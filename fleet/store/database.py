@@ -7,7 +7,7 @@ where one is expected is StoreMissing, and only `init` makes one.
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -207,6 +207,10 @@ class DatabaseStore(Database):
         """Drop what is remembered of a version; one that nobody remembers is fine."""
         with self._checked() as connection:
             drop_version(connection, image, version)
+
+    def begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction in a store that exists, is of this format and of this fleet."""
+        return self._checked()
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from fleet.store.tables import ABOUT, ATTEMPTS, IMAGES, LEDGER, RUNS, SPENT, STACKS
+from fleet.store.tables import (
+    ABOUT,
+    ATTEMPTS,
+    IMAGES,
+    LEDGER,
+    RUNS,
+    SPENT,
+    STACKS,
+    TENANCIES,
+    TICKETS,
+)
 
 Cell = str | int
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
@@ -17,6 +27,8 @@ _TABLES = {
     "attempts": ATTEMPTS,
     "spent": SPENT,
     "images": IMAGES,
+    "tickets": TICKETS,
+    "tenancies": TENANCIES,
 }
 _OWN = ("format", "fleet")
 

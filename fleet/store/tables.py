@@ -1,7 +1,8 @@
 """This module names the tables of the store; `ended` is empty in a run that has not ended.
 
 A row of the ledger is one hour of one payer (JSON: currency, pool, scope, team, owner, tags);
-money is counted in billionths, so that the database adds it up exactly.
+money is counted in billionths, so that the database adds it up exactly. Of tickets, an empty
+time and a lease of 0 stand for none; two tickets are never ready with one machine.
 """
 
 import sqlalchemy as sa
@@ -71,4 +72,46 @@ LOCK = sa.Table(
     sa.Column("one", sa.Integer, primary_key=True),
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("since", sa.Text, nullable=False),
+)
+TICKETS = sa.Table(
+    "fleet_tickets",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("opened_at", sa.Text, nullable=False),
+    sa.Column("heard_at", sa.Text, nullable=False),
+    sa.Column("submitter", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("team", sa.Text, nullable=False),
+    sa.Column("sandbox", sa.Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("background", sa.Integer, nullable=False),
+    sa.Column("lease", sa.Integer, nullable=False),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Column("because", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text, nullable=False),
+)
+sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
+_IS_READY = TICKETS.c.state == "ready"
+sa.Index(
+    "fleet_tickets_machine",
+    TICKETS.c.machine,
+    unique=True,
+    sqlite_where=_IS_READY,
+    postgresql_where=_IS_READY,
+)
+TENANCIES = sa.Table(
+    "fleet_tenancies",
+    METADATA,
+    sa.Column("machine", sa.Text, primary_key=True),
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("sandbox", sa.Text, nullable=False),
+    sa.Column("uses", sa.Integer, nullable=False),
+    sa.Column("first_used", sa.Text, nullable=False),
+    sa.Column("draining", sa.Integer, nullable=False),
+    sa.Column("disabled", sa.Integer, nullable=False),
 )

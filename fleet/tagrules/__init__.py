@@ -1,6 +1,6 @@
 """This package decides what may run where; `offers` is its specification."""
 
-from fleet.tagrules.images import newest_version
+from fleet.tagrules.images import newest_first, newest_version
 from fleet.tagrules.offers import (
     Ask,
     Mismatch,
@@ -29,6 +29,7 @@ __all__ = [
     "count_mismatches",
     "find_doubts",
     "find_mismatch",
+    "newest_first",
     "newest_version",
     "offer_of_pool",
     "offer_of_tags",

@@ -5,15 +5,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleet.facts import ImageVersion
+    from fleet.versions import ImageVersion
+
+
+def newest_first(
+    images: Iterable["ImageVersion"], image: str, provider: str
+) -> list["ImageVersion"]:
+    """Return the versions of an image that are published at a provider."""
+    published = [each for each in images if each.image == image and provider in each.ids]
+    return sorted(published, key=lambda each: _natural(each.version), reverse=True)
 
 
 def newest_version(
     images: Iterable["ImageVersion"], image: str, provider: str
 ) -> "ImageVersion | None":
     """Return the latest version of an image that is published at a provider."""
-    published = [each for each in images if each.image == image and provider in each.ids]
-    return max(published, key=lambda each: _natural(each.version), default=None)
+    return next(iter(newest_first(images, image, provider)), None)
 
 
 def _natural(version: str) -> tuple[tuple[int, str], ...]:

@@ -16,7 +16,8 @@ from fleet.tagrules.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
-    from fleet.facts import ImageVersion, Worker
+    from fleet.facts import Worker
+    from fleet.versions import ImageVersion
 
 
 @dataclass(frozen=True)

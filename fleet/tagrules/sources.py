@@ -31,7 +31,7 @@ from fleet.tagrules.vocabulary import Path, Vocabulary
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
-    from fleet.facts import ImageVersion
+    from fleet.versions import ImageVersion
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,14 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
-    source = (ROOT / "fleet/reconcile.py").read_text(encoding="utf-8")
-    body = source.partition("def reconcile(")[2].partition("\ndef ")[0]
+    sources = {"drafting": "begin", "reconcile": "reconcile"}
+    body = "".join(
+        (ROOT / f"fleet/{module}.py")
+        .read_text(encoding="utf-8")
+        .partition(f"def {function}(")[2]
+        .partition("\ndef ")[0]
+        for module, function in sources.items()
+    )
 
     told = re.findall(r"^\| \d+ \| `(\w+)` \|", page, re.MULTILINE)
 

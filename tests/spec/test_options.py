@@ -4,11 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Attempt, ImageVersion
+from fleet.facts import Attempt
 from fleet.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tagrules import offer_of_pool
+from fleet.versions import ImageVersion
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
 from tests.deciding import FIRST, actions_of, reason_of, with_machines
 

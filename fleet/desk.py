@@ -1,0 +1,144 @@
+"""This module tells a queue of tickets as every queue is told: what waits, and who works.
+
+A machine that has a ticket is a busy worker. One that was released is idle while its pool's
+`reuse` lasts, and requires its sandbox of whatever is to run there; after that it drains.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from fleet.facts import (
+    Demand,
+    Listing,
+    MachineState,
+    QueueReading,
+    Unknown,
+    Work,
+    Worker,
+    WorkerState,
+    World,
+)
+from fleet.schema.model import Fleet, Pool, Reuse, TicketQueue
+from fleet.tickets import SANDBOX, Tenancy, Ticket, TicketState, expire, to_request, why_spent
+
+
+def read_desk(
+    fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
+) -> QueueReading:
+    """Return the demand and the workers of a queue, from its open tickets and all machines."""
+    current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
+    waiting = [t for t in current if t.state is TicketState.WAITING]
+    holding = {t.machine: t for t in current if t.state is TicketState.READY}
+    lapsed = {t.machine for t in current if t.machine and not t.is_open}
+    workers = []
+    for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
+        ticket = holding.get(tenancy.machine)
+        reuse = _reuse(fleet, tenancy)
+        if tenancy.machine in lapsed:
+            # Its ticket has just expired: it is released now, and looked at from now on.
+            tenancy = replace(tenancy, since=now)  # noqa: PLW2901 - the same machine, as it is now
+        spent = bool(why_spent(tenancy, reuse, now)) if ticket is None else tenancy.draining
+        workers.append(_worker(tenancy, ticket, draining=spent))
+    demand = Demand(read_at=now, requests=tuple(to_request(ticket) for ticket in waiting))
+    return QueueReading(demand=demand, workers=tuple(workers))
+
+
+def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
+    """Return the queues of tickets among these."""
+    return tuple(q for q in queues if isinstance(fleet.queues.get(q), TicketQueue))
+
+
+def attend(
+    world: World, desks: Collection[str], listing: Listing
+) -> dict[str, tuple[Worker, ...]] | Unknown:
+    """Return the workers of a provider's machines as the desks that give them out know them.
+
+    Whatever runs, and registers nowhere else, can be given out; Unknown where a desk is.
+    """
+    told: dict[str, tuple[str, Worker]] = {}
+    for desk in desks:
+        workers = world.queues[desk].workers
+        if isinstance(workers, Unknown):
+            return Unknown(unknown=f"workers of queue {desk} are unknown: {workers.unknown}")
+        for worker in workers or ():
+            known = told.get(worker.name)
+            if known is None or worker.state is WorkerState.BUSY:
+                told[worker.name] = (desk, worker)
+    created = {machine.name: machine.created_at for machine in listing.machines}
+    found: dict[str, list[Worker]] = {desk: [] for desk in desks}
+    first = next(iter(found))
+    for worker in _running(listing):
+        desk, own = told.pop(worker.name, (first, None))
+        # A machine may carry the name of one that is gone.
+        is_older = own is None or (own.since and own.since < created.get(worker.name, own.since))
+        found[desk].append(worker if own is None or is_older else _joined(worker, own))
+    for desk, own in told.values():
+        found[desk].append(own)
+    return {desk: tuple(workers) for desk, workers in found.items()}
+
+
+def _running(listing: Listing) -> Iterator[Worker]:
+    if listing.workers is not None:
+        yield from listing.workers
+        return
+    for machine in listing.machines:
+        if machine.state is MachineState.RUNNING:
+            yield Worker(
+                name=machine.name,
+                machine=machine.name,
+                pool=machine.pool,
+                state=WorkerState.IDLE,
+                since=machine.created_at,
+            )
+
+
+def _joined(seen: Worker, told: Worker) -> Worker:
+    """Return a worker as its machine and its desk say, the more active of the two."""
+    if seen.state is not WorkerState.IDLE:
+        return seen
+    said: Mapping[str, object] = {
+        "state": told.state,
+        "running": told.running,
+        "work": told.work,
+        "uses": told.uses,
+        "since": told.since,
+        "draining": seen.draining or told.draining,
+        "requires": tuple(sorted({*seen.requires, *told.requires})),
+    }
+    return seen.model_copy(update=dict(said))
+
+
+def _reuse(fleet: Fleet, tenancy: Tenancy) -> Reuse | None:
+    pool = fleet.pools.get(tenancy.pool)
+    return pool.reuse if isinstance(pool, Pool) else None
+
+
+def _worker(tenancy: Tenancy, ticket: Ticket | None, *, draining: bool) -> Worker:
+    return Worker(
+        name=tenancy.machine,
+        machine=tenancy.machine,
+        pool=tenancy.pool or None,
+        state=WorkerState.BUSY
+        if ticket
+        else WorkerState.DISABLED
+        if tenancy.disabled
+        else WorkerState.IDLE,
+        draining=draining,
+        running=str(ticket.id) if ticket else None,
+        work=_work(ticket, tenancy.since) if ticket else None,
+        uses=tenancy.uses,
+        requires=(SANDBOX + tenancy.sandbox,) if tenancy.uses else (),
+        since=tenancy.since,
+    )
+
+
+def _work(ticket: Ticket, since: datetime) -> Work:
+    return Work(
+        required=ticket.tags,
+        started_at=since,
+        requester=ticket.submitter or None,
+        owner=ticket.owner or None,
+        team=ticket.team or None,
+        sandbox=ticket.place,
+    )

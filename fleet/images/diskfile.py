@@ -1,0 +1,191 @@
+"""This module makes a disk of a root folder, in files alone: no loop device, no mount, no root.
+
+The disk has a GPT with two partitions: a FAT one that firmware boots from, and the root in ext4,
+the last, so that it can grow at boot. UEFI takes systemd-boot; on amd64 a BIOS takes syslinux.
+"""
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.errors import FleetError
+from fleet.images.programs import run
+
+_MIB = 1 << 20
+_SECTOR = 512
+_BOOT_AT = 1
+"""Where the boot partition begins, in MiB; GPT and its boot code come before it."""
+_BOOT_SIZE = 128
+_ROOM = 768
+"""MiB of the root that stay free, until it grows to the machine's disk."""
+_MBR = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
+_MBR_CODE = 440
+"""Bytes of the first sector that are boot code; signature and partitions follow."""
+_ROOT_TYPES = {
+    "amd64": "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709",
+    "arm64": "B921B045-1DF0-41C3-AF44-4C6F280D3FAE",
+    "riscv64": "72EC70A6-CF74-40E6-BD49-4BDA08E8F224",
+}
+_SYSLINUX = """SERIAL 0
+DEFAULT fleet
+LABEL fleet
+LINUX /vmlinuz
+INITRD /initrd.img
+APPEND {options}
+"""
+_EFI = {"amd64": "x64", "arm64": "aa64", "riscv64": "riscv64"}
+_CONSOLES = {"arm64": "ttyAMA0"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a disk is made of."""
+
+    root: Path
+    architecture: str
+    name: str
+    """What its identifiers are derived from, so that they are the same in the next build."""
+    epoch: int
+    """The moment of every file system made here."""
+
+    def id(self, part: str) -> uuid.UUID:
+        """Return the identifier of a part of the disk."""
+        return uuid.uuid5(uuid.NAMESPACE_URL, f"fleet:{self.name}:{part}")
+
+
+def programs(architecture: str) -> tuple[str, ...]:
+    """Return the programs that a disk of this architecture needs."""
+    bios = ("syslinux",) if architecture == "amd64" else ()
+    return ("mkfs.vfat", "mcopy", "mke2fs", "sfdisk", "qemu-img", *bios)
+
+
+def bootable(architecture: str) -> bool:
+    """Say whether disks of this architecture can be made."""
+    return architecture in _EFI
+
+
+def prepare_root(plan: Plan) -> None:
+    """Tell the root which file system it is going to be."""
+    fstab = plan.root / "etc" / "fstab"
+    kept = fstab.read_text(encoding="utf-8").splitlines() if fstab.exists() else []
+    lines = [line for line in kept if not line.startswith(("#", "UUID="))]
+    lines.insert(0, f"UUID={plan.id('root')} / ext4 errors=remount-ro 0 1")
+    fstab.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_raw(plan: Plan, raw: Path, log: Path) -> None:
+    """Write the disk, sparse."""
+    root_at = _BOOT_AT + _BOOT_SIZE
+    root_size = _mebibytes_of(plan.root) + _ROOM
+    with raw.open("wb") as file:
+        file.truncate((root_at + root_size + 1) * _MIB)
+    environment = {
+        "SOURCE_DATE_EPOCH": str(plan.epoch),
+        "E2FSPROGS_FAKE_TIME": str(plan.epoch),
+        "MTOOLS_SKIP_CHECK": "1",
+        "TZ": "UTC",
+    }
+    table = _table(plan, root_size)
+    run("sfdisk", "--quiet", raw, log=log, stdin=table.encode(), env=environment)
+    root_id = str(plan.id("root"))
+    run(
+        *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-U", root_id, "-m", "1"),
+        *("-d", plan.root, "-E", f"hash_seed={root_id},offset={root_at * _MIB}", raw),
+        f"{root_size}M",
+        log=log,
+        env=environment,
+    )
+    _write_boot(plan, raw, log, environment)
+
+
+def write_qcow2(raw: Path, qcow2: Path, log: Path) -> None:
+    """Write the disk again, compressed."""
+    options = ("-o", "compression_type=zstd", "-c", "-W", "-m", "4")
+    run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *options, raw, qcow2, log=log)
+
+
+def _table(plan: Plan, root_size: int) -> str:
+    legacy = ', attrs="LegacyBIOSBootable"' if plan.architecture == "amd64" else ""
+    kind = _ROOT_TYPES[plan.architecture]
+    boot_id, root_id = plan.id("boot"), plan.id("root partition")
+    return f"""label: gpt
+label-id: {plan.id("disk")}
+start={_BOOT_AT}MiB, size={_BOOT_SIZE}MiB, type=U, name=boot, uuid={boot_id}{legacy}
+size={root_size}MiB, type={kind}, name=root, uuid={root_id}
+"""
+
+
+def _write_boot(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -> None:
+    """Fill the boot partition: kernel, initrd and what loads them."""
+    offset = _BOOT_AT * _MIB
+    number = f"{plan.id('boot').int & 0xFFFFFFFF:08x}"
+    run(
+        *("mkfs.vfat", "-F", "32", "-n", "BOOT", "-i", number, "--invariant"),
+        *("-s", "1", "-h", str(offset // _SECTOR)),
+        *("--offset", str(offset // _SECTOR), raw, str(_BOOT_SIZE * 1024)),
+        log=log,
+        env=environment,
+    )
+    tree = raw.with_name("boot")
+    _boot_tree(plan, tree)
+    drive = f"{raw}@@{offset}"
+    run("mcopy", "-s", "-m", "-i", drive, *sorted(tree.iterdir()), "::/", log=log, env=environment)
+    if plan.architecture == "amd64":
+        install = ("--install", "--offset", str(offset), "--directory", "/syslinux")
+        run("syslinux", *install, raw, log=log, env=environment)
+        with raw.open("r+b") as file:
+            file.write(_MBR.read_bytes()[:_MBR_CODE])
+
+
+def _boot_tree(plan: Plan, tree: Path) -> None:
+    """Lay out the boot partition in a folder."""
+    kernel, initrd = newest_kernel(plan.root)
+    efi = _EFI[plan.architecture]
+    loader = plan.root / f"usr/lib/systemd/boot/efi/systemd-boot{efi}.efi"
+    console = _CONSOLES.get(plan.architecture, "ttyS0")
+    options = f"root=UUID={plan.id('root')} rw console=tty0 console={console}"
+    entry = f"title fleet\nlinux /vmlinuz\ninitrd /initrd.img\noptions {options}\n"
+    files = {
+        f"EFI/BOOT/BOOT{efi.upper()}.EFI": loader.read_bytes(),
+        "vmlinuz": kernel.read_bytes(),
+        "initrd.img": initrd.read_bytes(),
+        "loader/loader.conf": b"default fleet.conf\ntimeout 0\n",
+        "loader/entries/fleet.conf": entry.encode(),
+    }
+    if plan.architecture == "amd64":
+        lines = (
+            "SERIAL 0",
+            "DEFAULT fleet",
+            "LABEL fleet",
+            "LINUX /vmlinuz",
+            "INITRD /initrd.img",
+        )
+        files["syslinux/syslinux.cfg"] = "\n".join((*lines, f"APPEND {options}", "")).encode()
+    for name, content in files.items():
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for path in (tree, *tree.rglob("*")):
+        os.utime(path, (plan.epoch, plan.epoch))
+
+
+def newest_kernel(root: Path) -> tuple[Path, Path]:
+    """Return the kernel that the root's packages made the default, and its initrd."""
+    kernels = sorted((root / "boot").glob("vmlinu[xz]-*"), key=lambda path: path.stat().st_mtime)
+    if not kernels:
+        raise FleetError("the root holds no kernel in /boot: no machine could boot it")
+    kernel = kernels[-1]
+    initrd = kernel.with_name(f"initrd.img-{kernel.name.partition('-')[2]}")
+    if not initrd.exists():
+        raise FleetError(f"the root holds no {initrd.name} in /boot: no machine could boot it")
+    return kernel, initrd
+
+
+def _mebibytes_of(root: Path) -> int:
+    """Return what the files of the root take in a file system, rounded up."""
+    size = 0
+    for folder, _, names in os.walk(root):
+        for name in (*names, "."):
+            size += 4096 + os.lstat(os.path.join(folder, name)).st_blocks * _SECTOR  # noqa: PTH118 - many
+    return size * 105 // 100 // _MIB + 1

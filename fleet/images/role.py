@@ -1,0 +1,269 @@
+"""This module runs the Ansible role debusine_worker on a host: a root folder, or one over ssh.
+
+Nothing of the caller's Ansible configuration counts. What it is given is written to the log of
+the run by Ansible as it likes: no variable may hold a secret.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
+
+import fleet
+from fleet.errors import FleetError
+
+Told = Callable[[str], None]
+"""Is told the name of each task as it begins."""
+
+_LONGEST = 40
+"""Lines of a failing task's output that go into the error; the log holds all of it."""
+
+
+class RoleFailed(FleetError):
+    """A task of the role failed, or its host could not be reached."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host as Ansible's inventory knows it."""
+
+    name: str
+    variables: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class RoleRun:
+    """What a run of the role did."""
+
+    ok: int
+    changed: tuple[str, ...]
+    """The tasks that changed something."""
+    seconds: float
+    tasks: Mapping[str, float] = field(default_factory=dict)
+    """Task to the seconds it took, in their order."""
+
+
+def chroot_host(root: Path) -> Host:
+    """Return the host that is a root folder on this computer; needs root or a user namespace."""
+    return Host("image", {"ansible_connection": "fleet_chroot", "ansible_host": str(root)})
+
+
+def ssh_host(address: str, *, port: int, key: Path, known_hosts: Path) -> Host:
+    """Return the host that answers over ssh as root; only its recorded host key is taken."""
+    options = (
+        "-o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=yes "
+        f"-o UserKnownHostsFile='{known_hosts}' -o ConnectTimeout=20 -F none"
+    )
+    return Host(
+        "machine",
+        {
+            "ansible_connection": "ssh",
+            "ansible_host": address,
+            "ansible_port": port,
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(key),
+            "ansible_ssh_common_args": options,
+        },
+    )
+
+
+def ansible_folder() -> Path:
+    """Return where role and play lie: in the wheel, or in the checkout."""
+    package = Path(fleet.__file__).parent
+    for folder in (package / "_shipped" / "ansible", package.parent / "ansible"):
+        if folder.is_dir():
+            return folder
+    raise FleetError("the role debusine_worker is not installed with fleet; install fleet again")
+
+
+def role_digest() -> str:
+    """Return the digest of the role's files: their names and what they hold."""
+    role = ansible_folder() / "roles" / "debusine_worker"
+    whole = hashlib.sha256()
+    for path in sorted(path for path in role.rglob("*") if path.is_file()):
+        name = path.relative_to(role).as_posix()
+        whole.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def run_role(
+    host: Host,
+    variables: Mapping[str, object],
+    *,
+    log: Path,
+    told: Told = lambda _: None,
+    play: Path | None = None,
+) -> RoleRun:
+    """Run the role to its end, appending all that Ansible says to the log.
+
+    Raises RoleFailed with the failing task and its output. An interruption ends Ansible first.
+    """
+    runner = _load_runner()
+    began = time.monotonic()
+    # In a thread of its own, so that an interruption reaches us and not the middle of the runner.
+    with (
+        TemporaryDirectory(prefix="fleet-role-") as folder,
+        log.open("a", encoding="utf-8") as text,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        listener = _Listener(text, told, began)
+        cancelled = threading.Event()
+        future = pool.submit(
+            runner.run,
+            private_data_dir=folder,
+            playbook=str(play or ansible_folder() / "worker.yml"),
+            inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
+            extravars=dict(variables),
+            envvars=_environment(Path(folder)),
+            settings={"pexpect_timeout": 1},
+            quiet=True,
+            event_handler=listener.hear,
+            cancel_callback=cancelled.is_set,
+        )
+        try:
+            run = future.result()
+        except BaseException:
+            cancelled.set()
+            _end_all_of(folder)
+            raise
+    if run.rc != 0:
+        raise RoleFailed(listener.failure(host, log))
+    return listener.result(time.monotonic() - began)
+
+
+_PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
+
+
+def _load_runner() -> Any:  # noqa: ANN401 - it ships no types
+    try:
+        import ansible_runner
+    except ModuleNotFoundError:
+        raise FleetError(
+            "baking an image needs ansible-runner: install fleet with its extra `images`, as in "
+            "pip install 'fleet-reconciler[images]'"
+        ) from None
+    return ansible_runner
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return Ansible's environment: its own folder for what it writes, nobody's settings."""
+    settings = folder / "ansible.cfg"
+    settings.touch()
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {
+        "PATH": f"{tools}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
+        "ANSIBLE_CONFIG": str(settings),
+        "ANSIBLE_HOME": str(folder / "home"),
+        "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
+        "ANSIBLE_REMOTE_TMP": "/tmp/.ansible",  # noqa: S108 - in the image; cleaned with it
+        "ANSIBLE_CONNECTION_PLUGINS": str(ansible_folder() / "plugins" / "connection"),
+        "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "ANSIBLE_NOCOWS": "1",
+        "ANSIBLE_RETRY_FILES_ENABLED": "0",
+        "PYTHONWARNINGS": "ignore",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _end_all_of(folder: str) -> None:
+    """End what Ansible started: its workers have sessions of their own, and outlive it."""
+    # Again, for one may have been started while we looked.
+    while pids := _pids_of(folder):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _pids_of(folder: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+            if folder.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+class _Listener:
+    """Hears Ansible's events: writes the log, tells of tasks, keeps what failed."""
+
+    def __init__(self, log: TextIO, told: Told, began: float) -> None:
+        self._log = log
+        self._told = told
+        self._began = began
+        self._task_began = began
+        self._task = ""
+        self._tasks: dict[str, float] = {}
+        self._ok = 0
+        self._changed: list[str] = []
+        self._failed: tuple[str, str] | None = None
+
+    def hear(self, event: Mapping[str, Any]) -> bool:
+        """Take an event; False: ansible-runner need not keep it."""
+        if text := event.get("stdout"):
+            self._log.write(f"{text}\n")
+            self._log.flush()
+        about = event.get("event_data", {})
+        match event["event"]:
+            case "playbook_on_task_start":
+                self._begin(about.get("task", ""))
+            case "runner_on_ok":
+                self._ok += 1
+                if about.get("res", {}).get("changed"):
+                    self._changed.append(about.get("task", ""))
+            case "runner_on_failed" if not about.get("ignore_errors"):
+                self._failed = (_place(about), _output(about.get("res", {})))
+            case "runner_on_unreachable":
+                self._failed = (_place(about), _output(about.get("res", {})))
+        return False
+
+    def failure(self, host: Host, log: Path) -> str:
+        """Return what failed, for a person."""
+        if self._failed is None:
+            return f"Ansible ended before any task failed on {host.name}; {log} holds all it said"
+        where, output = self._failed
+        return f"the role failed at {where}:\n{output}\n{log} holds all that Ansible said"
+
+    def result(self, seconds: float) -> RoleRun:
+        """Return what was done."""
+        self._begin("")
+        return RoleRun(self._ok, tuple(self._changed), seconds, self._tasks)
+
+    def _begin(self, task: str) -> None:
+        now = time.monotonic()
+        if self._task:
+            took = self._tasks.get(self._task, 0.0) + now - self._task_began
+            self._tasks[self._task] = round(took, 3)
+        self._task, self._task_began = task, now
+        if task:
+            self._told(task)
+
+
+def _place(about: Mapping[str, Any]) -> str:
+    """Return a task with where it is written, from the role's folder on."""
+    path = str(about.get("task_path", ""))
+    shown = path.partition("/ansible/")[2] or path.rpartition("/")[2]
+    return f"task “{about.get('task', '')}” ({shown})" if shown else f"task “{about.get('task')}”"
+
+
+def _output(result: Mapping[str, Any]) -> str:
+    """Return what a task said: of a loop, what its failing items said."""
+    items = [item for item in result.get("results", ()) if item.get("failed")]
+    lines: list[str] = []
+    for each in items or [result]:
+        for key in ("msg", "module_stderr", "module_stdout", "stderr", "stdout"):
+            for line in str(each.get(key) or "").strip().splitlines():
+                if line not in lines:
+                    lines.append(line)
+    kept = lines if len(lines) <= _LONGEST else [*lines[:8], "…", *lines[8 - _LONGEST :]]
+    return "\n".join(f"  {line}" for line in kept) or "  it said nothing"

@@ -1,0 +1,90 @@
+"""This module is a queue of tickets: what is open is demand, and who has a ticket works.
+
+It is also where the workers of its machines are told to stop: they get no ticket any more.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from fleet.desk import read_desk
+from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
+from fleet.facts import QueueReading, Unknown
+from fleet.ports import Clock
+from fleet.schema.model import Fleet
+from fleet.store.tickets import DatabaseTickets
+from fleet.tickets import Given, Tenancy, Ticket, expire, fail
+
+
+class TicketDesk:
+    """One queue of tickets: Queue, Registry and Desk."""
+
+    def __init__(self, fleet: Fleet, book: DatabaseTickets, clock: Clock) -> None:
+        self._fleet = fleet
+        self._book = book
+        self._clock = clock
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works; Unknown where the store cannot tell."""
+        try:
+            return read_desk(self._fleet, self._book.tickets(), self._book.tenancies(), now)
+        except (StoreMissing, StoreFailed) as error:
+            unknown = Unknown(unknown=str(error))
+            return QueueReading(demand=unknown, workers=unknown)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the tickets that are open."""
+        return self._book.tickets()
+
+    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
+        """Write down which tickets have expired, and forget what is long gone."""
+        for ticket in self._book.tickets():
+            if not expire(ticket, now).is_open:
+                self._book.change(ticket.id, lambda each: expire(each, now), now)
+        self._book.forget_ended(now)
+        if machines is not None:
+            self._book.forget(besides=machines)
+
+    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+        """Give machines to tickets that still wait, and return which got theirs."""
+        return self._book.lease(given, now)
+
+    def drain(self, worker: str) -> None:
+        """Give a machine no other ticket."""
+        now = self._clock.now()
+
+        def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
+            since = tenancy.since if tenancy.draining else now
+            return replace(tenancy, draining=True, since=since)
+
+        self._book.mark(worker, step, now)
+
+    def disable(self, worker: str) -> None:
+        """Give a machine no ticket for good; refused while it has one."""
+        now = self._clock.now()
+
+        def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
+            if holder is not None:
+                raise WorkerBusy(f"machine {worker} has ticket {holder.id}; it was not disabled")
+            return replace(tenancy, disabled=True, since=now)
+
+        self._book.mark(worker, step, now)
+
+    def revoke(self, worker: str) -> None:
+        """Give a machine that never had a ticket none, even once it is up."""
+        self.disable(worker)
+
+    def release(self, worker: str) -> None:
+        """Fail the ticket of a machine that is gone, so that its client is told."""
+        now = self._clock.now()
+        because = f"its machine {worker} is gone"
+        for ticket in self._book.tickets():
+            if ticket.machine == worker:
+                self._book.change(ticket.id, lambda each: fail(each, because, now), now)
+
+    def pause(self) -> float:
+        """Return how long `confirm` waits."""
+        return 0.0
+
+    def confirm(self) -> None:
+        """See that what was told stands: here nothing undoes it."""

@@ -1,0 +1,269 @@
+"""This module keeps tickets and what is remembered of machines, in the tables of a store.
+
+Each change is one transaction and looks at what is there: a ticket that has ended stays so, and
+one that waits gets a machine only while it still waits, whoever does something to it meanwhile.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from fleet.errors import TicketRefused
+from fleet.store.tables import TENANCIES, TICKETS
+from fleet.tickets import OPEN, Given, Tenancy, Ticket, TicketState, occupy
+
+_KEPT = timedelta(days=30)
+"""How long a ticket that has ended can be asked about."""
+_TRIES = 100
+_OPEN = TICKETS.c.state.in_(sorted(OPEN))
+
+Begin = Callable[[], AbstractContextManager[sa.Connection]]
+"""Begins a transaction in the store."""
+
+
+class DatabaseTickets:
+    """The tickets of one queue, and the machines of the fleet that had any."""
+
+    def __init__(self, begin: Begin, queue: str) -> None:
+        self._begin = begin
+        self._queue = queue
+        self._is_there = False
+
+    def open(self, ticket: Ticket, *, most: int, most_of_submitter: int) -> Ticket:
+        """Add a ticket and return it with its id; TicketRefused where too many are open."""
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                self._refuse(connection, ticket, most, most_of_submitter)
+                number = self._insert(connection, ticket)
+            if number is not None:
+                return replace(ticket, id=number)
+        raise TicketRefused("so many tickets are being opened that no id is free; try again")
+
+    def find(self, number: int) -> Ticket | None:
+        """Return a ticket, also one that ended of late; None where it was never opened."""
+        with self._tables() as connection:
+            return self._find(connection, number)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the open tickets, oldest first."""
+        query = sa.select(TICKETS).where(self._own(), _OPEN).order_by(TICKETS.c.id)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query)))
+
+    def tenancies(self) -> tuple[Tenancy, ...]:
+        """Return what is remembered of machines, of every queue."""
+        query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
+        with self._tables() as connection:
+            return tuple(map(_tenancy, connection.execute(query)))
+
+    def change(
+        self, number: int, step: Callable[[Ticket], Ticket], now: datetime
+    ) -> Ticket | None:
+        """Take a step with a ticket and return it as it is then; None where there is none.
+
+        The machine of a ticket that ends by it is released.
+        """
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                before = self._find(connection, number)
+                if before is None or (after := step(before)) == before:
+                    return before
+                same = (TICKETS.c.id == number, TICKETS.c.state == before.state)
+                update = sa.update(TICKETS).where(self._own(), *same).values(_row(after))
+                if connection.execute(update).rowcount:
+                    if before.machine and not after.is_open:
+                        _release(connection, [before.machine], now)
+                    return after
+        raise TicketRefused(f"ticket {number} is changed by others all the time; try again")
+
+    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+        """Give machines to tickets that still wait, and return which got theirs."""
+        if not given:
+            return ()
+        wanted = {each.ticket: each for each in given}
+        waits = TICKETS.c.state == TicketState.WAITING
+        update = (
+            sa.update(TICKETS)
+            .where(self._own(), TICKETS.c.id == sa.bindparam("number"), waits)
+            .values(state=TicketState.READY, machine=sa.bindparam("m"), answer=sa.bindparam("a"))
+        )
+        rows = [{"number": g.ticket, "m": g.machine, "a": g.answer} for g in given]
+        with self._tables() as connection:
+            connection.execute(update, rows)
+            ready = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
+            got = [
+                ticket
+                for ticket in map(_ticket, connection.execute(ready))
+                if ticket.id in wanted and wanted[ticket.id].machine == ticket.machine
+            ]
+            known = {each.machine: each for each in map(_tenancy, connection.execute(_ALL))}
+            occupied = [
+                replace(
+                    occupy(known.get(t.machine, Tenancy(t.machine, now)), t, now),
+                    pool=wanted[t.id].pool,
+                )
+                for t in got
+            ]
+            _write(connection, occupied)
+        return tuple(ticket.id for ticket in got)
+
+    def mark(
+        self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
+    ) -> None:
+        """Take a step with what is remembered of a machine; it is told the ticket that has it."""
+        with self._tables() as connection:
+            row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
+            has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
+            holder = connection.execute(sa.select(TICKETS).where(*has)).first()
+            known = _tenancy(row) if row else Tenancy(machine, now)
+            _write(connection, [step(known, _ticket(holder) if holder else None)])
+
+    def forget(self, *, besides: Collection[str]) -> None:
+        """Forget all machines but these, and tickets that ended long ago, not the newest id."""
+        held = sa.select(TICKETS.c.machine).where(_OPEN)
+        gone = sa.delete(TENANCIES).where(
+            TENANCIES.c.machine.not_in(sorted(besides)), TENANCIES.c.machine.not_in(held)
+        )
+        with self._tables() as connection:
+            connection.execute(gone)
+
+    def forget_ended(self, now: datetime) -> None:
+        """Forget tickets that ended long ago, not the newest: its id is never given again."""
+        newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
+        old = (TICKETS.c.ended_at < (now - _KEPT).isoformat(), TICKETS.c.id < newest)
+        with self._tables() as connection:
+            connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
+
+    def _own(self) -> sa.ColumnElement[bool]:
+        return TICKETS.c.queue == self._queue
+
+    def _find(self, connection: sa.Connection, number: int) -> Ticket | None:
+        query = sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
+        row = connection.execute(query).first()
+        return _ticket(row) if row else None
+
+    def _refuse(
+        self, connection: sa.Connection, ticket: Ticket, most: int, most_of_submitter: int
+    ) -> None:
+        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
+        theirs = count.where(TICKETS.c.submitter == ticket.submitter)
+        held = connection.execute(theirs).scalar_one()
+        if held >= most_of_submitter:
+            raise TicketRefused(
+                f"{ticket.submitter or 'somebody who gives no name'} has {held:,} tickets open at "
+                f"queue {self._queue}, most_open_per_submitter is {most_of_submitter:,}: close "
+                "some first"
+            )
+        if connection.execute(count).scalar_one() >= most:
+            raise TicketRefused(
+                f"queue {self._queue} has {most:,} tickets open, which is its most_open: try "
+                "again later"
+            )
+
+    def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:
+        """Insert a ticket and return its id; None where another took that id at this moment."""
+        row = {**_row(ticket), "queue": self._queue}
+        number = sa.select(sa.func.coalesce(sa.func.max(TICKETS.c.id), 0) + 1).scalar_subquery()
+        insert = sa.insert(TICKETS).values(id=number, **row).returning(TICKETS.c.id)
+        try:
+            with connection.begin_nested():
+                return int(connection.execute(insert).scalar_one())
+        except sa.exc.IntegrityError:
+            return None
+
+    @contextmanager
+    def _tables(self) -> Iterator[sa.Connection]:
+        """Begin a transaction; a store that an older fleet made gets its tables here."""
+        with self._begin() as connection:
+            if not self._is_there:
+                for table in (TICKETS, TENANCIES):
+                    table.create(connection, checkfirst=True)
+            yield connection
+        self._is_there = True
+
+
+_ALL = sa.select(TENANCIES)
+
+
+def _release(connection: sa.Connection, machines: Collection[str], now: datetime) -> None:
+    same = TENANCIES.c.machine.in_(sorted(machines))
+    connection.execute(sa.update(TENANCIES).where(same).values(since=now.isoformat()))
+
+
+def _write(connection: sa.Connection, tenancies: Sequence[Tenancy]) -> None:
+    if not tenancies:
+        return
+    names = sorted(each.machine for each in tenancies)
+    connection.execute(sa.delete(TENANCIES).where(TENANCIES.c.machine.in_(names)))
+    rows = [
+        {
+            "machine": each.machine,
+            "since": each.since.isoformat(),
+            "pool": each.pool,
+            "sandbox": each.sandbox,
+            "uses": each.uses,
+            "first_used": each.first_used.isoformat() if each.first_used else "",
+            "draining": int(each.draining),
+            "disabled": int(each.disabled),
+        }
+        for each in tenancies
+    ]
+    connection.execute(sa.insert(TENANCIES), rows)
+
+
+def _row(ticket: Ticket) -> dict[str, str | int]:
+    return {
+        "state": ticket.state.value,
+        "tags": json.dumps(ticket.tags),
+        "opened_at": ticket.opened_at.isoformat(),
+        "heard_at": ticket.heard_at.isoformat(),
+        "submitter": ticket.submitter,
+        "owner": ticket.owner,
+        "team": ticket.team,
+        "sandbox": ticket.sandbox,
+        "priority": ticket.priority,
+        "background": int(ticket.background),
+        "lease": ticket.lease or 0,
+        "machine": ticket.machine,
+        "answer": ticket.answer,
+        "because": ticket.because,
+        "ended_at": ticket.ended_at.isoformat() if ticket.ended_at else "",
+    }
+
+
+def _ticket(row: sa.Row[tuple[object, ...]]) -> Ticket:
+    return Ticket(
+        id=row.id,
+        tags=tuple(json.loads(row.tags)),
+        opened_at=datetime.fromisoformat(row.opened_at),
+        heard_at=datetime.fromisoformat(row.heard_at),
+        submitter=row.submitter,
+        owner=row.owner,
+        team=row.team,
+        sandbox=row.sandbox,
+        priority=row.priority,
+        background=bool(row.background),
+        lease=row.lease or None,
+        state=TicketState(row.state),
+        machine=row.machine,
+        answer=row.answer,
+        because=row.because,
+        ended_at=datetime.fromisoformat(row.ended_at) if row.ended_at else None,
+    )
+
+
+def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
+    return Tenancy(
+        machine=row.machine,
+        since=datetime.fromisoformat(row.since),
+        pool=row.pool,
+        sandbox=row.sandbox,
+        uses=row.uses,
+        first_used=datetime.fromisoformat(row.first_used) if row.first_used else None,
+        draining=bool(row.draining),
+        disabled=bool(row.disabled),
+    )

@@ -1,0 +1,30 @@
+"""This module names what giving out machines needs from the world, as a protocol.
+
+It has a written fake and a contract suite, as the protocols of fleet.ports have.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from fleet.facts import QueueReading
+from fleet.tickets import Given, Ticket
+
+
+class Desk(Protocol):
+    """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the tickets that are open."""
+
+    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
+        """Write down which tickets have expired, and forget machines that are not among these.
+
+        None: which machines there are is not known.
+        """
+
+    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+        """Give machines to tickets that still wait, and return which got theirs."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works."""

@@ -1,0 +1,247 @@
+"""`fleet image test`: looks into a built image, offline, and says what is wrong with it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fleet.images.folder import finish_build, open_build, read_manifest, verify
+from fleet.manifest import Manifest
+from tests.builders import NOW
+from tests.fake_qemu import install_qemu
+from tests.image_disks import a_disk, a_root, needs_programs
+from tests.trial import Trial, fleet_yaml
+from tests.versioning import a_version
+from tests.worker_client import TAGS
+
+VERSION = "20261121T060000Z"
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the disk of an image that is fit for use."""
+    folder = tmp_path_factory.mktemp("fit")
+    return a_disk(folder / "disk.qcow2", a_root(folder / "root"))
+
+
+@pytest.fixture(scope="module")
+def unfit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the disk of an image with two problems."""
+    folder = tmp_path_factory.mktemp("unfit")
+    root = a_root(folder / "root")
+    (root / "etc/machine-id").write_text("0123456789abcdef\n", encoding="utf-8")
+    (root / "etc/hostname").write_text("builder-7\n", encoding="utf-8")
+    return a_disk(folder / "disk.qcow2", root)
+
+
+def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: object) -> Path:
+    """Put a build with this disk where fleet keeps builds, and have the store remember it."""
+    images = trial.folder / ".fleet/images"
+    partial = open_build(images, "trixie", version)
+    if disk is not None:
+        shutil.copyfile(disk, partial / "disk.qcow2")
+    manifest = {
+        "image": "trixie",
+        "version": version,
+        "way": "disk",
+        "suite": "trixie",
+        "architecture": "amd64",
+        "recipe_digest": "r1",
+        "role_digest": "a1",
+        "digest": "d1",
+        "built_at": NOW,
+        "built_by": "ci",
+        "seconds": {"base": 1.0},
+    }
+    folder, _ = finish_build(partial, Manifest.model_validate({**manifest, **said}))
+    trial.remember(a_version(version=version, state="built"))
+    return folder
+
+
+@needs_programs
+def test_an_image_that_is_fit_for_use_is_tested_from_then_on(trial: Trial, fit: Path) -> None:
+    folder = build(trial, fit)
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 0
+    first, second = said.splitlines()
+    assert first == f"image trixie {VERSION}: tested"
+    assert second.startswith("looked into in ")
+    assert second.endswith(" s: no problem")
+    assert trial.versions() == {VERSION: "tested"}
+    (test,) = read_manifest(folder).tests
+    assert (test.kind, test.problems) == ("offline", ())
+
+
+@needs_programs
+def test_each_problem_is_told_and_written_down(trial: Trial, unfit: Path) -> None:
+    folder = build(trial, unfit)
+
+    code, said = trial.do("image", "test", "trixie", VERSION)
+
+    assert code == 1
+    problems = [
+        "/etc/machine-id holds an id, which all machines would share: empty it",
+        (
+            "/etc/hostname says builder-7, the builder's name or one that all machines would "
+            "share: write localhost into it"
+        ),
+    ]
+    assert said.splitlines()[0] == f"image trixie {VERSION}: failed"
+    assert said.splitlines()[1].endswith(": 2 problems")
+    assert said.splitlines()[2:] == [f"  - {problem}" for problem in problems]
+    assert trial.versions() == {VERSION: "failed"}
+    assert list(read_manifest(folder).tests[0].problems) == problems
+
+
+@needs_programs
+def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
+    build(trial, unfit)
+
+    code, said = trial.do("image", "test", "trixie", "--boot", "--json")
+
+    tested = json.loads(said)
+    assert (code, tested["image"], tested["version"]) == (1, "trixie", VERSION)
+    assert (tested["state"], tested["notes"]) == (
+        "failed",
+        ["it was not booted: mend that first"],
+    )
+    assert [len(test["problems"]) for test in tested["tests"]] == [2]
+
+
+@needs_programs
+def test_the_newest_build_is_meant_where_none_is_named(trial: Trial, fit: Path) -> None:
+    build(trial, fit)
+    build(trial, fit, version="20261121T070000Z")
+
+    trial.do("image", "test", "trixie")
+
+    assert trial.versions() == {VERSION: "built", "20261121T070000Z": "tested"}
+
+
+@needs_programs
+def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, fit: Path) -> None:
+    folder = build(trial, fit)
+    with (folder / "disk.qcow2").open("ab") as disk:
+        disk.write(b"more")
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 1
+    assert "disk.qcow2 is not what was built" in said
+    assert trial.versions() == {VERSION: "built"}
+
+
+def test_a_version_without_a_disk_says_so(trial: Trial) -> None:
+    folder = build(trial, None, way="instance")
+
+    assert trial.do("image", "test", "trixie") == (
+        1,
+        (
+            f"fleet: error: {folder}: this version has no disk here to look into (it was built "
+            "by way of instance)\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["sid"], 1, "there is no image sid; there are: golden, trixie"),
+        (["golden"], 1, "image golden was baked elsewhere: there is nothing here to test"),
+        (
+            ["trixie"],
+            1,
+            "images/trixie holds no version yet; `fleet image build trixie` makes one",
+        ),
+        (["trixie", "1"], 1, "holds no version 1 (it holds: none)"),
+        (
+            ["trixie", "--queue", "work"],
+            2,
+            "--queue says where a booted worker registers: add --boot",
+        ),
+    ],
+)
+def test_what_cannot_be_tested_is_told_with_what_to_do(
+    trial: Trial, args: list[str], code: int, said: str
+) -> None:
+    trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
+
+    found, told = trial.do("image", "test", *args)
+
+    assert (found, said in told) == (code, True), told
+
+
+@needs_programs
+def test_a_booted_image_offers_what_its_worker_told(
+    trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(trial, fit)
+    for name, value in install_qemu(tmp_path / "bin", "register").items():
+        monkeypatch.setenv(name, value)
+
+    code, said = trial.do("image", "test", "trixie", "--boot", "--limit", "30s")
+
+    assert code == 0, said
+    assert said.splitlines()[-3] == f"image trixie {VERSION}: tested"
+    assert said.splitlines()[-1].endswith(" s: no problem; its worker provides 2 tags")
+    manifest = read_manifest(folder)
+    assert [test.kind for test in manifest.tests] == ["offline", "boot"]
+    assert manifest.provides == tuple(sorted(TAGS))
+    assert json.loads(trial.do("image", "show", "trixie", "--json")[1])["versions"][0][
+        "provides"
+    ] == sorted(TAGS)
+    verify(folder, manifest, ["console.log"])
+
+
+@needs_programs
+def test_an_image_that_does_not_boot_has_failed(
+    trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(trial, fit)
+    for name, value in install_qemu(tmp_path / "bin", "off").items():
+        monkeypatch.setenv(name, value)
+
+    code, said = trial.do("image", "test", "trixie", "--boot", "--json")
+
+    assert (code, json.loads(said)["state"]) == (1, "failed")
+    assert trial.versions() == {VERSION: "failed"}
+    assert "switched itself off" in read_manifest(folder).tests[-1].problems[0]
+
+
+@needs_programs
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--limit", "soon"], 2, "--limit soon: expected a duration like 60s or 14m"),
+        (
+            ["--queue", "work"],
+            2,
+            (
+                "--queue work: not a Debusine queue with `admin`, which makes the worker's token; "
+                "there are: none"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_booted_is_told_with_what_to_do(
+    trial: Trial, fit: Path, args: list[str], code: int, said: str
+) -> None:
+    build(trial, fit)
+
+    found, told = trial.do("image", "test", "trixie", "--boot", *args)
+
+    assert (found, said in told) == (code, True), told
+    assert trial.versions() == {VERSION: "built"}
+
+
+@needs_programs
+def test_an_image_of_another_architecture_is_not_booted_here(trial: Trial, fit: Path) -> None:
+    build(trial, fit, architecture="arm64")
+
+    code, said = trial.do("image", "test", "trixie", "--boot")
+
+    assert code == 1
+    assert "an image for arm64 cannot be booted here, only amd64; test it without --boot" in said

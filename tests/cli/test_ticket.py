@@ -1,0 +1,382 @@
+"""`fleet ticket`: what waits is ordered, what is closed is let go, and nobody takes all."""
+
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.arguments import build_parser
+from fleet.cli import TerminalConsole
+from fleet.commands.ticket import run
+from tests.fakes_engine import FixedClock
+from tests.fakes_waiter import FakeWaiter
+from tests.trial import Trial, fleet_yaml
+
+POOLS = {
+    "normal": "{provider: desk, machine: ccx13, image: trixie, workers: {max: 4},"
+    " reuse: {opportunity: 5m}}",
+    "powerful": "{provider: desk, machine: ccx63, image: trixie, provides: [extra_powerful],"
+    " workers: {max: 4}}",
+}
+TAGS = """\
+tags:
+  arch_x86_64: {}
+  extra_powerful: {on_demand: true, exclusive: true, limits: {per: {submitter: 1}, total: 2}}
+"""
+
+
+def ticket_yaml(queue: str = "{kind: tickets}", desk: str = "boot: 1s", more: str = TAGS) -> str:
+    written = fleet_yaml(pools=POOLS, queue=queue, desk=desk, more=more)
+    return written.replace("architecture: amd64}", "architecture: amd64, provides: [arch_x86_64]}")
+
+
+@pytest.fixture
+def counter(project: Path) -> Trial:
+    """Return a fleet whose machines are asked for by tickets."""
+    trial = Trial(project)
+    trial.write(ticket_yaml())
+    trial.init()
+    return trial
+
+
+def open_ticket(trial: Trial, *more: str, user: str = "ada", tag: str = "extra_powerful") -> str:
+    """Open a ticket and return its id."""
+    code, said = trial.do("ticket", "open", "--tag", tag, "--user", user, *more)
+    assert code == 0, said
+    return said.split()[0]
+
+
+def tickets_of(trial: Trial) -> dict[str, dict[str, object]]:
+    """Return the open tickets by id."""
+    _, said = trial.do("ticket", "list", "--json")
+    return {str(each["id"]): each for each in json.loads(said)}
+
+
+def test_the_walk_of_the_seed(counter: Trial) -> None:
+    """A ticket orders the expensive machine; closed before it is up, the machine is let go."""
+    counter.apply()
+    assert counter.machines() == []
+
+    number = open_ticket(counter, "--tag", "arch_x86_64")
+    assert "create trial-powerful-1" in counter.apply()
+    assert counter.machines() == ["trial-powerful-1"]
+    assert counter.do("ticket", "close", number, "--user", "ada") == (0, "")
+
+    assert "delete trial-powerful-1" in counter.apply()
+    assert counter.machines() == []
+    assert "nothing to change" in counter.apply()
+
+
+def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+
+    assert f"powerful: trial-powerful-1 is given to ticket {number}" in counter.apply()
+
+    assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-1\n")
+
+
+def test_a_ticket_that_is_not_ready_says_why_with_exit_code_1(counter: Trial) -> None:
+    number = open_ticket(counter)
+
+    assert counter.do("ticket", "check", number, "--user", "ada") == (
+        1,
+        (
+            f"ticket {number} waits: no free machine fits it yet; `fleet apply` gives out what is "
+            "free and orders the rest\n"
+        ),
+    )
+
+
+def test_one_user_cannot_take_all(counter: Trial) -> None:
+    for _ in range(3):
+        open_ticket(counter)
+    last = open_ticket(counter, user="ben")
+
+    plan = counter.plan()
+
+    served = sorted(each["serves"] for each in plan["actions"])
+    assert served == [["work/1"], [f"work/{last}"]]
+    because = " ".join(each["because"] for each in plan["unserved"])
+    assert "limits.per.submitter of tag extra_powerful is 1 for ada" in because
+
+
+def test_what_a_user_holds_is_in_the_answer_of_the_next_ticket(counter: Trial) -> None:
+    open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+
+    _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
+
+    assert said == (
+        "2\nticket 2 waits: tags.extra_powerful.limits.per.submitter is 1 for ada: 1 in use\n"
+    )
+
+
+def test_explain_names_the_limit_and_what_would_lift_it(counter: Trial) -> None:
+    counter.write(ticket_yaml("{kind: tickets, limits: {per: {owner: 1}}}"))
+    first, second = (open_ticket(counter, user=user) for user in ("ada", "ada"))
+    assert (first, second) == ("1", "2")
+
+    _, said = counter.do("explain", "request", "2")
+
+    assert "limits.per.owner of queue work is 1 for ada" in said
+    assert "queues.work.limits.per.owner" in said
+
+
+def test_a_blocked_owner_gets_no_machine_and_is_told(counter: Trial) -> None:
+    counter.write(ticket_yaml("{kind: tickets, blocked: [ada]}"))
+
+    _, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
+
+    assert "queues.work.blocked names its owner ada: it gets no machine" in said
+    plan = counter.plan()
+    assert plan["actions"] == []
+    assert plan["unserved"][0]["because"] == "queue work has ada among its `blocked`"
+
+
+def test_a_released_machine_goes_where_its_pool_has_no_reuse(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    counter.do("ticket", "close", number, "--user", "ada")
+
+    counter.apply()
+
+    assert counter.machines() == []
+
+
+def test_a_released_machine_is_kept_for_its_sandbox_and_serves_no_other(counter: Trial) -> None:
+    first = open_ticket(counter, "--sandbox", "s", tag="arch_x86_64")
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    counter.do("ticket", "close", first, "--user", "ada")
+
+    other = open_ticket(counter, "--sandbox", "t", tag="arch_x86_64")
+    same = open_ticket(counter, "--sandbox", "s", tag="arch_x86_64")
+    counter.apply()
+
+    tickets = tickets_of(counter)
+    assert tickets[same]["machine"] == "trial-normal-1"
+    assert tickets[other]["state"] == "waiting"
+    assert counter.machines() == ["trial-normal-1", "trial-normal-2"]
+
+
+def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> None:
+    open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    counter.age(days=2)
+
+    counter.apply()
+
+    assert counter.machines() == ["trial-powerful-1"]
+
+
+def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    (machine,) = json.loads(counter.cloud.path.read_text())["machines"]
+    counter.cloud.delete(machine)
+    counter.do("state", "forget-machine", "trial-powerful-1")
+
+    counter.do("apply")
+
+    assert counter.do("ticket", "check", number, "--user", "ada") == (
+        1,
+        f"ticket {number} is failed: its machine trial-powerful-1 is gone\n",
+    )
+
+
+def test_another_s_ticket_is_not_to_be_closed_by_mistake(counter: Trial) -> None:
+    number = open_ticket(counter)
+
+    code, said = counter.do("ticket", "close", number, "--user", "ben")
+
+    assert (code, said) == (
+        1,
+        (
+            f"fleet: error: ticket {number} is of ada, not of ben; whoever looks after it: "
+            "--user ada\n"
+        ),
+    )
+    assert list(tickets_of(counter)) == [number]
+
+
+@pytest.mark.parametrize("name", ["99", "x", "1" * 5000, "-1", "²"])
+def test_a_ticket_that_nobody_opened_is_not_known(counter: Trial, name: str) -> None:
+    code, said = counter.do("ticket", "check", "--user", "ada", "--", name)
+
+    assert (code, said) == (1, f"fleet: error: there is no ticket {name} in queue work\n")
+
+
+def test_closing_again_is_no_failure(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.do("ticket", "close", number, "--user", "ada")
+
+    assert counter.do("ticket", "close", number, "--user", "ada") == (
+        0,
+        f"ticket {number} was closed already\n",
+    )
+
+
+def test_a_tag_that_nothing_provides_is_refused_with_a_guess(counter: Trial) -> None:
+    code, said = counter.do("ticket", "open", "--tag", "extra_powreful")
+
+    assert (code, said) == (
+        1,
+        (
+            "fleet: error: no ticket was opened: no pool of queue work provides extra_powreful; "
+            "did you mean extra_powerful?\n"
+        ),
+    )
+
+
+def test_tags_that_no_pool_has_together_are_told_at_once(counter: Trial) -> None:
+    counter.write(ticket_yaml(more=TAGS + "  gpu: {}\n"))
+
+    _, said = counter.do("ticket", "open", "--tag", "gpu", "--tag", "arch_x86_64")
+
+    assert said == (
+        "1\nticket 1 waits: nothing fits it: pool normal does not provide gpu; pool powerful "
+        "does not provide gpu; is exclusive to requests that ask for extra_powerful\n"
+    )
+
+
+def test_too_many_tags_are_refused(counter: Trial) -> None:
+    tags = [part for number in range(1000) for part in ("--tag", f"t{number}")]
+
+    code, said = counter.do("ticket", "open", *tags)
+
+    assert (code, said) == (
+        1,
+        "fleet: error: no ticket was opened: a ticket may have 50 tags, not 1,000\n",
+    )
+
+
+def test_a_client_that_opens_too_many_is_refused_and_others_are_not(counter: Trial) -> None:
+    counter.write(ticket_yaml("{kind: tickets, most_open_per_submitter: 2}"))
+    for _ in range(2):
+        open_ticket(counter)
+
+    code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
+
+    assert (code, said) == (
+        1,
+        (
+            "fleet: error: ada has 2 tickets open at queue work, most_open_per_submitter is 2: "
+            "close some first\n"
+        ),
+    )
+    assert open_ticket(counter, user="ben") == "3"
+
+
+def test_a_queue_that_is_full_refuses_everybody(counter: Trial) -> None:
+    counter.write(ticket_yaml("{kind: tickets, most_open: 1}"))
+    open_ticket(counter)
+
+    code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ben")
+
+    assert (code, said) == (
+        1,
+        "fleet: error: queue work has 1 tickets open, which is its most_open: try again later\n",
+    )
+
+
+def test_open_tickets_are_listed_in_resalloc_s_form(counter: Trial) -> None:
+    open_ticket(counter, "--tag", "arch_x86_64", "--sandbox", "ada/ping")
+
+    _, said = counter.do("ticket", "list")
+
+    assert said.startswith("1 - state=OPEN tags=arch_x86_64,extra_powerful owner=ada sandbox=")
+
+
+def test_a_ticket_with_a_lease_expires_when_nobody_asks_for_it(counter: Trial) -> None:
+    number = open_ticket(counter, "--lease", "10m")
+    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
+        heard = (datetime.now(UTC) - timedelta(minutes=11)).isoformat()
+        connection.execute("update fleet_tickets set heard_at = ?", (heard,))
+    connection.close()
+
+    counter.apply()
+
+    assert counter.machines() == []
+    code, said = counter.do("ticket", "check", number, "--user", "ada")
+    assert code == 1
+    assert "is expired: its client was last heard 11m" in said
+
+
+def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.do("ticket", "close", number, "--user", "ada")
+
+    assert counter.do("ticket", "wait", number, "--user", "ada") == (
+        1,
+        f"ticket {number} is closed\n",
+    )
+
+
+def test_waiting_ends_after_the_time_that_was_said(
+    counter: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = open_ticket(counter)
+    args = build_parser().parse_args(
+        [
+            "ticket",
+            "wait",
+            number,
+            "--user",
+            "ada",
+            "--for",
+            "10s",
+            "-f",
+            str(counter.folder / "fleet.yaml"),
+        ]
+    )
+    clock = FixedClock(datetime.now(UTC))
+    waiter = FakeWaiter(clock)
+
+    assert run(args, TerminalConsole(), waiter=waiter, clock=clock) == 1
+
+    assert waiter.waits == [3, 3, 3, 3]
+    assert capsys.readouterr().err.count("waits: no free machine") == 1
+
+
+def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:
+    number = open_ticket(counter)
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+
+    assert counter.do("ticket", "wait", number, "--user", "ada") == (0, "trial-powerful-1\n")
+
+
+def test_without_a_queue_of_tickets_there_are_none(trial: Trial) -> None:
+    code, said = trial.do("ticket", "list")
+
+    assert (code, said) == (
+        2,
+        (
+            "fleet: error: say with --queue which queue of fleet.yaml is meant: it has none of "
+            "kind tickets\n"
+        ),
+    )
+
+
+def test_a_store_that_is_missing_is_said(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(ticket_yaml())
+
+    code, said = trial.do("ticket", "open", "--tag", "extra_powerful")
+
+    assert code == 4
+    assert "fleet state init" in said

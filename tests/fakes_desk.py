@@ -1,0 +1,57 @@
+"""This module is a written fake of the port `Desk`."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from fleet.desk import read_desk
+from fleet.facts import QueueReading
+from fleet.schema.model import Fleet
+from fleet.tickets import Given, Tenancy, Ticket, TicketState, expire, give, occupy
+
+
+class FakeDesk:
+    """Tickets and machines in dictionaries; clients open and change tickets as they like."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.all: dict[int, Ticket] = {}
+        self.known: dict[str, Tenancy] = {}
+
+    def open(self, ticket: Ticket) -> int:
+        """Open a ticket and return its id."""
+        number = len(self.all) + 1
+        self.all[number] = replace(ticket, id=number)
+        return number
+
+    def change(self, number: int, step: Callable[[Ticket], Ticket], now: datetime) -> None:
+        """Take a step with a ticket; the machine of one that ends is released."""
+        before, self.all[number] = self.all[number], step(self.all[number])
+        if before.is_open and before.machine and not self.all[number].is_open:
+            self.known[before.machine] = replace(self.known[before.machine], since=now)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the tickets that are open."""
+        return tuple(ticket for ticket in self.all.values() if ticket.is_open)
+
+    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
+        """Let tickets expire, and forget machines that are gone."""
+        for ticket in self.tickets():
+            self.change(ticket.id, lambda each: expire(each, now), now)
+        held = {ticket.machine for ticket in self.tickets()}
+        if machines is not None:
+            self.known = {k: t for k, t in self.known.items() if k in machines or k in held}
+
+    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+        """Give machines to tickets that still wait."""
+        got = [g for g in given if self.all[g.ticket].state is TicketState.WAITING]
+        for each in got:
+            ticket = give(self.all[each.ticket], each.machine, each.answer)
+            tenancy = self.known.get(each.machine, Tenancy(each.machine, now))
+            self.known[each.machine] = replace(occupy(tenancy, ticket, now), pool=each.pool)
+            self.all[each.ticket] = ticket
+        return tuple(each.ticket for each in got)
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works."""
+        return read_desk(self.fleet, self.tickets(), self.known.values(), now)

@@ -1,0 +1,208 @@
+"""An image is booted until its worker has come so far, and nothing of the machine is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.images.boot import Booted, Trial, boot_image
+from fleet.images.qemu import choose_accelerator
+from fleet.images.reception import Stage
+from fleet.images.stand_in import StandIn
+from tests.fake_qemu import install_qemu, pid_of
+from tests.image_disks import needs_programs
+from tests.process import ROOT, clean_environment
+from tests.worker_client import TAGS
+
+pytestmark = needs_programs
+TOKEN = "a" * 64
+
+
+class Bench:
+    """A folder with a disk and a QEMU that does as told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.console = folder / "console.log"
+        self.told: list[str] = []
+        self._monkeypatch = monkeypatch
+        (folder / "disk.qcow2").write_bytes(b"")
+
+    def has_qemu(self, *told: str) -> None:
+        """Put the QEMU before any other."""
+        for name, value in install_qemu(self.folder / "bin", *told).items():
+            self._monkeypatch.setenv(name, value)
+
+    def boot(self, *, limit: float = 30, token: str = TOKEN) -> Booted:
+        """Boot; the stand-in waits for TOKEN."""
+        trial = Trial(
+            disk=self.folder / "disk.qcow2",
+            console=self.console,
+            backend=StandIn(TOKEN),
+            token=token,
+            goal=Stage.ASKED,
+            accelerator="tcg",
+            limit=limit,
+        )
+        return boot_image(trial, self.told.append, self.told.append)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    if (tmp_path / "bin/orders.pid").exists():
+        assert not is_running(pid_of(tmp_path / "bin"))
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that ended and was not waited for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_a_machine_whose_worker_asks_for_work_has_passed(bench: Bench) -> None:
+    bench.has_qemu("register")
+
+    booted = bench.boot()
+
+    assert booted.problems == ()
+    assert booted.provides == tuple(sorted(TAGS))
+    assert list(booted.reached) == [
+        Stage.REGISTERED,
+        Stage.CONNECTED,
+        Stage.TOLD,
+        Stage.ASKED,
+    ]
+    assert [said.rpartition(" after ")[0] for said in bench.told if " after " in said] == [
+        "its worker registered with the token",
+        "its worker connected",
+        "its worker told its tags",
+        "its worker asked for work",
+    ]
+    assert bench.console.read_text() == "Linux boots and shows nothing\n"
+
+
+def test_a_machine_whose_worker_never_comes_fails_when_its_time_is_over(bench: Bench) -> None:
+    bench.has_qemu()
+
+    booted = bench.boot(limit=0.5)
+
+    (problem,) = booted.problems
+    assert problem.startswith(
+        f"{bench.console}: after 0 s its worker never registered with the token: see there whether"
+    )
+    assert bench.told[0].startswith("booting under TCG, 1 s: not yet: its worker registered")
+
+
+def test_a_machine_that_switches_itself_off_fails_at_once(bench: Bench) -> None:
+    bench.has_qemu("off")
+
+    (problem,) = bench.boot(limit=60).problems
+
+    assert problem == (
+        f"{bench.console}: the machine switched itself off, or panicked, before its worker was "
+        "ready: see there why"
+    )
+
+
+def test_a_qemu_that_cannot_is_told_with_what_it_said(bench: Bench) -> None:
+    bench.has_qemu("fail")
+
+    (problem,) = bench.boot(limit=60).problems
+
+    assert problem == (
+        f"{bench.folder / 'disk.qcow2'}: QEMU ended with 1: qemu: could not open the disk"
+    )
+
+
+def test_a_worker_that_is_refused_is_told_so(bench: Bench) -> None:
+    bench.has_qemu("register", "off")
+
+    problems = bench.boot(limit=60, token="b" * 64).problems
+
+    assert problems[-1] == (
+        "the server refused POST /api/1.0/worker/register/: 400: see there why it was asked that"
+    )
+
+
+def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> None:
+    bench.has_qemu("register", "print")
+
+    (problem,) = bench.boot().problems
+
+    assert problem == (
+        f"{bench.console}: the machine printed its token on the console: see there what did"
+    )
+    assert bench.console.read_text() == "Linux boots and shows ***\n"
+
+
+def test_the_token_is_in_no_file(bench: Bench) -> None:
+    bench.has_qemu("register")
+
+    bench.boot()
+
+    files = [path for path in bench.folder.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if TOKEN.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(("told", "found"), [(["kvm"], "kvm"), ([], "tcg")])
+def test_kvm_is_used_only_where_a_machine_runs_under_it(
+    bench: Bench, told: list[str], found: str
+) -> None:
+    bench.has_qemu(*told)
+
+    assert choose_accelerator() == found
+
+
+_BOOT = """
+import sys
+from pathlib import Path
+from fleet.images.boot import Trial, boot_image
+from fleet.images.reception import Stage
+from fleet.images.stand_in import StandIn
+token = "a" * 64
+disk = Path(sys.argv[1])
+trial = Trial(disk, disk.parent / "console.log", StandIn(token), token, Stage.ASKED, "tcg", 60)
+boot_image(trial, print, print)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_machine_ends_with_who_booted_it(tmp_path: Path, how: signal.Signals) -> None:
+    folder = tmp_path / "bin"
+    environment = clean_environment(tmp_path, install_qemu(folder))
+    (tmp_path / "disk.qcow2").write_bytes(b"")
+
+    with subprocess.Popen(
+        [sys.executable, "-c", _BOOT, str(tmp_path / "disk.qcow2")],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        wait_until((folder / "orders.pid").exists)
+        was_running = is_running(pid_of(folder))
+        os.kill(process.pid, how)
+        process.wait(30)
+
+    assert was_running
+    wait_until(lambda: not is_running(pid_of(folder)))
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until something is so; fails where it does not come to it."""
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)

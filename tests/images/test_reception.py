@@ -1,0 +1,169 @@
+"""Whoever waits for a worker knows by HTTP how far it came, at a stand-in or at a real server."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from fleet.images.pass_on import PassOn
+from fleet.images.reception import Reception, Stage
+from fleet.images.stand_in import StandIn
+from tests.worker_client import TAGS, WorkerClient
+
+TOKEN = "a" * 64
+
+
+@pytest.fixture(params=["a stand-in", "a server behind it"])
+def reception(request: pytest.FixtureRequest) -> Iterator[Reception]:
+    """Return a reception with a stand-in, and one that passes on to another reception."""
+    with ExitStack() as stack:
+        first = stack.enter_context(Reception(TOKEN, StandIn(TOKEN)))
+        if request.param == "a stand-in":
+            yield first
+        else:
+            url = f"http://127.0.0.1:{first.port}/"
+            yield stack.enter_context(Reception(TOKEN, PassOn(url)))
+
+
+@pytest.fixture
+def worker(reception: Reception) -> WorkerClient:
+    return WorkerClient(reception.port)
+
+
+def test_a_worker_goes_from_stage_to_stage(reception: Reception, worker: WorkerClient) -> None:
+    assert worker.register(TOKEN) == 201
+    with worker.connected() as websocket:
+        assert websocket.status == 101
+        assert websocket.message() == "connected"
+        assert websocket.message() == "request_dynamic_metadata"
+        assert worker.tell([*TAGS, *TAGS]) == 204
+        assert websocket.message() == "work_request_available"
+        assert worker.fetch() == 204
+
+    assert reception.wait_for(Stage.ASKED, 5)
+    reached = reception.reached()
+    assert list(reached) == [Stage.REGISTERED, Stage.CONNECTED, Stage.TOLD, Stage.ASKED]
+    assert sorted(reached.values()) == list(reached.values())
+    assert reception.provides == ("worker:build-arch:amd64", "worker:type:external")
+    assert reception.refusals == ()
+
+
+def test_a_worker_with_another_token_is_refused_and_counts_for_nothing(
+    reception: Reception, worker: WorkerClient
+) -> None:
+    assert worker.register("b" * 64) == 400
+
+    assert not reception.wait_for(Stage.REGISTERED, 0.01)
+    assert reception.refusals == ("POST /api/1.0/worker/register/: 400",)
+
+
+def test_who_has_not_registered_is_told_nothing(
+    reception: Reception, worker: WorkerClient
+) -> None:
+    with worker.connected() as websocket:
+        assert websocket.status == 403
+
+    assert (worker.tell(TAGS), worker.fetch()) == (403, 403)
+    assert reception.reached() == {}
+    assert reception.provides == ()
+
+
+def test_a_worker_that_tells_no_tags_has_none(reception: Reception, worker: WorkerClient) -> None:
+    worker.register(TOKEN)
+    worker.tell()
+
+    assert reception.wait_for(Stage.TOLD, 5)
+    assert reception.provides == ()
+
+
+@pytest.mark.parametrize("text", [b"there?", b"x" * 125])
+def test_pings_are_answered(worker: WorkerClient, text: bytes) -> None:
+    worker.register(TOKEN)
+    with worker.connected() as websocket:
+        websocket.message()
+        websocket.message()
+
+        assert websocket.ping(text) == (0xA, text)
+
+
+def test_the_websocket_is_accepted_as_the_protocol_asks(worker: WorkerClient) -> None:
+    worker.register(TOKEN)
+    with worker.connected() as websocket:
+        assert websocket.headers["upgrade"] == "websocket"
+        assert len(websocket.headers["sec-websocket-accept"]) == 28
+
+
+def test_what_is_open_ends_with_the_reception() -> None:
+    with ExitStack() as stack:
+        with Reception(TOKEN, StandIn(TOKEN)) as reception:
+            worker = WorkerClient(reception.port)
+            worker.register(TOKEN)
+            websocket = stack.enter_context(worker.connected())
+            websocket.message()
+            websocket.message()
+
+        assert websocket.ended()
+
+
+def test_what_else_is_asked_is_not_for_workers(worker: WorkerClient) -> None:
+    worker.register(TOKEN)
+
+    assert worker.ask("GET", "work-request/1/", None) == 404
+
+
+def test_a_request_that_is_too_long_is_refused(worker: WorkerClient) -> None:
+    assert worker.ask("POST", "worker/register/", {}, TOKEN, length=1 << 40) == 413
+
+
+def test_a_server_that_gives_no_answer_is_said_to() -> None:
+    closed = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    closed.server_close()
+    with Reception(TOKEN, PassOn(f"http://127.0.0.1:{closed.server_port}")) as reception:
+        worker = WorkerClient(reception.port)
+
+        assert worker.register(TOKEN) == 502
+        with worker.connected() as websocket:
+            assert websocket.status == 502
+        assert reception.refusals == (
+            "POST /api/1.0/worker/register/: 502",
+            "GET /api/ws/1.0/worker/connect/: 502",
+        )
+
+
+class _WithWork(BaseHTTPRequestHandler):
+    """A server that has work and is told when it is done."""
+
+    def do_POST(self) -> None:
+        self._answer(200)
+
+    def do_PUT(self) -> None:
+        self._answer(200)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Say nothing."""
+
+    def _answer(self, status: int) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response_only(status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+
+def test_work_is_followed_to_its_end() -> None:
+    with HTTPServer(("127.0.0.1", 0), _WithWork) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with Reception(TOKEN, PassOn(f"http://127.0.0.1:{server.server_port}")) as reception:
+            worker = WorkerClient(reception.port)
+            worker.fetch()
+            fetched = reception.wait_for(Stage.FETCHED, 5)
+            ended_before = Stage.ENDED in reception.reached()
+            worker.ask("PUT", "work-request/7/completed/", {"result": "success"})
+            ended = reception.wait_for(Stage.ENDED, 5)
+        server.shutdown()
+        thread.join()
+
+    assert (fetched, ended_before, ended) == (True, False, True)

@@ -1,0 +1,151 @@
+"""Running a play by way of ansible-runner: what is told, what is logged, how a failure reads."""
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fleet.images.role import (
+    Host,
+    RoleFailed,
+    RoleRun,
+    chroot_host,
+    role_digest,
+    run_role,
+    ssh_host,
+)
+
+HERE = Host("here", {"ansible_connection": "local", "ansible_python_interpreter": sys.executable})
+
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Write a file
+      ansible.builtin.copy: {content: "{{ text }}", dest: "{{ place }}", mode: "0644"}
+    - name: Try what may fail
+      ansible.builtin.command: {argv: ["false"]}
+      ignore_errors: true
+    - name: Install packages
+      ansible.builtin.command: {argv: [sh, -c, "echo no such package {{ item }} >&2; exit 3"]}
+      loop: [one, two]
+      when: fails
+"""
+
+
+@dataclass
+class Played:
+    run: RoleRun
+    told: list[str]
+    log: str
+
+
+def play_in(folder: Path) -> Path:
+    play = folder / "play.yml"
+    play.write_text(PLAY, encoding="utf-8")
+    return play
+
+
+def variables(folder: Path, *, fails: bool) -> dict[str, object]:
+    return {"text": "written", "place": str(folder / "file"), "fails": fails}
+
+
+def commands_naming(path: Path) -> list[bytes]:
+    commands = [each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline")]
+    return [command for command in commands if str(path).encode() in command]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    folder = tmp_path_factory.mktemp("play")
+    told: list[str] = []
+    given = variables(folder, fails=False)
+    log = folder / "log"
+    run = run_role(HERE, given, log=log, told=told.append, play=play_in(folder))
+    return Played(run, told, log.read_text(encoding="utf-8"))
+
+
+def test_each_task_is_told_as_it_begins(played: Played) -> None:
+    assert played.told == ["Write a file", "Try what may fail", "Install packages"]
+
+
+def test_a_run_says_what_it_changed_and_how_long_each_task_took(played: Played) -> None:
+    assert played.run.changed == ("Write a file",)
+    assert list(played.run.tasks) == played.told
+    assert 0 < sum(played.run.tasks.values()) <= played.run.seconds
+
+
+def test_the_log_holds_what_ansible_says(played: Played) -> None:
+    assert "TASK [Write a file]" in played.log
+    assert "\x1b" not in played.log
+
+
+def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    with pytest.raises(RoleFailed) as caught:
+        run_role(HERE, variables(tmp_path, fails=True), log=log, play=play_in(tmp_path))
+
+    assert str(caught.value) == (
+        "the role failed at task “Install packages” (play.yml:10):\n"
+        "  non-zero return code\n"
+        "  no such package one\n"
+        "  no such package two\n"
+        f"{log} holds all that Ansible said"
+    )
+    assert "no such package two" in log.read_text(encoding="utf-8")
+
+
+def test_an_interruption_ends_ansible_too(tmp_path: Path) -> None:
+    play = tmp_path / "play.yml"
+    play.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        "    - {name: Wait, ansible.builtin.command: {argv: [sleep, '600']}}\n",
+        encoding="utf-8",
+    )
+
+    with pytest.raises(KeyboardInterrupt):
+        run_role(
+            *(HERE, {}),
+            log=tmp_path / "log",
+            told=lambda _: os.kill(os.getpid(), signal.SIGINT),
+            play=play,
+        )
+
+    assert commands_naming(play) == []
+
+
+def test_a_root_folder_is_a_host_by_chroot(tmp_path: Path) -> None:
+    assert chroot_host(tmp_path).variables == {
+        "ansible_connection": "fleet_chroot",
+        "ansible_host": str(tmp_path),
+    }
+
+
+def test_a_folder_without_a_shell_is_no_root(tmp_path: Path) -> None:
+    with pytest.raises(RoleFailed, match=r"is no root folder: it holds no bin/sh"):
+        run_role(
+            chroot_host(tmp_path),
+            variables(tmp_path, fails=False),
+            log=tmp_path / "log",
+            play=play_in(tmp_path),
+        )
+
+
+def test_over_ssh_only_the_recorded_host_key_is_taken(tmp_path: Path) -> None:
+    host = ssh_host("192.0.2.7", port=22, key=tmp_path / "key", known_hosts=tmp_path / "known")
+
+    options = str(host.variables["ansible_ssh_common_args"])
+    assert "StrictHostKeyChecking=yes" in options
+    assert f"UserKnownHostsFile='{tmp_path}/known'" in options
+    assert host.variables["ansible_ssh_private_key_file"] == str(tmp_path / "key")
+
+
+def test_the_digest_of_the_role_is_of_the_files_it_holds() -> None:
+    first = role_digest()
+
+    assert first == role_digest()
+    assert len(first) == 64

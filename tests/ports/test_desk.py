@@ -1,0 +1,228 @@
+"""Every desk keeps one contract: a ticket has one machine, a machine one ticket at a time."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from fleet.facts import Demand, Worker, WorkerState
+from fleet.queues.tickets import TicketDesk
+from fleet.store.database import DatabaseStore
+from fleet.store.tickets import DatabaseTickets
+from fleet.ticket_ports import Desk
+from fleet.tickets import Given, Ticket, close
+from tests.builders import NOW
+from tests.fakes_desk import FakeDesk
+from tests.fakes_engine import FixedClock
+from tests.ports.stores import postgres_store, postgres_url
+from tests.ticketing import a_ticket, a_ticket_fleet
+
+__all__ = ["postgres_store", "postgres_url"]
+
+FLEET = a_ticket_fleet()
+LATER = NOW + timedelta(minutes=1)
+
+
+class Client(Protocol):
+    """What clients do meanwhile."""
+
+    def open(self, ticket: Ticket) -> int: ...
+
+    def change(self, number: int, step: Callable[[Ticket], Ticket], now: datetime) -> object: ...
+
+
+class _Tickets:
+    def __init__(self, book: DatabaseTickets) -> None:
+        self.change = book.change
+        self._book = book
+
+    def open(self, ticket: Ticket) -> int:
+        return self._book.open(ticket, most=100, most_of_submitter=100).id
+
+
+@pytest.fixture(params=["fake", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Desk, Client]:
+    """Return a desk, and its clients."""
+    if request.param == "fake":
+        fake = FakeDesk(FLEET)
+        return fake, fake
+    if request.param == "sqlite":
+        store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+        store.init()
+    else:
+        store = request.getfixturevalue("postgres_store")
+    book = DatabaseTickets(store.begin, "tickets")
+    return TicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book)
+
+
+def given(number: int, machine: str = "m1") -> Given:
+    return Given(number, machine, "powerful", "192.0.2.1")
+
+
+def workers_of(desk: Desk, now: datetime = NOW) -> tuple[Worker, ...]:
+    workers = desk.read(now).workers
+    assert isinstance(workers, tuple)
+    return workers
+
+
+def waiting(desk: Desk, now: datetime = NOW) -> list[str]:
+    demand = desk.read(now).demand
+    assert isinstance(demand, Demand)
+    return [request.id for request in demand.requests]
+
+
+def test_an_open_ticket_is_demand(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+
+    number = client.open(a_ticket())
+
+    assert waiting(desk) == [str(number)]
+    assert workers_of(desk) == ()
+
+
+def test_what_is_told_of_a_ticket_comes_back_whole(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    asked = a_ticket(
+        1,
+        tags=("arch_x86_64", "extra_powerful"),
+        team="core",
+        sandbox="s",
+        priority=-3,
+        background=True,
+        lease=60,
+    )
+
+    client.open(asked)
+
+    assert desk.tickets() == (asked,)
+
+
+def test_ids_count_up_and_are_never_given_again(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    first = client.open(a_ticket())
+    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    desk.settle(NOW + timedelta(days=400), frozenset())
+
+    assert client.open(a_ticket()) == first + 1
+
+
+def test_a_ticket_that_is_given_a_machine_is_ready_and_its_worker_busy(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket(sandbox="s"))
+
+    assert desk.lease([given(number)], NOW) == (number,)
+
+    (ticket,) = desk.tickets()
+    assert (ticket.machine, ticket.answer) == ("m1", "192.0.2.1")
+    (worker,) = workers_of(desk)
+    assert (worker.name, worker.state, worker.running, worker.pool) == (
+        "m1",
+        WorkerState.BUSY,
+        str(number),
+        "powerful",
+    )
+    assert waiting(desk) == []
+
+
+def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket())
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+
+    assert desk.lease([given(number)], NOW) == ()
+
+    assert workers_of(desk) == ()
+
+
+def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket())
+    desk.lease([given(number)], NOW)
+
+    assert desk.lease([given(number, "m2")], NOW) == ()
+
+    assert [worker.name for worker in workers_of(desk)] == ["m1"]
+
+
+def test_a_closed_ticket_releases_its_machine_in_its_sandbox(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(number)], NOW)
+
+    client.change(number, lambda ticket: close(ticket, LATER), LATER)
+
+    (worker,) = workers_of(desk, LATER)
+    assert (worker.state, worker.since, worker.requires, worker.uses) == (
+        WorkerState.IDLE,
+        LATER,
+        ("sandbox:s",),
+        1,
+    )
+    assert not worker.draining
+
+
+def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    first = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(first)], NOW)
+    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    second = client.open(a_ticket(sandbox="s"))
+
+    assert desk.lease([given(second)], LATER) == (second,)
+
+    assert [worker.uses for worker in workers_of(desk)] == [2]
+
+
+def test_a_machine_of_another_sandbox_is_refused(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    first = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(first)], NOW)
+    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    second = client.open(a_ticket(sandbox="t"))
+
+    with pytest.raises(ValueError, match="machine m1 is in sandbox s"):
+        desk.lease([given(second)], LATER)
+
+    assert waiting(desk) == [str(second)]
+
+
+def test_a_silent_client_loses_ticket_and_machine(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket(lease=60, heard_at=NOW, sandbox="s"))
+    desk.lease([given(number)], NOW)
+
+    desk.settle(LATER, None)
+
+    assert desk.tickets() == ()
+    assert [worker.state for worker in workers_of(desk, LATER)] == [WorkerState.IDLE]
+
+
+def test_a_machine_that_is_gone_is_forgotten_and_one_with_a_ticket_is_not(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    numbers = [client.open(a_ticket(sandbox="s")) for _ in range(3)]
+    desk.lease([given(n, f"m{n}") for n in numbers], NOW)
+    client.change(numbers[0], lambda ticket: close(ticket, NOW), NOW)
+    client.change(numbers[1], lambda ticket: close(ticket, NOW), NOW)
+
+    desk.settle(NOW, {f"m{numbers[1]}"})
+
+    assert [worker.name for worker in workers_of(desk)] == [f"m{n}" for n in numbers[1:]]
+
+
+def test_machines_that_are_not_known_to_be_gone_are_remembered(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(number)], NOW)
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+
+    desk.settle(NOW, None)
+
+    assert [worker.name for worker in workers_of(desk)] == ["m1"]

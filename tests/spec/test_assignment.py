@@ -1,0 +1,183 @@
+"""Who gets which machine: by fit, priority, turn and age, within limits and sandboxes."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from fleet.assignment import NO_MACHINE, Assignment, Lease, Limit, Ready, Suitable, Terms, assign
+from fleet.tickets import Ticket
+from tests.builders import NOW, ago
+from tests.ticketing import a_ticket, suiting
+
+TERMS = Terms()
+
+
+def handed(
+    tickets: Iterable[Ticket],
+    machines: int | Iterable[Ready],
+    suits: Callable[[Ticket], Suitable] | None = None,
+    terms: Terms = TERMS,
+) -> Assignment:
+    """Return who gets what; so many machines, or these."""
+    if isinstance(machines, int):
+        machines = [Ready(f"m{number}", "big") for number in range(1, machines + 1)]
+    return assign(tickets, machines, suits or suiting(), terms, NOW)
+
+
+def served(assignment: Assignment) -> list[int]:
+    return [lease.ticket for lease in assignment.leases]
+
+
+def test_a_ticket_gets_a_free_machine_that_fits() -> None:
+    assert handed([a_ticket()], 1).leases == [Lease(1, "m1")]
+
+
+def test_a_machine_that_does_not_fit_stays_free() -> None:
+    assignment = handed([a_ticket()], 1, suiting({"small": 0}))
+
+    assert (assignment.leases, assignment.waits) == ([], {1: NO_MACHINE})
+
+
+def test_no_two_tickets_get_one_machine() -> None:
+    assignment = handed([a_ticket(1), a_ticket(2)], 1)
+
+    assert (served(assignment), list(assignment.waits)) == ([1], [2])
+
+
+def test_who_waits_for_longer_comes_first() -> None:
+    tickets = [a_ticket(1), a_ticket(2, opened_at=ago(minutes=6))]
+
+    assert served(handed(tickets, 1)) == [2]
+
+
+def test_a_higher_priority_comes_first() -> None:
+    tickets = [a_ticket(1), a_ticket(2, priority=1, opened_at=NOW)]
+
+    assert served(handed(tickets, 1)) == [2]
+
+
+def test_background_comes_after_all_else() -> None:
+    tickets = [a_ticket(1, background=True), a_ticket(2, opened_at=NOW)]
+
+    assert served(handed(tickets, 2)) == [2, 1]
+
+
+def test_owners_take_turns() -> None:
+    tickets = [*map(a_ticket, (1, 2, 3)), a_ticket(4, owner="ben", opened_at=NOW)]
+
+    assert served(handed(tickets, 4)) == [1, 4, 2, 3]
+
+
+def test_machines_that_an_owner_has_count_as_turns() -> None:
+    having = a_ticket(1, machine="x")
+    tickets = [having, a_ticket(2), a_ticket(3, owner="ben", opened_at=NOW)]
+
+    assert served(handed(tickets, 1)) == [3]
+
+
+def test_who_waits_long_enough_comes_before_any_turn_and_priority() -> None:
+    having = [a_ticket(number, machine=f"x{number}") for number in range(1, 4)]
+    old = a_ticket(9, opened_at=ago(hours=30))
+    tickets = [*having, old, a_ticket(10, owner="ben", priority=1)]
+
+    assert served(handed(tickets, 1)) == [9]
+
+
+def test_the_sum_of_priorities_decides_between_machines() -> None:
+    machines = [Ready("m1", "plain"), Ready("m2", "reserved")]
+
+    assignment = handed([a_ticket()], machines, suiting({"plain": 0, "reserved": 20}))
+
+    assert assignment.leases == [Lease(1, "m2")]
+
+
+def test_kinds_that_are_preferred_alike_go_by_name() -> None:
+    machines = [Ready("m2", "b"), Ready("m3", "a")]
+
+    assert handed([a_ticket()], machines, suiting({"b": 1, "a": 1})).leases == [Lease(1, "m3")]
+
+
+def test_a_machine_in_its_sandbox_is_preferred() -> None:
+    machines = [Ready("m1", "big"), Ready("m2", "big", "ada/ping")]
+
+    assert handed([a_ticket(sandbox="ada/ping")], machines).leases == [Lease(1, "m2")]
+
+
+def test_how_much_a_used_machine_is_preferred_can_be_said() -> None:
+    machines = [Ready("m1", "good"), Ready("m2", "poor", "ada/ping")]
+    suits = suiting({"good": 10, "poor": 0})
+
+    assignment = handed([a_ticket(sandbox="ada/ping")], machines, suits, Terms(prefer_reuse=5))
+
+    assert assignment.leases == [Lease(1, "m1")]
+
+
+@pytest.mark.parametrize("sandbox", ["ben/ping", ""])
+def test_a_machine_of_another_sandbox_is_never_given(sandbox: str) -> None:
+    machines = [Ready("m1", "big", "ada/ping")]
+
+    assert handed([a_ticket(sandbox=sandbox)], machines).leases == []
+
+
+def test_used_machines_go_by_preference_too() -> None:
+    machines = [Ready("m1", "poor", "s"), Ready("m2", "good", "s")]
+
+    assignment = handed([a_ticket(sandbox="s")], machines, suiting({"good": 10, "poor": 0}))
+
+    assert assignment.leases == [Lease(1, "m2")]
+
+
+PER_SUBMITTER = Limit(("tags", "big", "limits", "per", "submitter"), 2, "submitter")
+
+
+def test_a_limit_holds_and_is_named() -> None:
+    tickets = [*map(a_ticket, (1, 2, 3))]
+
+    assignment = handed(tickets, 3, suiting(limits=(PER_SUBMITTER,)))
+
+    assert served(assignment) == [1, 2]
+    assert assignment.waits[3].path == PER_SUBMITTER.path
+    assert assignment.waits[3].because == "tags.big.limits.per.submitter is 2 for ada: 2 in use"
+
+
+def test_machines_in_use_count_to_a_limit() -> None:
+    tickets = [a_ticket(1, machine="x"), a_ticket(2, machine="y"), a_ticket(3)]
+
+    assert served(handed(tickets, 3, suiting(limits=(PER_SUBMITTER,)))) == []
+
+
+def test_one_user_cannot_take_all() -> None:
+    tickets = [*map(a_ticket, range(1, 9)), a_ticket(9, submitter="ben", owner="ben")]
+
+    assert set(served(handed(tickets, 9, suiting(limits=(PER_SUBMITTER,))))) == {1, 2, 9}
+
+
+@pytest.mark.parametrize("of", ["submitter", "owner", "team", "sandbox", "total"])
+def test_a_limit_counts_what_it_is_of(of: str) -> None:
+    alike = {"submitter": "ada", "owner": "core", "team": "t", "sandbox": "s"}
+    tickets = [a_ticket(number, **alike) for number in (1, 2)]
+
+    assert served(handed(tickets, 2, suiting(limits=(Limit(("x",), 1, of),)))) == [1]
+
+
+def test_tickets_without_a_sandbox_are_each_in_one_of_their_own() -> None:
+    limits = (Limit(("x",), 1, "sandbox"),)
+
+    assert served(handed([a_ticket(1), a_ticket(2)], 2, suiting(limits=limits))) == [1, 2]
+
+
+def test_whoever_is_not_known_is_counted_together_and_said_so() -> None:
+    tickets = [a_ticket(number, team="") for number in (1, 2)]
+
+    assignment = handed(tickets, 2, suiting(limits=(Limit(("x",), 1, "team"),)))
+
+    assert assignment.waits[2].because == "x is 1 for whoever names no team: 1 in use"
+
+
+def test_a_blocked_owner_gets_nothing_and_is_told() -> None:
+    terms = Terms(blocked=frozenset({"ada"}), blocked_at=("queues", "tickets", "blocked"))
+
+    assignment = handed([a_ticket()], 1, terms=terms)
+
+    assert assignment.leases == []
+    assert assignment.waits[1].because == "queues.tickets.blocked names its owner ada"

@@ -1,0 +1,224 @@
+"""A queue of tickets as it is told to whoever plans, and the machines that it gives out."""
+
+from datetime import timedelta
+
+from fleet.census import State, take_census
+from fleet.desk import attend, read_desk
+from fleet.facts import (
+    Demand,
+    Listing,
+    MachineState,
+    QueueReading,
+    Unknown,
+    Worker,
+    WorkerState,
+    World,
+)
+from fleet.handout import hand_out
+from fleet.tickets import Tenancy, Ticket
+from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
+from tests.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
+
+NAME = "debian-ci-powerful-1"
+FLEET = a_ticket_fleet()
+
+
+def a_reading(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> QueueReading:
+    return read_desk(FLEET, tickets, tenancies, NOW)
+
+
+def workers_of(reading: QueueReading) -> tuple[Worker, ...]:
+    assert isinstance(reading.workers, tuple)
+    return reading.workers
+
+
+def listing_of(**machine: object) -> Listing:
+    """Return a provider that lists one machine, at which no worker registers."""
+    given = {"name": NAME, "pool": "powerful", "type": "ccx63", "id": "1"} | machine
+    return a_listing(a_machine(**given))
+
+
+def world_of(reading: QueueReading, listing: Listing) -> World:
+    return World(
+        fleet="debian-ci",
+        time=NOW,
+        queues={"tickets": reading},
+        providers={"desk": listing},
+        stacks={
+            "powerful": a_stack(
+                provider="desk",
+                workers=(some_inputs(name=NAME, type="ccx63"),),
+                ids={NAME: "1"},
+            )
+        },
+    )
+
+
+def test_a_client_that_is_silent_for_too_long_is_no_demand() -> None:
+    demand = a_reading(a_ticket(lease=60)).demand
+
+    assert isinstance(demand, Demand)
+    assert demand.requests == ()
+
+
+def test_a_machine_whose_ticket_just_expired_is_released_now() -> None:
+    had = a_ticket(machine="m1", state="ready", lease=60, sandbox="s")
+
+    (worker,) = workers_of(a_reading(had, tenancies=(used(sandbox="s", since=ago(hours=2)),)))
+
+    assert (worker.state, worker.since, worker.draining) == (WorkerState.IDLE, NOW, False)
+
+
+def test_who_has_a_ticket_is_counted_for_whoever_asked() -> None:
+    ticket = a_ticket(7, machine="m1", state="ready", team="core", owner="lea", sandbox="s")
+
+    (worker,) = workers_of(a_reading(ticket, tenancies=(used(sandbox="s"),)))
+
+    assert worker.work is not None
+    assert (worker.work.requester, worker.work.owner, worker.work.team) == ("ada", "lea", "core")
+    assert worker.work.required == ("arch_x86_64",)
+
+
+def test_a_machine_that_is_spent_drains() -> None:
+    assert [w.draining for w in workers_of(a_reading(tenancies=(used(since=ago(hours=1)),)))] == [
+        True
+    ]
+
+
+def test_a_machine_that_runs_is_given_out_also_where_no_worker_registers() -> None:
+    census = take_census(FLEET, world_of(a_reading(), listing_of()))
+
+    (unit,) = census["powerful"].units
+    assert (unit.state, unit.registry) == (State.IDLE, "tickets")
+
+
+def test_a_machine_that_boots_is_not_given_out() -> None:
+    listing = listing_of(state=MachineState.STARTING, created_at=NOW)
+
+    census = take_census(FLEET, world_of(a_reading(), listing))
+
+    assert [unit.state for unit in census["powerful"].units] == [State.STARTING]
+
+
+def test_a_booting_machine_can_be_kept_from_tickets() -> None:
+    census = take_census(FLEET, world_of(a_reading(), listing_of()))
+
+    assert census["powerful"].tokens == "tickets"
+
+
+def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
+    ticket = a_ticket(7, machine=NAME, state="ready")
+    reading = a_reading(ticket, tenancies=(used(machine=NAME, sandbox=" ticket 7"),))
+
+    (unit,) = take_census(FLEET, world_of(reading, listing_of()))["powerful"].units
+
+    assert unit.state is State.BUSY
+    assert unit.worker is not None
+    assert unit.worker.running == "7"
+
+
+def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> None:
+    reading = a_reading(tenancies=(used(machine=NAME, since=ago(hours=2)),))
+
+    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of())
+
+    assert isinstance(workers, dict)
+    assert [worker.uses for worker in workers["tickets"]] == [None]
+
+
+def test_a_worker_that_drains_at_its_provider_drains() -> None:
+    listing = a_listing(
+        a_machine(name=NAME, created_at=ago(hours=3)),
+        workers=(a_worker(name=NAME, draining=True, requires=("x",)),),
+    )
+    reading = a_reading(tenancies=(used(machine=NAME),))
+
+    workers = attend(world_of(reading, listing), ["tickets"], listing)
+
+    assert isinstance(workers, dict)
+    (worker,) = workers["tickets"]
+    assert worker.draining
+    assert worker.requires == ("sandbox:ada/ping", "x")
+
+
+def test_a_worker_that_its_provider_says_is_busy_is_busy() -> None:
+    listing = a_listing(a_machine(name=NAME), workers=(a_worker(name=NAME, busy=True),))
+
+    workers = attend(world_of(a_reading(), listing), ["tickets"], listing)
+
+    assert isinstance(workers, dict)
+    assert [worker.state for worker in workers["tickets"]] == [WorkerState.BUSY]
+
+
+def test_a_desk_that_cannot_be_read_freezes_its_pools() -> None:
+    unknown = Unknown(unknown="the store does not answer")
+    reading = QueueReading(demand=unknown, workers=unknown)
+
+    census = take_census(FLEET, world_of(reading, listing_of()))["powerful"]
+
+    assert census.frozen[0] == "workers of queue tickets are unknown: the store does not answer"
+
+
+def given_out(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> list[tuple[int, str]]:
+    """Return what is given out of one machine that runs."""
+    world = world_of(a_reading(*tickets, tenancies=tenancies), listing_of())
+    leases = hand_out(FLEET, world, "tickets", tickets).leases
+    return [(lease.ticket, lease.machine) for lease in leases]
+
+
+def test_a_free_machine_is_given_to_who_waits() -> None:
+    assert given_out(a_ticket(7)) == [(7, NAME)]
+
+
+def test_a_ticket_that_the_world_does_not_tell_of_waits_for_the_next_time() -> None:
+    world = world_of(a_reading(), listing_of())
+
+    assert hand_out(FLEET, world, "tickets", [a_ticket(7)]).leases == []
+
+
+def test_a_machine_that_no_tag_fits_is_not_given() -> None:
+    assert given_out(a_ticket(7, tags=("arch_ppc64le",))) == []
+
+
+def test_a_machine_with_a_ticket_is_not_given_again() -> None:
+    had = a_ticket(7, machine=NAME, state="ready")
+
+    assert given_out(had, a_ticket(8), tenancies=(used(machine=NAME),)) == []
+
+
+def test_a_machine_that_is_kept_for_its_sandbox_goes_to_nobody_else() -> None:
+    tickets = (a_ticket(8), a_ticket(9, sandbox="ada/ping", opened_at=NOW))
+
+    assert given_out(*tickets, tenancies=(used(machine=NAME),)) == [(9, NAME)]
+
+
+def test_a_ticket_that_expired_gets_nothing() -> None:
+    late = a_ticket(7, lease=60, heard_at=NOW - timedelta(minutes=2))
+
+    assert given_out(late) == []
+
+
+def test_a_machine_that_was_told_to_go_is_not_given() -> None:
+    assert given_out(a_ticket(7), tenancies=(a_tenancy(machine=NAME, draining=True),)) == []
+
+
+def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
+    preferring = FLEET.pools["powerful"].model_copy(
+        update={"priorities": {"extra_powerful": 3, "arch_x86_64": 4, "unasked": -99}}
+    )
+    plain = FLEET.pools["powerful"].model_copy(update={"priorities": {"arch_x86_64": 6}})
+    fleet = FLEET.model_copy(update={"pools": {"a-plain": plain, "powerful": preferring}})
+    other = "debian-ci-a-plain-1"
+    machines = (
+        a_machine(name=other, pool="a-plain", type="ccx63", id="2"),
+        a_machine(name=NAME, pool="powerful", type="ccx63", id="1"),
+    )
+    ticket = a_ticket(7, tags=("arch_x86_64", "extra_powerful"))
+    world = world_of(a_reading(ticket), a_listing(*machines))
+    stacks = dict(world.stacks) if isinstance(world.stacks, dict) else {}
+    stacks["a-plain"] = a_stack(
+        provider="desk", workers=(some_inputs(name=other, type="ccx63"),), ids={other: "2"}
+    )
+    world = world.model_copy(update={"stacks": stacks})
+
+    assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]

@@ -1,0 +1,339 @@
+"""What is wrong with a built image, and what to do about it."""
+
+import pytest
+
+from fleet.image_checks import check_image
+from tests.image_trees import ImageTree, a_recipe
+
+WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"
+AGAIN = "remove it at the end of the build and build again"
+ROOTS = "/root"
+SHARED = "that all machines would share"
+
+
+@pytest.fixture
+def image() -> ImageTree:
+    return ImageTree()
+
+
+def problems(image: ImageTree, **recipe: object) -> list[str]:
+    return list(check_image(image, a_recipe(**recipe)))
+
+
+def test_nothing_is_wrong_with_an_image_that_is_fit_for_use(image: ImageTree) -> None:
+    everything = {
+        "enable_backends": ["unshare", "qemu", "incus"],
+        "enable_tasks": ["autopkgtest", "sbuild", "mmdebstrap", "simplesystemimagebuild"],
+    }
+
+    assert problems(image, **everything) == []
+
+
+def test_the_service_has_to_be_there(image: ImageTree) -> None:
+    image.remove("/usr/lib/systemd/system/debusine-worker.service")
+
+    assert problems(image) == [
+        (
+            "/usr/lib/systemd/system/debusine-worker.service is missing: install the package "
+            "debusine-worker"
+        )
+    ]
+
+
+def test_the_service_has_to_be_enabled(image: ImageTree) -> None:
+    image.remove(WANTED)
+
+    assert problems(image) == [
+        (
+            f"{WANTED} is missing, so that no boot starts the worker: have the build run "
+            "`systemctl enable debusine-worker.service`"
+        )
+    ]
+
+
+def test_the_service_must_not_be_masked(image: ImageTree) -> None:
+    image.link("/etc/systemd/system/debusine-worker.service", "/dev/null")
+
+    assert problems(image) == [
+        (
+            "/etc/systemd/system/debusine-worker.service masks the worker: it never starts; "
+            "remove that link"
+        )
+    ]
+
+
+def test_the_worker_has_to_be_a_user(image: ImageTree) -> None:
+    image.put("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
+
+    assert problems(image) == [
+        "/etc/passwd knows no user debusine-worker: install the package debusine-worker"
+    ]
+
+
+@pytest.mark.parametrize("path", ["/etc/debusine/worker", "/var/lib/debusine/worker"])
+def test_the_folders_of_the_worker_have_to_be_its_own(image: ImageTree, path: str) -> None:
+    image.folder(path, owner=0)
+
+    (problem,) = problems(image)
+
+    assert problem.startswith(f"{path} belongs to 0:0, debusine-worker is 998:998 (")
+    assert problem.endswith("): give it to debusine-worker")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+@pytest.mark.parametrize("path", ["/etc/debusine/worker", "/var/lib/debusine/worker"])
+def test_the_folders_of_the_worker_are_open_to_read_alone(
+    image: ImageTree, path: str, mode: int
+) -> None:
+    image.folder(path, owner=998, mode=mode)
+
+    (problem,) = problems(image)
+
+    assert problem.startswith(f"{path} has mode {mode:04o} (")
+    assert problem.endswith("): make it 0755")
+
+
+def test_the_folders_of_the_worker_have_to_be_there(image: ImageTree) -> None:
+    image.remove("/var/lib/debusine/worker")
+
+    (problem,) = problems(image)
+
+    assert problem.startswith("/var/lib/debusine/worker is no folder (")
+
+
+@pytest.mark.parametrize("path", ["/etc/subuid", "/etc/subgid"])
+def test_unshare_needs_a_range_of_users(image: ImageTree, path: str) -> None:
+    image.put(path, "somebody:100000:65536\n")
+
+    (problem,) = problems(image)
+
+    assert problem.startswith(f"{path} gives debusine-worker no range, so that unshare maps no")
+    assert problems(image, enable_backends=["incus"]) == []
+
+
+def test_a_configuration_waits_for_user_data_unless_it_is_baked_in(image: ImageTree) -> None:
+    path = "/etc/debusine/worker/config.ini"
+    image.put(path, "[General]\napi-url = https://debusine.example.org/api\n")
+
+    assert problems(image, api_url="https://debusine.example.org/") == []
+    assert problems(image) == [
+        (
+            f"{path} is there, yet the recipe has no api_url: the worker would start before its "
+            "user data came; remove it, or write api_url into fleet.yaml"
+        )
+    ]
+    assert problems(image, api_url="https://other.example.org") == [
+        (
+            f"{path} does not say https://other.example.org, the recipe's api_url: build the "
+            "image again"
+        )
+    ]
+
+
+def test_user_data_needs_cloud_init(image: ImageTree) -> None:
+    image.remove("/usr/bin/cloud-init")
+    image.put("/etc/cloud/cloud-init.disabled", "")
+
+    assert problems(image) == [
+        "/usr/bin/cloud-init is missing, so that no token arrives: install cloud-init",
+        (
+            "/etc/cloud/cloud-init.disabled keeps cloud-init from running, so that no token "
+            "arrives: remove it"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "program", "what"),
+    [
+        ({}, "unshare", "backend unshare"),
+        ({}, "newuidmap", "backend unshare"),
+        ({}, "newgidmap", "backend unshare"),
+        ({}, "ip", "backend unshare"),
+        ({"enable_backends": ["qemu"]}, "qemu-img", "backend qemu"),
+        ({"enable_backends": ["qemu"]}, "autopkgtest-virt-qemu", "backend qemu"),
+        ({"enable_backends": ["qemu"]}, "qemu-system-x86_64", "backend qemu"),
+        ({"enable_backends": ["incus"]}, "incus", "backend incus"),
+        ({"enable_backends": ["incus"]}, "autopkgtest-virt-incus", "backend incus"),
+        ({}, "autopkgtest", "task autopkgtest"),
+        ({}, "sbuild", "task sbuild"),
+        ({"enable_tasks": ["mmdebstrap"]}, "mmdebstrap", "task mmdebstrap"),
+        ({"enable_tasks": ["mmdebstrap"]}, "arch-test", "task mmdebstrap"),
+        (
+            {"enable_tasks": ["simplesystemimagebuild"]},
+            "debefivm-create",
+            "task simplesystemimagebuild",
+        ),
+        ({"enable_tasks": ["simplesystemimagebuild"]}, "mcopy", "task simplesystemimagebuild"),
+        ({"enable_tasks": ["simplesystemimagebuild"]}, "sfdisk", "task simplesystemimagebuild"),
+    ],
+)
+def test_each_backend_and_task_needs_its_programs(
+    image: ImageTree, recipe: dict[str, object], program: str, what: str
+) -> None:
+    image.remove(f"/usr/bin/{program}")
+
+    assert problems(image, **recipe) == [
+        (
+            f"/usr/bin/{program} is missing, which {what} needs: install its package (role "
+            f"debusine_worker), or leave {what.split()[1]} out of the recipe"
+        )
+    ]
+
+
+def test_a_program_that_nobody_may_start_or_that_leads_nowhere_is_missing(
+    image: ImageTree,
+) -> None:
+    image.put("/usr/bin/sbuild", "#!", mode=0o644)
+    image.link("/usr/bin/autopkgtest", "autopkgtest")
+
+    assert [each.split()[0] for each in problems(image)] == [
+        "/usr/bin/autopkgtest",
+        "/usr/bin/sbuild",
+    ]
+
+
+def test_qemu_is_that_of_the_architecture(image: ImageTree) -> None:
+    (problem,) = problems(image, enable_backends=["qemu"], architecture="arm64")
+
+    assert problem.startswith("/usr/bin/qemu-system-aarch64 is missing")
+
+
+@pytest.mark.parametrize("path", ["/etc/machine-id", "/var/lib/dbus/machine-id"])
+def test_no_machine_id_is_baked_in(image: ImageTree, path: str) -> None:
+    image.put(path, "uninitialized\n")
+    assert problems(image) == []
+
+    image.put(path, "0123456789abcdef0123456789abcdef\n")
+
+    assert problems(image) == [f"{path} holds an id, which all machines would share: empty it"]
+
+
+def test_no_host_name_of_the_builder_is_baked_in(image: ImageTree) -> None:
+    image.put("/etc/hostname", "builder-7\n")
+
+    assert problems(image) == [
+        (
+            "/etc/hostname says builder-7, the builder's name or one that all machines would "
+            "share: write localhost into it"
+        )
+    ]
+
+
+def test_no_name_servers_of_the_builder_are_baked_in(image: ImageTree) -> None:
+    image.put("/etc/resolv.conf", "# nobody\n")
+    assert problems(image) == []
+
+    image.put("/etc/resolv.conf", "nameserver 192.0.2.1\n")
+
+    assert problems(image) == [
+        (
+            "/etc/resolv.conf holds the builder's name servers: replace it by a link to "
+            "../run/systemd/resolve/stub-resolv.conf"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["/var/lib/systemd/random-seed", "/var/lib/systemd/credential.secret"]
+)
+def test_nothing_random_is_shared(image: ImageTree, path: str) -> None:
+    image.put(path, "0123")
+
+    (problem,) = problems(image)
+
+    assert problem.startswith(f"{path} is a ")
+    assert problem.endswith(f"{SHARED}: {AGAIN}")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "do"),
+    [
+        ("/var/lib/apt/lists", "deb.example.org_Packages", "rm -r /var/lib/apt/lists/*"),
+        ("/var/lib/apt/lists/partial", "deb.example.org_x", "rm -r /var/lib/apt/lists/*"),
+        ("/var/cache/apt/archives", "sbuild_0.8_all.deb", "apt-get clean"),
+        ("/var/cache/apt/archives/partial", "sbuild_0.8_all.deb", "apt-get clean"),
+        ("/var/cache/apt", "pkgcache.bin", "apt-get clean"),
+    ],
+)
+def test_nothing_of_apt_is_left(image: ImageTree, folder: str, name: str, do: str) -> None:
+    image.put(f"{folder}/{name}", "x")
+    image.put(f"{folder}/zz", "x")
+
+    assert problems(image) == [
+        f"{folder} still holds {name} and 1 more: run `{do}` at the end of the build"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("99mmdebstrap", ""),
+        ("10validity", 'Acquire::Check-Valid-Until "false";\n'),
+        ("20proxy", 'Acquire::http::Proxy "http://192.0.2.1:3142";\n'),
+    ],
+)
+def test_how_the_builder_reached_its_mirror_is_not_baked_in(
+    image: ImageTree, name: str, text: str
+) -> None:
+    image.put(f"/etc/apt/apt.conf.d/{name}", text)
+
+    assert problems(image) == [
+        f"/etc/apt/apt.conf.d/{name} is how the builder's apt was told to work: {AGAIN}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/usr/sbin/policy-rc.d", "keeps services from starting"),
+        (f"{ROOTS}/.ansible", "is Ansible's own folder"),
+        (f"{ROOTS}/.bash_history", "is what somebody typed"),
+        (
+            "/var/lib/cloud/instance",
+            "is what cloud-init keeps of a machine that was booted",
+        ),
+        ("/var/log/journal/0123456789abcdef", "is the journal of another machine"),
+    ],
+)
+def test_nothing_of_the_build_is_left(image: ImageTree, path: str, said: str) -> None:
+    image.put(path, "x")
+
+    assert problems(image) == [f"{path} {said}: {AGAIN}"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/debusine/worker/activation-token",
+        "/etc/debusine/worker/token",
+        f"{ROOTS}/.netrc",
+        "/etc/apt/auth.conf",
+        "/etc/apt/auth.conf.d/private.conf",
+        "/etc/ssh/ssh_host_ed25519_key",
+        f"{ROOTS}/.ssh/id_ed25519",
+        f"{ROOTS}/.ssh/authorized_keys",
+        "/home/debian/.ssh/authorized_keys",
+        "/etc/ssl/private/server.key",
+    ],
+)
+def test_no_secret_is_baked_in(image: ImageTree, path: str) -> None:
+    image.put(path, "")
+    assert problems(image) == []
+
+    image.put(path, "secret")
+
+    assert problems(image) == [
+        f"{path} is a secret that every machine and every reader would get: {AGAIN}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("password", "what"), [("$y$j9T$abc", "a password"), ("", "an empty password")]
+)
+def test_nobody_has_a_password(image: ImageTree, password: str, what: str) -> None:
+    image.put("/etc/shadow", f"root:{password}:20000:0:99999:7:::\ndaemon:*:20000::::::\n")
+
+    assert problems(image) == [
+        f"/etc/shadow gives root {what}: have the build run `passwd --lock root`"
+    ]

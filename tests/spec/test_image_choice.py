@@ -1,0 +1,261 @@
+"""What a pool's next machine boots: the pinned version, else the current one, and a candidate."""
+
+import pytest
+
+from fleet.census import take_census
+from fleet.facts import Unknown, World
+from fleet.failures import recall
+from fleet.image_choice import ImageChoice, choose_image
+from fleet.making import Option, new_inputs
+from fleet.plan import Create, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.versions import ImageVersion
+from tests.builders import (
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    a_world,
+    ago,
+    an_attempt,
+)
+
+OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+
+
+def version(name: str, state: str, **overrides: object) -> ImageVersion:
+    values = {"image": "trixie", "version": name, "state": state, "ids": {"desk": f"id-{name}"}}
+    return ImageVersion.model_validate(values | overrides)
+
+
+def choice(fleet: Fleet, world: World) -> ImageChoice:
+    return choose_image(fleet, world, recall(fleet, world, take_census(fleet, world)), "builders")
+
+
+def a_fleet_with(**image: object) -> Fleet:
+    declared = {"architecture": "amd64"} | image
+    if "existing" not in image:
+        declared["suite"] = "trixie"
+    pools = {"builders": a_pool(provider="desk", max=9, min=0)}
+    guards = {"boot_failures": {"stop_after": 2, "of_last": 3, "fall_back": "previous-image"}}
+    return a_sim_fleet(images={"trixie": declared}, pools=pools, guards=guards)
+
+
+def failed(name: str) -> tuple[object, ...]:
+    """Return tries that say of a version that it does not come up."""
+    return tuple(
+        an_attempt(result="failed", at=ago(minutes=m), image=f"id-{name}") for m in (40, 20)
+    )
+
+
+# which version
+
+
+def test_the_current_version_boots_however_new_the_others_are() -> None:
+    images = (version(NEWEST, "tested"), version(NEW, "current"), version(OLD, "previous"))
+
+    assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
+
+
+def test_a_recording_that_knows_no_states_boots_the_newest() -> None:
+    images = tuple(
+        ImageVersion(image="trixie", version=name, ids={"desk": f"id-{name}"})
+        for name in (NEW, OLD)
+    )
+
+    assert choice(a_fleet_with(), a_sim_world(images=images)).id == f"id-{NEW}"
+
+
+def test_the_previous_version_takes_the_place_of_a_current_one_that_does_not_come_up() -> None:
+    images = (version(NEW, "current"), version(OLD, "previous"), version(NEWEST, "tested"))
+
+    chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
+
+    assert (chosen.id, chosen.stopped, chosen.closed) == (f"id-{OLD}", (f"id-{NEW}",), "")
+
+
+def test_a_retired_version_takes_nobody_s_place() -> None:
+    images = (version(NEW, "current"), version(OLD, "retired"))
+
+    chosen = choice(a_fleet_with(), a_sim_world(images=images, attempts=failed(NEW)))
+
+    assert chosen.closed.endswith("; no earlier version is published")
+
+
+def test_without_a_promoted_version_a_cloud_gets_no_machine_and_it_is_said_how() -> None:
+    tested = version(NEW, "tested", ids={"hetzner": "4711"})
+
+    assert choice(a_fleet(), a_world(images=(tested,))).closed == (
+        "no version of image trixie is promoted: fleet image promote trixie"
+    )
+
+
+# pins
+
+
+def test_a_pinned_version_boots_whatever_is_promoted() -> None:
+    images = (version(OLD, "retired"), version(NEW, "current"), version(NEWEST, "candidate"))
+
+    chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=images))
+
+    assert (chosen.id, chosen.candidate) == (f"id-{OLD}", "")
+
+
+@pytest.mark.parametrize(
+    ("images", "because"),
+    [
+        ((), "and no such version is remembered"),
+        ((version(OLD, "built"),), "which is built: only a tested one is booted"),
+        ((version(OLD, "failed"),), "which is failed: only a tested one is booted"),
+        ((version(OLD, "tested", ids={}),), "which is not published at provider desk"),
+    ],
+)
+def test_a_pin_that_leads_nowhere_makes_no_machine(
+    images: tuple[ImageVersion, ...], because: str
+) -> None:
+    others = (version(NEW, "current"),)
+
+    chosen = choice(a_fleet_with(version=OLD), a_sim_world(images=(*images, *others)))
+
+    assert chosen.closed.startswith(f"image trixie is pinned to version {OLD} (images.trixie.")
+    assert chosen.closed.endswith(because)
+
+
+def test_nothing_takes_the_place_of_a_pinned_version_that_does_not_come_up() -> None:
+    images = (version(NEW, "current"), version(OLD, "previous"))
+
+    chosen = choice(a_fleet_with(version=NEW), a_sim_world(images=images, attempts=failed(NEW)))
+
+    assert chosen.id == f"id-{NEW}"
+    assert chosen.closed.endswith("; no other takes its place")
+
+
+# images that were baked elsewhere
+
+
+def test_an_existing_image_boots_as_declared_until_one_is_promoted() -> None:
+    fleet = a_fleet_with(existing={"desk": "golden-1"})
+
+    assert choice(fleet, a_sim_world()).id == "golden-1"
+
+
+def test_a_promoted_existing_image_falls_back_like_any_other() -> None:
+    fleet = a_fleet_with(existing={"desk": f"id-{NEW}"})
+    images = (version(NEW, "current"), version(OLD, "previous"))
+
+    chosen = choice(fleet, a_sim_world(images=images, attempts=failed(NEW)))
+
+    assert chosen.id == f"id-{OLD}"
+
+
+# not known
+
+
+def test_while_versions_are_not_known_nothing_is_made_and_nothing_is_outdated() -> None:
+    world = a_sim_world(a_worker(), requests=(a_request(), a_request(id="102")))
+    machine = a_machine(id="sim-debian-ci-builders-1", digest="of the current version")
+    listing = a_listing(machine, workers=(a_worker(),))
+    unknown = {"images": Unknown(unknown="it does not answer"), "providers": {"desk": listing}}
+
+    plan = reconcile(a_sim_fleet(), world.model_copy(update=unknown))
+
+    assert plan.actions == ()
+    (verdict,) = plan.workers
+    assert not verdict.outdated
+    assert plan.unknown == (
+        "versions of images are unknown: it does not answer (no machine is made or replaced)",
+    )
+
+
+# candidates
+
+
+def a_pool_with(candidates: int, others: int, *, share: int, requests: int = 0) -> World:
+    """Return a world in which so many idle workers boot the candidate, and so many the current."""
+    fleet = a_fleet_with()
+    booted = [f"id-{NEW}"] * candidates + [f"id-{OLD}"] * others
+    names = [f"debian-ci-builders-{number}" for number in range(1, len(booted) + 1)]
+    ways = [Option("builders", "ccx33", "on-demand", image, None) for image in booted]
+    inputs = tuple(map(new_inputs, [fleet] * len(ways), ways, names))
+    machines = [
+        a_machine(name=each.name, image=each.image, digest=each.labels["digest"])
+        for each in inputs
+    ]
+    workers = tuple(a_worker(name=name) for name in names)
+    ids = dict.fromkeys(names, "hcloud-1")
+    return a_sim_world(
+        requests=tuple(a_request(id=str(number)) for number in range(101, 101 + requests)),
+        providers={"desk": a_listing(*machines, workers=workers)},
+        stacks={"builders": a_stack(provider="desk", workers=inputs, ids=ids)},
+        images=(version(OLD, "current"), version(NEW, "candidate", share=share)),
+    )
+
+
+def made(world: World) -> list[str]:
+    """Return what each machine boots that a plan makes."""
+    actions = reconcile(a_fleet_with(), world).actions
+    return [action.inputs.image[3:] for action in actions if isinstance(action, Create)]
+
+
+def giving_way(world: World) -> list[str]:
+    """Return the workers that are due to be replaced."""
+    return [each.worker[-1] for each in reconcile(a_fleet_with(), world).workers if each.outdated]
+
+
+def test_of_a_few_workers_one_boots_the_candidate_and_of_many_no_more_than_its_share() -> None:
+    assert made(a_pool_with(0, 0, share=10, requests=3)) == [NEW, OLD, OLD]
+    assert made(a_pool_with(0, 0, share=40, requests=5)) == [NEW, OLD, OLD, OLD, NEW]
+    assert made(a_pool_with(0, 0, share=100, requests=3)) == [NEW, NEW, NEW]
+
+
+def test_candidates_that_are_there_count_to_the_share() -> None:
+    assert made(a_pool_with(1, 1, share=34, requests=4)) == [OLD, OLD]
+
+
+def test_workers_give_way_until_the_candidate_has_its_share() -> None:
+    assert giving_way(a_pool_with(1, 5, share=50)) == ["2", "3"]
+
+
+def test_a_candidate_that_has_its_share_replaces_nobody() -> None:
+    assert giving_way(a_pool_with(3, 3, share=50)) == []
+
+
+def test_no_candidate_goes_because_the_pool_shrank() -> None:
+    assert giving_way(a_pool_with(3, 1, share=25)) == []
+
+
+def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> None:
+    world = a_pool_with(1, 1, share=50, requests=4)
+    world = world.model_copy(update={"attempts": failed(NEW)})
+
+    assert made(world) == [OLD, OLD]
+    assert giving_way(world) == []
+    assert f"candidate trixie {NEW} did not come up" in choice(a_fleet_with(), world).said
+
+
+def test_when_the_candidate_is_promoted_the_others_are_outdated_and_its_machines_stay() -> None:
+    promoted = (version(OLD, "previous"), version(NEW, "current"))
+    world = a_pool_with(1, 2, share=34).model_copy(update={"images": promoted})
+
+    assert giving_way(world) == ["2", "3"]
+
+
+def test_when_the_candidate_is_taken_back_its_machines_are_outdated() -> None:
+    taken_back = (version(OLD, "current"), version(NEW, "retired"))
+    world = a_pool_with(1, 2, share=34).model_copy(update={"images": taken_back})
+
+    assert giving_way(world) == ["1"]
+
+
+def test_what_gives_way_is_drained_as_outdated() -> None:
+    plan = reconcile(a_fleet_with(), a_pool_with(0, 2, share=50))
+
+    assert [(each.worker[-1], each.reason) for each in plan.workers if each.outdated] == [
+        ("1", Reason.OUTDATED)
+    ]

@@ -1,0 +1,55 @@
+"""What the tests of an image's version make of it."""
+
+import pytest
+
+from fleet import manifest
+from fleet.image_tests import VersionTests, after_tests
+from tests.builders import NOW, ago
+from tests.versioning import a_version
+
+PASSED = manifest.Test(kind="offline", at=NOW, seconds=3)
+FAILED = manifest.Test(kind="offline", at=NOW, seconds=3, problems=("/etc/a is wrong", "b"))
+BOOTED = manifest.Test(kind="boot", at=NOW, seconds=100, provides=("worker:type:external",))
+DIED = manifest.Test(
+    kind="boot", at=NOW, seconds=100, problems=("it died",), provides=("worker:x",)
+)
+
+
+@pytest.mark.parametrize("state", ["built", "failed"])
+def test_what_passes_is_tested_from_now_on(state: str) -> None:
+    after = after_tests(a_version(state=state, why="it was bad"), (PASSED,), NOW)
+
+    assert (after.state, after.since, after.why) == ("tested", NOW, "")
+
+
+def test_what_passes_again_is_tested_since_the_first_time() -> None:
+    assert after_tests(a_version(since=ago(hours=1)), (PASSED,), NOW).since == ago(hours=1)
+
+
+@pytest.mark.parametrize("state", ["built", "tested"])
+def test_what_does_not_pass_has_failed_and_says_why(state: str) -> None:
+    after = after_tests(a_version(state=state), (FAILED,), NOW)
+
+    assert (after.state, after.since, after.why) == ("failed", NOW, "/etc/a is wrong")
+
+
+@pytest.mark.parametrize("state", ["building", "candidate", "current", "previous", "retired"])
+def test_what_is_in_use_keeps_its_state(state: str) -> None:
+    before = a_version(state=state)
+
+    assert after_tests(before, (FAILED,), NOW) == before
+
+
+def test_the_tags_that_the_worker_told_are_kept() -> None:
+    before = a_version(state="current", provides=("worker:old",))
+
+    assert after_tests(before, (PASSED, BOOTED), NOW).provides == BOOTED.provides
+    assert after_tests(before, (PASSED,), NOW).provides == ("worker:old",)
+    assert after_tests(before, (PASSED, DIED), NOW).provides == ("worker:old",)
+
+
+def test_a_version_passes_where_nothing_is_wrong() -> None:
+    tested = VersionTests(image="trixie", version="1", state="tested", tests=(PASSED, BOOTED))
+
+    assert tested.passed
+    assert not tested.model_copy(update={"tests": (PASSED, FAILED)}).passed

@@ -1,0 +1,196 @@
+"""What a ticket is, what may become of it, and how long its machine may be used again."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.facts import Request
+from fleet.schema.model import Reuse
+from fleet.tickets import (
+    MOST_LETTERS,
+    MOST_TAGS,
+    TicketState,
+    close,
+    expire,
+    fail,
+    find_fault,
+    give,
+    hear,
+    occupy,
+    to_request,
+    why_spent,
+)
+from tests.builders import NOW, ago
+from tests.ticketing import a_tenancy, a_ticket, used
+
+REUSE = Reuse.model_validate({"opportunity": "5m", "max_uses": 3, "max_age": "1h"})
+
+
+def test_a_ticket_that_gets_a_machine_is_ready() -> None:
+    ready = give(a_ticket(), "m1", "192.0.2.1")
+
+    assert (ready.state, ready.machine, ready.answer) == (TicketState.READY, "m1", "192.0.2.1")
+
+
+def test_a_ticket_never_gets_a_second_machine() -> None:
+    ready = give(a_ticket(), "m1", "")
+
+    with pytest.raises(ValueError, match="ticket 1 is ready, so that it gets no machine"):
+        give(ready, "m2", "")
+
+
+@pytest.mark.parametrize("state", [TicketState.CLOSED, TicketState.FAILED, TicketState.EXPIRED])
+def test_what_has_ended_stays_as_it_ended(state: TicketState) -> None:
+    ended = a_ticket(state=state, lease=1)
+
+    assert close(ended, NOW) == ended
+    assert fail(ended, "gone", NOW) == ended
+    assert expire(ended, NOW) == ended
+    assert hear(ended, NOW) == ended
+
+
+def test_a_closed_ticket_says_when() -> None:
+    closed = close(a_ticket(), NOW)
+
+    assert (closed.state, closed.ended_at) == (TicketState.CLOSED, NOW)
+
+
+def test_a_failed_ticket_says_why() -> None:
+    assert fail(a_ticket(), "its machine is gone", NOW).because == "its machine is gone"
+
+
+def test_a_client_that_is_silent_for_its_lease_loses_its_ticket() -> None:
+    silent = a_ticket(lease=300, heard_at=ago(minutes=5))
+
+    gone = expire(silent, NOW)
+
+    assert gone.state is TicketState.EXPIRED
+    assert gone.because == "its client was last heard 5m ago, and its lease is 5m"
+
+
+def test_a_client_that_was_heard_in_time_keeps_its_ticket() -> None:
+    silent = a_ticket(lease=300, heard_at=ago(minutes=5))
+
+    assert expire(hear(silent, NOW), NOW).is_open
+
+
+def test_an_old_client_without_a_lease_may_be_silent_for_ever() -> None:
+    assert expire(a_ticket(heard_at=ago(days=400)), NOW).is_open
+
+
+def test_a_clock_that_was_set_back_takes_no_heartbeat_away() -> None:
+    heard = hear(a_ticket(), NOW)
+
+    assert hear(heard, ago(hours=1)).heard_at == NOW
+
+
+def test_a_machine_is_in_the_sandbox_of_its_first_ticket() -> None:
+    occupied = occupy(a_tenancy(), a_ticket(sandbox="ada/ping"), NOW)
+
+    assert (occupied.sandbox, occupied.uses, occupied.first_used) == ("ada/ping", 1, NOW)
+
+
+def test_a_machine_counts_its_tickets_and_remembers_its_first() -> None:
+    occupied = occupy(used(), a_ticket(sandbox="ada/ping"), NOW)
+
+    assert (occupied.uses, occupied.first_used) == (2, ago(minutes=9))
+
+
+@pytest.mark.parametrize("sandbox", ["ben/ping", ""])
+def test_a_machine_never_serves_another_sandbox(sandbox: str) -> None:
+    with pytest.raises(ValueError, match="machine m1 is in sandbox ada/ping"):
+        occupy(used(), a_ticket(sandbox=sandbox), NOW)
+
+
+@pytest.mark.parametrize("over", ["draining", "disabled"])
+def test_a_machine_that_is_let_go_gets_no_ticket(over: str) -> None:
+    with pytest.raises(ValueError, match="machine m1 gets no tickets any more"):
+        occupy(a_tenancy(**{over: True}), a_ticket(), NOW)
+
+
+def test_a_machine_that_never_had_a_ticket_may_get_one() -> None:
+    assert why_spent(a_tenancy(since=ago(days=3)), None, NOW) == ""
+
+
+def test_a_released_machine_may_be_used_again_in_its_sandbox() -> None:
+    assert why_spent(used(), REUSE, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("tenancy", "reuse", "because"),
+    [
+        (used(), None, "its pool has no `reuse`: a machine is for one ticket"),
+        (
+            occupy(a_tenancy(), a_ticket(), NOW),
+            REUSE,
+            "its ticket named no sandbox, so that no other may have it",
+        ),
+        (used(uses=3), REUSE, "it had 3 tickets, reuse.max_uses is 3"),
+        (
+            used(first_used=ago(hours=1)),
+            REUSE,
+            "it had its first ticket 1h ago, reuse.max_age is 1h",
+        ),
+        (
+            used(since=ago(minutes=5)),
+            REUSE,
+            "no ticket of its sandbox came for 5m, reuse.opportunity is 5m",
+        ),
+        (used(draining=True), REUSE, "it is drained"),
+        (used(disabled=True), REUSE, "it is switched off"),
+    ],
+)
+def test_a_machine_is_spent_with_a_reason(tenancy: object, reuse: object, because: str) -> None:
+    assert why_spent(tenancy, reuse, NOW) == because  # type: ignore[arg-type]  # a table of cases
+
+
+def test_a_figure_that_is_left_out_spends_nothing() -> None:
+    reuse = Reuse.model_validate({"opportunity": "1d", "max_age": None})
+
+    assert why_spent(used(uses=99, first_used=ago(days=9)), reuse, NOW) == ""
+
+
+def test_a_ticket_is_work_that_waits() -> None:
+    ticket = a_ticket(7, sandbox="ada/ping", team="core", priority=3, background=True)
+
+    assert to_request(ticket) == Request(
+        id="7",
+        required=("arch_x86_64",),
+        provided=("sandbox:ada/ping",),
+        asked={"arch_x86_64": "ticket"},
+        priority=2,
+        pending_since=NOW - timedelta(minutes=5),
+        requester="ada",
+        owner="ada",
+        team="core",
+        sandbox="ada/ping",
+    )
+
+
+def test_a_ticket_without_a_sandbox_brings_none() -> None:
+    assert to_request(a_ticket()).provided == ()
+
+
+@pytest.mark.parametrize(
+    ("tags", "fault"),
+    [
+        ((), "a ticket needs at least one tag"),
+        (("",), "a tag cannot be empty"),
+        ((" a",), "' a' has blanks around it, or letters that cannot be printed"),
+        (("a\nb",), "'a\\nb' has blanks around it, or letters that cannot be printed"),
+        (("x" * (MOST_LETTERS + 1),), f"'{'x' * 20}'… is 201 letters long, at most are 200"),
+        (
+            tuple(map(str, range(MOST_TAGS + 1))),
+            "a ticket may have 50 tags, not 51",
+        ),
+        (("arch_x86_64",), ""),
+    ],
+)
+def test_tags_that_cannot_be_are_named(tags: tuple[str, ...], fault: str) -> None:
+    assert find_fault(tags, ()) == fault
+
+
+def test_a_sandbox_that_looks_like_a_ticket_s_own_is_refused() -> None:
+    place = a_ticket(7).place
+
+    assert find_fault(("a",), (place,)) != ""
