@@ -112,14 +112,14 @@ def test_a_snapshot_is_found_by_its_labels_and_may_be_relabelled_and_deleted(
     made.action.wait_until_finished()
 
     made.image.update(labels={"fleet": "demo", "state": "whole"})
-    found = client.images.get_all(type="snapshot", label_selector="fleet==demo,state==whole")
+    found = client.images.get_all(type=["snapshot"], label_selector="fleet==demo,state==whole")
 
     assert [(each.id, each.status, each.description) for each in found] == [
         (made.image.id, "available", "trixie 1")
     ]
     assert found[0].created_from is not None
     found[0].delete()
-    assert client.images.get_all(type="snapshot") == []
+    assert client.images.get_all(type=["snapshot"]) == []
 
 
 def test_a_snapshot_boots_only_where_its_disk_has_room(client: Client) -> None:
