@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.arguments_versions import add_version_verbs
 from fleet.usage import add_json, add_verb
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def add_image(verbs: Verbs) -> None:
     _show(actions)
     _test(actions)
     _publish(actions)
+    add_version_verbs(actions)
 
 
 def _list(actions: Verbs) -> None:
