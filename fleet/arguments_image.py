@@ -22,6 +22,7 @@ def add_image(verbs: Verbs) -> None:
     _show(actions)
     _build(actions)
     _test(actions)
+    _publish(actions)
     add_version_verbs(actions)
 
 
@@ -56,6 +57,24 @@ def _build(actions: Verbs) -> None:
         "--check-reproducible",
         action="store_true",
         help="bake a second time from nothing, and show which files differ and why",
+    )
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than two hours ago left there",
     )
     add_json(action)
 
