@@ -17,6 +17,7 @@ def add_version_verbs(actions: Verbs) -> None:
     """Add what moves versions."""
     _promote(actions)
     _rollback(actions)
+    _due(actions)
 
 
 def _promote(actions: Verbs) -> None:
@@ -48,6 +49,16 @@ def _rollback(actions: Verbs) -> None:
     )
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     _foreseen(action)
+
+
+def _due(actions: Verbs) -> None:
+    action = add_verb(actions, "due", "say which images need building, and why")
+    action.add_argument(
+        "--gitlab-child-pipeline",
+        metavar="FILE",
+        help="also write a child pipeline for GitLab to FILE, with a job for each of them",
+    )
+    add_json(action)
 
 
 def _foreseen(action: Parser) -> None:
