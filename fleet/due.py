@@ -129,7 +129,7 @@ def _judge(case: _Case, news: News) -> DueImage:
         serving=serving,
         unknown=news.unknown if isinstance(news, Unknown) else "",
     )
-    causes = (*_build(case), *_news(() if isinstance(news, Unknown) else news))
+    causes = (*_build(case), *_news(case, () if isinstance(news, Unknown) else news))
     if causes:
         publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
         waits, until = _waits(case)
@@ -160,8 +160,10 @@ def _build(case: _Case) -> Iterator[DueCause]:
         yield DueCause(reason=DueReason.TOO_OLD, because=because)
 
 
-def _news(news: tuple[Update, ...]) -> Iterator[DueCause]:
+def _news(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
     for update in news:
+        if update.package == WORKER and case.recipe.worker_version:
+            continue  # the recipe says which it gets, however many are newer
         newer = (
             f"{update.suite} has {update.package} {update.available}, it has {update.installed}"
         )

@@ -95,6 +95,15 @@ def test_newer_packages_make_it_due() -> None:
     assert image.causes[0].because == "trixie has debusine-worker 2, it has 1"
 
 
+def test_a_newer_worker_than_the_recipe_names_is_no_news() -> None:
+    worker = Update(
+        package="debusine-worker", installed="1", available="2", suite="trixie", security=False
+    )
+    pinned = recipe_digest(ImageRecipe.model_validate(recipe(worker_version="1")))
+
+    assert due(built(recipe_digest=pinned), news=(worker,), worker_version="1").steps == ()
+
+
 def test_what_could_not_be_looked_at_is_said_and_not_due() -> None:
     image = due(built(), news=Unknown(unknown="the mirror does not answer"))
 
