@@ -320,16 +320,6 @@ def test_workers_that_no_registry_tells_of_are_not_fine() -> None:
     assert (finding.result, finding.fix) == ("unchecked", "fleet debusine grants")
 
 
-def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None:
-    fleet = a_fleet(queues={"debian": {"kind": "world", "path": "world.json"}})
-    world = a_world(queues={"debian": a_reading(workers=None)})
-
-    finding = of(check(fleet, world), "queue debian, workers")
-
-    assert (finding.result, finding.fix) == ("unchecked", "")
-    assert finding.said.startswith("its recording tells of no workers")
-
-
 def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
     world = a_world(providers={"hetzner": Unknown(unknown="the token is wrong")})
 
