@@ -22,7 +22,7 @@ _PACKAGES = (
     *("python3", "python3-apt"),
 )
 """What boots, gets its user data, grows to its disk, and lets Ansible in."""
-_KEPT = 4
+_KEPT = 8
 """Archives that stay, the latest used."""
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
 
