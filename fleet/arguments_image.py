@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.arguments_versions import add_version_verbs
 from fleet.usage import add_json, add_verb
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def add_image(verbs: Verbs) -> None:
     _list(actions)
     _show(actions)
     _test(actions)
+    _publish(actions)
+    add_version_verbs(actions)
 
 
 def _list(actions: Verbs) -> None:
@@ -29,6 +32,24 @@ def _list(actions: Verbs) -> None:
 def _show(actions: Verbs) -> None:
     action = add_verb(actions, "show", "show all that is remembered of an image's versions")
     _named(action)
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than two hours ago left there",
+    )
     add_json(action)
 
 

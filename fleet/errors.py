@@ -88,6 +88,12 @@ class StackFailed(FleetError):
         """Worker to what its provider said, where it was asked for it and refused."""
 
 
+class PromotionRefused(FleetError):
+    """A version that is not promoted, or not taken back."""
+
+    exit_code = 4
+
+
 class VersionMoved(FleetError):
     """Somebody else changed what is remembered of a version in the meantime."""
 

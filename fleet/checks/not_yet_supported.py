@@ -29,8 +29,6 @@ KEYS = (
     _key("images.*.enable_backends"),
     _key("images.*.enable_tasks"),
     _key("images.*.api_url"),
-    _key("images.*.rebuild"),
-    _key("images.*.publish"),
     _key("pools.*.hooks"),
     _key("pools.*.machine.slots"),
 )
