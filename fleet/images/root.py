@@ -60,8 +60,10 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
             run("umount", "--recursive", "--lazy", place, log=log)
 
 
-def clean(root: Path) -> None:
+def clean(root: Path, log: Path) -> None:
     """Remove what belongs to the machine that baked it, and what is new in every build."""
+    # Debian leaves it to others to bring the network up; cloud-init writes its configuration.
+    run("chroot", root, "systemctl", "enable", "systemd-networkd.service", log=log)
     for pattern in _REMOVED:
         for path in root.glob(pattern):
             _remove(path)
