@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.arguments_versions import add_version_verbs
 from fleet.usage import add_json, add_verb
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ def add_image(verbs: Verbs) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _list(actions)
     _show(actions)
+    _build(actions)
     _test(actions)
+    add_version_verbs(actions)
 
 
 def _list(actions: Verbs) -> None:
@@ -29,6 +32,31 @@ def _list(actions: Verbs) -> None:
 def _show(actions: Verbs) -> None:
     action = add_verb(actions, "show", "show all that is remembered of an image's versions")
     _named(action)
+    add_json(action)
+
+
+def _build(actions: Verbs) -> None:
+    action = add_verb(actions, "build", "bake a new version of an image, on this computer")
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="the Debian archive this computer bakes from, in place of the recipe's (default: "
+        "FLEET_MIRROR); the image keeps it as its source",
+    )
+    action.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="that archive is one of an earlier day: take its lists although they expired",
+    )
+    action.add_argument(
+        "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
+    )
+    action.add_argument(
+        "--check-reproducible",
+        action="store_true",
+        help="bake a second time from nothing, and show which files differ and why",
+    )
     add_json(action)
 
 

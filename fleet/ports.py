@@ -6,6 +6,7 @@ Errors an edge may raise are the ones of fleet.errors.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -28,7 +29,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 
 class Clock(Protocol):
@@ -166,6 +167,16 @@ Progress = Callable[[Step], None]
 NO_USER_DATA: Mapping[str, str] = MappingProxyType({})
 
 
+@dataclass(frozen=True)
+class Change:
+    """A change of a stack that an engine is about to make, and has not begun."""
+
+    steps: tuple[Step, ...]
+    """What it would do, as `preview` tells it."""
+    make: Callable[[Progress, Mapping[str, str]], tuple[Step, ...]]
+    """Makes it so as `up` does, once."""
+
+
 class Engine(Protocol):
     """Changes the cloud: desired workers in, resources out."""
 
@@ -190,6 +201,11 @@ class Engine(Protocol):
         the provider and is recorded nowhere in the clear. An empty text: an earlier run gave that
         machine its own, so it is adopted; where it is gone, StackFailed and nothing is done.
         """
+
+    def prepare(
+        self, ref: StackRef, workers: Sequence[WorkerInputs]
+    ) -> AbstractContextManager[Change]:
+        """Hold a change while it is looked at; what was not made when that ends is given up."""
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker that is gone out of the record, its provider not asked or told anything.
@@ -299,6 +315,9 @@ class Store(Protocol):
         Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
         """
 
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Do that with several, all or none."""
+
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""
 
@@ -340,6 +359,8 @@ class Console(Protocol):
     """Where a command writes; only cli.py implements it."""
 
     colour: bool
+    watched: bool
+    """A person sees what `progress` shows; else only lines count."""
 
     def out(self, text: str) -> None:
         """Write to standard output."""

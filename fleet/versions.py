@@ -1,7 +1,7 @@
 """This module says what is remembered of an image's versions, from the first build to the last."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -62,6 +62,9 @@ class Version(_Value):
     since: datetime = Field(description="When it came into this state.")
     built_at: datetime = Field(description="When its build began.")
     built_by: str
+    elsewhere: bool = Field(
+        False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
+    )
     commit: str = ""
     why: str = Field("", description="Why it failed, in a sentence.")
     share: int = Field(
@@ -103,3 +106,11 @@ class Transfer(_Value):
     phase: Literal["prepare", "upload", "read back"]
     done: int = Field(description="In bytes.")
     total: int = Field(description="In bytes.")
+
+
+class Move(NamedTuple):
+    """What is remembered of a version changes."""
+
+    was: Version | None
+    """None: nobody knew of it before."""
+    now: Version

@@ -1,13 +1,15 @@
 """This module holds a written engine: stacks and machines in dictionaries, faults on request."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Literal
 
+from fleet.engines.changes import previewed
 from fleet.engines.ownership import check_made_before
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.facts import Stack, WorkerInputs
-from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 
 
 class FixedClock:
@@ -104,6 +106,12 @@ class FakeEngine:
                 failed=dict.fromkeys(failed, self.says),
             )
         return done
+
+    def prepare(
+        self, ref: StackRef, workers: Sequence[WorkerInputs]
+    ) -> AbstractContextManager[Change]:
+        """Hold a change."""
+        return nullcontext(previewed(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker out of its stack, its machine left alone."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fleet.commands.applying import Applied, Terms, apply_once
 from fleet.commands.clock import SystemClock
-from fleet.commands.crew import default_jobs
+from fleet.commands.crew import Pace, default_jobs
 from fleet.commands.loading import check_file
 from fleet.commands.options import read_seconds
 from fleet.commands.signals import Signals
@@ -34,7 +34,8 @@ def run(args: argparse.Namespace, console: Console, signals: Signals | None = No
     config = load_config(args, console)
     _refuse_throwaway_state(config.fleet, args.file)
     signals = signals or Signals()
-    terms = Terms(order, args.jobs or default_jobs(), signals)
+    pace = Pace(args.jobs or default_jobs(), in_haste=rhythm is None)
+    terms = Terms(order, pace, signals)
     if rhythm is not None:
         return _loop(_Runs(args, console, config, terms), rhythm, console, signals)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.crew import crewed
+from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
@@ -36,10 +36,10 @@ class Applied:
 
 @dataclass(frozen=True)
 class Terms:
-    """What one run may do, how many pools at once, and how it hears that it is to end."""
+    """What one run may do, at which pace, and how it hears that it is to end."""
 
     order: Order = field(default_factory=Order)
-    jobs: int = 1
+    pace: Pace = field(default_factory=Pace)
     signals: Signals = field(default_factory=Signals)
 
 
@@ -50,7 +50,8 @@ def apply_once(
     clock = SystemClock()
     started = clock.now()
     sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
-    with sources.store.lock(lock_owner(), started) as died:
+    crew = crewed(config.fleet, file, sources, terms.pace, console.note)
+    with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
         if died:
             begun = said_of_begun(sources.store.last_runs(1))
             console.note(
@@ -70,10 +71,7 @@ def apply_once(
         plan = ordered_part(terms.order, plan_for(config, world))
         show(plan)
         tell = _teller(plan, console)
-        with (
-            crewed(config.fleet, file, sources, terms.jobs, tell) as (many, cut),
-            terms.signals.changing(cut),
-        ):
+        with terms.signals.changing(cut):
             drift = find_changes(terms.order, plan)
             if terms.order.saved is not None and not drift:
                 anew = partial(plan_for, config)

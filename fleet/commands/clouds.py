@@ -9,7 +9,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
@@ -128,6 +127,8 @@ def engines_of(
     @cache
     def engine(name: str) -> Engine:
         if name == "embedded":
+            from fleet.engines.embedded import EmbeddedEngine
+
             return EmbeddedEngine(places.embedded, clouds.here)
         from fleet.engines.pulumi import PulumiEngine
 

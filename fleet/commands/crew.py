@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fleet.engines.apart import EngineApart, Helpers, Turns
 from fleet.errors import FleetError
@@ -26,9 +27,21 @@ def default_jobs() -> int:
     return min(max(os.cpu_count() or 1, _LEAST), _MOST)
 
 
+class Pace(NamedTuple):
+    """How many pools are changed at once, and whether somebody waits for it."""
+
+    jobs: int = 1
+    in_haste: bool = True
+    """A helper gets ready before it is known whether any is needed."""
+
+
 @contextmanager
 def crewed(
-    fleet: Fleet, file: str, sources: Sources, jobs: int, tell: Callable[[str], None]
+    fleet: Fleet,
+    file: str,
+    sources: Sources,
+    pace: Pace,
+    tell: Callable[[str], None],
 ) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
     """Yield sources that change pools of the real engine at once, and what cuts their work short.
 
@@ -38,13 +51,15 @@ def crewed(
         yield sources, None
         return
     command = (sys.executable, "-P", "-m", "fleet.commands.engine_helper")
-    crew = _Crew(Helpers(command, (fleet, file)), Turns(), jobs, sources.is_ending, tell)
+    crew = _Crew(Helpers(command, (fleet, file)), Turns(), pace.jobs, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
         apart = engine.name == "pulumi"
         return EngineApart(engine, crew.helpers, crew.turns) if apart else engine
 
+    if pace.in_haste:
+        crew.helpers.start()
     try:
         yield replace(sources, engine_of=engine_of, crew=crew.run), crew.helpers.interrupt
     finally:

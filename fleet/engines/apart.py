@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, assert_never
 
 from fleet.engines.running import running
 from fleet.errors import FleetError, StackFailed
 from fleet.facts import Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Engine, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Engine, Progress, StackRef, Step
 
 _SETTLE_STEPS = 600
 _SETTLE_SECONDS = 0.1
@@ -28,9 +28,16 @@ _SETTLE_SECONDS = 0.1
 class Call(NamedTuple):
     """One operation that a helper is asked for."""
 
-    operation: Literal["preview", "up"]
+    operation: Literal["preview", "up", "prepare"]
     ref: StackRef
     workers: tuple[WorkerInputs, ...]
+    user_data: Mapping[str, str]
+
+
+class Word(NamedTuple):
+    """What becomes of a change that was prepared."""
+
+    is_yes: bool
     user_data: Mapping[str, str]
 
 
@@ -70,12 +77,14 @@ class Helper:
                 start_new_session=True,
             )
         self._connection.send(setting)
+        self._is_new = True
 
-    def do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+    def do(self, stack: str, asked: Call | Word, progress: Progress) -> tuple[Step, ...]:
         """Return what an operation did; raises as the engine does, StackFailed where it died."""
         told: list[str] = []
+        self._is_new = False
         try:
-            self._connection.send(call)
+            self._connection.send(asked)
             while True:
                 match self._connection.recv():
                     case Step() as step:
@@ -88,7 +97,7 @@ class Helper:
         except (EOFError, OSError) as error:
             self.end()
             raise StackFailed(
-                f"stack {call.ref.name}: the engine's process ended in the middle "
+                f"stack {stack}: the engine's process ended in the middle "
                 f"({_cause(self._process.returncode)}); the next apply finishes what it began",
                 done=tuple(told),
             ) from error
@@ -106,6 +115,9 @@ class Helper:
     def end(self) -> None:
         """Have it end, and wait for that and for what it started."""
         self._connection.close()
+        if self._is_new:
+            # It may still be getting ready, and has begun nothing.
+            self._process.kill()
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
         self._process.wait()
@@ -141,6 +153,11 @@ class Helpers:
             if helper.is_alive:
                 self._idle.append(helper)
 
+    def start(self) -> None:
+        """Have one get ready, for it takes a while; where it cannot, who needs it is told."""
+        with suppress(StackFailed):
+            self._idle.append(self._start())
+
     def _start(self) -> Helper:
         try:
             return Helper(self._command, self._setting)
@@ -173,7 +190,7 @@ class EngineApart:
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         """Return what `up` would do, sorted by name, without `same`."""
-        return self._do(Call("preview", ref, tuple(workers), {}), lambda _: None)
+        return self._do(Call("preview", ref, tuple(workers), {}), _unheard)
 
     def up(
         self,
@@ -185,17 +202,40 @@ class EngineApart:
         """Make it so; a creation that fails does not stop the others."""
         return self._do(Call("up", ref, tuple(workers), dict(user_data)), progress)
 
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        """Have a helper hold a change, which is nobody else's meanwhile."""
+        with self._helpers.one() as helper:
+            steps = self._ask(helper, ref, Call("prepare", ref, tuple(workers), {}), _unheard)
+            words = [Word(is_yes=False, user_data={})]
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+                words.clear()
+                return self._ask(helper, ref, Word(True, dict(user_data)), progress)
+
+            try:
+                yield Change(steps, make)
+            finally:
+                for word in words:
+                    self._ask(helper, ref, word, _unheard)
+
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker that is gone out of the record."""
         self._engine.forget(ref, worker)
 
     def _do(self, call: Call, progress: Progress) -> tuple[Step, ...]:
+        with self._helpers.one() as helper:
+            return self._ask(helper, call.ref, call, progress)
+
+    def _ask(
+        self, helper: Helper, ref: StackRef, asked: Call | Word, progress: Progress
+    ) -> tuple[Step, ...]:
         def tell(step: Step) -> None:
             with self._turns.mine():
                 progress(step)
 
-        with self._helpers.one() as helper, self._turns.aside():
-            return helper.do(call, tell)
+        with self._turns.aside():
+            return helper.do(ref.name, asked, tell)
 
 
 def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]) -> None:
@@ -216,16 +256,30 @@ def serve(descriptor: int, engines_for: Callable[[Any], Callable[[str], Engine]]
             call: Call = connection.recv()
             asked.set()
             try:
-                answer: object = _done(engine_of(call.ref.provider), call, tell)
+                answer: object = _done(engine_of(call.ref.provider), call, tell, connection)
             except FleetError as error:
                 answer = error
             connection.send(answer)
 
 
-def _done(engine: Engine, call: Call, progress: Progress) -> tuple[Step, ...]:
-    if call.operation == "preview":
-        return engine.preview(call.ref, call.workers)
-    return engine.up(call.ref, call.workers, progress, call.user_data)
+def _done(
+    engine: Engine, call: Call, progress: Progress, connection: Connection
+) -> tuple[Step, ...]:
+    match call.operation:
+        case "preview":
+            return engine.preview(call.ref, call.workers)
+        case "up":
+            return engine.up(call.ref, call.workers, progress, call.user_data)
+        case "prepare":
+            with engine.prepare(call.ref, call.workers) as change:
+                connection.send(change.steps)
+                word: Word = connection.recv()
+                return change.make(progress, word.user_data) if word.is_yes else ()
+    assert_never(call.operation)
+
+
+def _unheard(_: Step) -> None:
+    """Take a step of which nobody is told."""
 
 
 def _leave_only_with_whoever_started_it(asked: threading.Event) -> None:

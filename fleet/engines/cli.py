@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
-from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.pulumi_cli import known_cli
 from fleet.engines.pulumi_events import Events, shorten
 from fleet.engines.pulumi_state import drop_init_errors, drop_worker
 from fleet.engines.running import running
@@ -21,6 +21,8 @@ from fleet.ports import Provider, StackRef
 
 if TYPE_CHECKING:
     from pulumi import automation
+
+    from fleet.engines.pulumi_stack import Stack
 
 _SETTLE_STEPS = 250
 _SETTLE_SECONDS = 0.02
@@ -44,9 +46,10 @@ class Session(NamedTuple):
     """An open stack and the program that was given to it."""
 
     ref: StackRef
-    stack: "automation.Stack"
+    stack: "Stack"
     home: Home
-    secrets: tuple[str, ...]
+    secrets: list[str]
+    """What no message shows; more may be added before more is told."""
     loops: list[asyncio.AbstractEventLoop]
 
     def run(self, act: Callable[[], object], events: Events | None = None) -> None:
@@ -93,7 +96,7 @@ class Cli:
             program()
 
         workspace = self._workspace(ref, account, noted)
-        hidden = (*self.secrets(account), *secrets)
+        hidden = [*secrets, *self.secrets(account)]
         return Session(ref, Stack.select(ref.name, workspace), self._home, hidden, loops)
 
     def export(self, ref: StackRef, account: Account) -> dict[str, Any] | None:
@@ -166,7 +169,7 @@ class Cli:
     def _command(self) -> "automation.PulumiCommand":
         from fleet.engines.pulumi_stack import Command
 
-        return Command(str(self._home.command_root(find_cli())))
+        return Command(str(self._home.command_root(known_cli())))
 
     def _workspace(
         self, ref: StackRef, account: Account, program: Callable[[], None] | None
@@ -222,7 +225,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 def _run(
     ref: StackRef,
     act: Callable[[], object],
-    secrets: tuple[str, ...],
+    secrets: Collection[str],
     events: Events | None = None,
 ) -> None:
     from pulumi.automation import (

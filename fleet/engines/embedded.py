@@ -6,10 +6,11 @@ anywhere is finished by the next: nothing is made twice and nothing made is forg
 
 import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
+from fleet.engines.changes import previewed
 from fleet.engines.evaluate import Resource, evaluate
 from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import Project, load_project
@@ -23,7 +24,7 @@ from fleet.errors import (
     StoreFailed,
 )
 from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 
 
 class LocalCloud(Protocol):
@@ -137,6 +138,12 @@ class EmbeddedEngine:
                 failed=failed,
             )
         return tuple(sorted(done, key=lambda step: step.worker))
+
+    def prepare(
+        self, ref: StackRef, workers: Sequence[WorkerInputs]
+    ) -> AbstractContextManager[Change]:
+        """Hold a change, which is looked at anew when it is made."""
+        return nullcontext(previewed(self, ref, workers))
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Drop a worker's record, its machine left alone."""

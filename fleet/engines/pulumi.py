@@ -5,17 +5,21 @@ machines that exist although no state names them, which are adopted instead of m
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from fleet.engines.backends import open_objects
+from fleet.engines.changes import previewed
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
 from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
+from fleet.engines.pulumi_gate import Gate
 from fleet.engines.pulumi_locks import break_dead_locks, find_locks
 from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
 from fleet.engines.workspace import Home, project_name
@@ -27,7 +31,7 @@ from fleet.errors import (
     StoreFailed,
 )
 from fleet.facts import Stack, Unknown, WorkerInputs
-from fleet.ports import NO_USER_DATA, Progress, StackRef, Step
+from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
 
 __all__ = ["Account", "PulumiEngine"]
 
@@ -58,8 +62,7 @@ class PulumiEngine:
         """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
         try:
             deployment = self._recorded(ref)
-            objects = self._objects
-            locked = objects and deployment and find_locks(objects, self._project(ref), ref.name)
+            locked = deployment and self._is_locked(ref)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
@@ -90,6 +93,37 @@ class PulumiEngine:
         )
         steps = (*(step for step in planned if step.worker not in left.gone), *gone)
         return tuple(sorted(steps, key=lambda step: step.worker))
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        """Hold an update after its own preview, with its stack locked."""
+        recorded = self._recorded(ref)
+        if recorded is None or recorded.is_unfinished or self._is_locked(ref):
+            # What an earlier run left is cleaned up before the update, and not before a preview.
+            yield previewed(self, ref, workers)
+            return
+        adopted = self._leftovers(ref, recorded, workers).adopted
+        with Gate(ref, self._declaring(ref, _Given(workers, adopted))) as gate:
+            session = self._open(ref, gate.program)
+            events = Events(session.secrets)
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+                check_made_before(ref, user_data, {*adopted, *recorded.stack.ids})
+                new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
+                given = _Given(workers, adopted, new)
+                session.secrets[:0] = given.secrets
+                self._configure(ref, workers)
+                events.go_on(progress)
+                try:
+                    gate.let_through(self._declaring(ref, given))
+                except StackFailed as failure:
+                    self._adopt_lost(ref, given, _to_be_tried_again(failure), events)
+                return events.done
+
+            gate.start(lambda: session.run(lambda: session.stack.up_through(gate, events), events))
+            if not events.is_complete:
+                raise StackFailed(f"stack {ref.name}: nobody was told what it would do")
+            yield Change(events.planned, make)
 
     def up(
         self,
@@ -158,6 +192,10 @@ class PulumiEngine:
         holds = bool(deployment.stack.workers or deployment.stack.ids)
         check_provider(ref, deployment.stack.provider, holds_machines=holds)
         return deployment
+
+    def _is_locked(self, ref: StackRef) -> bool:
+        objects = self._objects
+        return bool(objects and find_locks(objects, self._project(ref), ref.name))
 
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
@@ -240,19 +278,9 @@ class PulumiEngine:
         session = self._session(ref, given)
         self._configure(ref, given.workers)
         try:
-            session.run(
-                lambda: session.stack.up(
-                    on_event=events, continue_on_error=True, show_secrets=False
-                ),
-                events,
-            )
+            session.run(partial(_update, session, events), events)
         except StackFailed as error:
-            recorded = "what succeeded is recorded, " if error.done else ""
-            raise StackFailed(
-                f"{error}; {recorded}the next apply tries again",
-                done=error.done,
-                failed=error.failed,
-            ) from error
+            raise _to_be_tried_again(error) from error
 
     def _configure(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Write the workers into the settings: `pulumi up` by hand finds the same and no more."""
@@ -262,13 +290,21 @@ class PulumiEngine:
         self._cli.configure(ref, {f"{project}:{key}": text for key, text in texts.items()})
 
     def _session(self, ref: StackRef, given: "_Given") -> Session:
-        program = load_project(ref.project).program
-        inputs = self._inputs(ref, given)
-        session = self._cli.open(
-            ref, self._account(ref), lambda: program(inputs), secrets=given.secrets
-        )
-        self._cli.configure(ref, self._account(ref).config)
+        return self._open(ref, self._declaring(ref, given), given.secrets)
+
+    def _open(
+        self,
+        ref: StackRef,
+        program: Callable[[], None],
+        secrets: Sequence[str] = (),
+    ) -> Session:
+        account = self._account(ref)
+        session = self._cli.open(ref, account, program, secrets=secrets)
+        self._cli.configure(ref, account.config)
         return session
+
+    def _declaring(self, ref: StackRef, given: "_Given") -> Callable[[], None]:
+        return partial(load_project(ref.project).program, self._inputs(ref, given))
 
     def _account(self, ref: StackRef) -> Account:
         account = self._accounts.get(ref.provider)
@@ -305,6 +341,17 @@ class _Leftovers(NamedTuple):
     orphans: tuple[WorkerInputs, ...] = ()
     orphan_ids: Mapping[str, str] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
+
+
+def _update(session: Session, events: Events) -> None:
+    session.stack.up(on_event=events, continue_on_error=True, show_secrets=False)
+
+
+def _to_be_tried_again(error: StackFailed) -> StackFailed:
+    recorded = "what succeeded is recorded, " if error.done else ""
+    return StackFailed(
+        f"{error}; {recorded}the next apply tries again", done=error.done, failed=error.failed
+    )
 
 
 def _ids(recorded: Deployment | None) -> Mapping[str, str]:

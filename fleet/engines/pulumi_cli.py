@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from fleet.errors import EngineAbsent
@@ -13,6 +14,7 @@ VERSION = "3.255.0"
 """The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""
 
 _SECONDS = 20
+_LOOKED_AT = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
 def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
@@ -29,6 +31,16 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
         "run `python tools/pulumi_cli.py`, or name it in FLEET_PULUMI, or say `engine: embedded` "
         "for providers of kind sim"
     )
+
+
+def known_cli() -> Path:
+    """Return the CLI that fits what the environment says, looked for once."""
+    return _known_cli(tuple((name, os.environ[name]) for name in _LOOKED_AT if name in os.environ))
+
+
+@cache
+def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
+    return find_cli(dict(environment))
 
 
 def why_unfit(path: Path) -> str | None:

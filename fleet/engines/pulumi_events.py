@@ -34,12 +34,21 @@ class Events:
     """
 
     def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
-        self._progress = progress
         self._secrets = secrets
+        self._begin(progress)
+
+    def _begin(self, progress: Progress | None) -> None:
+        self._progress = progress
         self._planned: dict[str, Step] = {}
         self._done: dict[str, Step] = {}
         self._errors: dict[str, None] = {}
         self._failed: dict[str, tuple[str, ...]] = {}
+        self.is_complete = False
+        """Whether the engine has said that this was all."""
+
+    def go_on(self, progress: Progress) -> None:
+        """Begin anew, for what is heard from now on is of the update after the preview."""
+        self._begin(progress)
 
     def __call__(self, event: "EngineEvent") -> None:
         """Take one event; called from the SDK's own thread."""
@@ -50,6 +59,7 @@ class Events:
             self._done[ended.metadata.urn] = step
             if first and self._progress:
                 self._progress(step)
+        self.is_complete = self.is_complete or event.summary_event is not None
         told = event.diagnostic_event
         if told and told.severity == "error":
             line = shorten(told.message, self._secrets)

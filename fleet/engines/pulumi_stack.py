@@ -4,17 +4,27 @@ Runs of several stacks at once share a folder: nothing is selected in it, for ev
 its stack, and its files are replaced whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc  # type: ignore[import-untyped] # it ships no types
 import yaml
 from pulumi import automation
-from pulumi.automation._stack import StackInitMode
+from pulumi.automation import EngineEvent
+from pulumi.automation._server import LanguageServer
+from pulumi.automation._stack import ExecKind, StackInitMode, _cleanup
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc
 from semver import VersionInfo
 
 from fleet.engines.pulumi_cli import VERSION
+from fleet.engines.pulumi_gate import Gate
 from fleet.engines.workspace import replace_file
+
+_THREADS = 4
+"""As many as the SDK has."""
 
 
 class Command(automation.PulumiCommand):
@@ -44,6 +54,23 @@ class Workspace(automation.LocalWorkspace):
         replace_file(Path(self.work_dir) / "Pulumi.yaml", text, mode=0o600)
 
 
+class _GatedProgram(LanguageServer):
+    """A program that the engine runs when its gate lets it."""
+
+    def __init__(self, program: automation.PulumiFn, gate: Gate) -> None:
+        super().__init__(program)
+        self._gate = gate
+
+    def Run(  # noqa: N802 - the protocol's name
+        self, request: language_pb2.RunRequest, context: object
+    ) -> language_pb2.RunResponse:
+        # Before that, not even the stack itself is declared, and its state is not written.
+        if not self._gate.passes(is_preview=request.dryRun):
+            return language_pb2.RunResponse(error="given up after its preview", bail=True)
+        answer: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call] # the SDK's own
+        return answer
+
+
 class Stack(automation.Stack):
     """A stack of which the outputs and the history are not read after each `up`."""
 
@@ -51,6 +78,22 @@ class Stack(automation.Stack):
     def select(cls, stack_name: str, workspace: automation.Workspace) -> "Stack":
         """Return a stack that exists."""
         return cls(stack_name, workspace, StackInitMode.SELECT)
+
+    def up_through(self, gate: Gate, on_event: Callable[[EngineEvent], None]) -> None:
+        """Run `up` with the CLI's own preview, which the SDK always skips, through a gate."""
+        server = grpc.server(ThreadPoolExecutor(_THREADS), options=_GRPC_CHANNEL_OPTIONS)
+        language = _GatedProgram(self.workspace.program or gate.program, gate)
+        language_pb2_grpc.add_LanguageRuntimeServicer_to_server(language, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        # This CLI tells its events to a server: there is neither a file nor what watches it.
+        events, _, _, _, listener = self._setup_event_log("up", on_event, VERSION)
+        words = ["up", "--yes", "--continue-on-error", f"--client=127.0.0.1:{port}"]
+        words += ["--exec-kind", ExecKind.INLINE.value, "--event-log", events]
+        try:
+            self._run_pulumi_cmd_sync(words)
+        finally:
+            _cleanup(None, None, None, lambda: server.stop(0), listener)
 
     def outputs(self) -> Mapping[str, automation.OutputValue]:  # type: ignore[override] # the SDK's own alias is of dict, it only hands it on
         """Return none: what was made is read from the state."""

@@ -44,6 +44,11 @@ class Deployment(NamedTuple):
     deleting: tuple[WorkerInputs, ...]
     unready: frozenset[str] = frozenset()
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Say whether an earlier run left something to be cleaned up."""
+        return self.stack.interrupted or bool(self.deleting or self.unready)
+
 
 def stack_key(project: str, stack: str) -> str:
     """Return where a stack's checkpoint is; a compressed one has a further suffix."""

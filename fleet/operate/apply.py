@@ -6,6 +6,7 @@ it is done. A busy worker is never deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,7 +32,7 @@ from fleet.plan import (
     Reason,
     StackOutcome,
 )
-from fleet.ports import Engine, StackRecord, StackRef, Step
+from fleet.ports import Change, Engine, StackRecord, StackRef, Step
 from fleet.schema.model import Fleet
 
 Tell = Callable[[str], None]
@@ -194,20 +195,23 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
     result = "applied"
     try:
         _check_registries(work, actions)
-        if creates or deletes:
-            _preview(work, creates, deletes)
-        for action in actions:
-            if isinstance(action, Drain):
-                work.tell(f"{action.pool}: drain {action.worker}")
-                work.sources.registries[action.registry].drain(action.worker)
-                drained.append(action.worker)
-        enrolled = work.enrolling.enrol(creates)
-        switched = _disable(work, deletes)
-        kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
-        error = "; ".join(kept)
-        result = "failed" if enrolled.troubles or switched.troubles else "applied"
-        steps = _change(work, enrolled, switched.going, is_less=bool(kept))
-        done = tuple(step.worker for step in steps)
+        with ExitStack() as held:
+            change = _prepare(work, creates, deletes, held) if creates or deletes else None
+            for action in actions:
+                if isinstance(action, Drain):
+                    work.tell(f"{action.pool}: drain {action.worker}")
+                    work.sources.registries[action.registry].drain(action.worker)
+                    drained.append(action.worker)
+            enrolled = work.enrolling.enrol(creates)
+            switched = _disable(work, deletes)
+            kept = (*enrolled.refused, *switched.kept, *enrolled.troubles, *switched.troubles)
+            error = "; ".join(kept)
+            result = "failed" if enrolled.troubles or switched.troubles else "applied"
+            if kept:
+                # What was looked at is more than what may be done now.
+                held.close()
+                change = None
+            done = tuple(step.worker for step in _change(work, enrolled, switched.going, change))
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
@@ -296,14 +300,14 @@ def _desired(
     return tuple(desired[name] for name in sorted(desired))
 
 
-def _preview(
-    work: _Work, creates: Sequence[Create], deletes: Sequence[Delete]
-) -> tuple[WorkerInputs, ...]:
-    """Return the stack's workers after these actions, refusing what the plan does not say."""
-    workers = _desired(work, creates, deletes)
+def _prepare(
+    work: _Work, creates: Sequence[Create], deletes: Sequence[Delete], held: ExitStack
+) -> Change:
+    """Return the change that these actions come to, refusing what the plan does not say."""
     engine = work.sources.engine_of(work.ref.provider)
-    _check_preview(engine.preview(work.ref, workers), creates, deletes, gone=_gone(work, deletes))
-    return workers
+    change = held.enter_context(engine.prepare(work.ref, _desired(work, creates, deletes)))
+    _check_preview(change.steps, creates, deletes, gone=_gone(work, deletes))
+    return change
 
 
 def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
@@ -315,15 +319,15 @@ def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
 
 
 def _change(
-    work: _Work, enrolled: Enrolled, going: Sequence[Delete], *, is_less: bool
+    work: _Work, enrolled: Enrolled, going: Sequence[Delete], prepared: Change | None
 ) -> tuple[Step, ...]:
     """Change the stack; what was enrolled and not made has its token revoked."""
     creates = enrolled.creates
     if not (creates or going):
         return ()
     try:
-        workers = (_preview if is_less else _desired)(work, creates, going)
-        return _change_stack(work, workers, enrolled)
+        with ExitStack() as held:
+            return _make(work, prepared or _prepare(work, creates, going, held), enrolled)
     except FleetError:
         if enrolled.user_data:
             for trouble in work.enrolling.revoke(creates, enrolled, _stack_now(work)):
@@ -331,19 +335,12 @@ def _change(
         raise
 
 
-def _change_stack(
-    work: _Work, workers: Sequence[WorkerInputs], enrolled: Enrolled
-) -> tuple[Step, ...]:
+def _make(work: _Work, change: Change, enrolled: Enrolled) -> tuple[Step, ...]:
     engine = work.sources.engine_of(work.ref.provider)
     _record(work, engine, serial=work.stack.serial if work.stack else 0)
     attempts = begin_attempts(work.world, enrolled.creates, work.sources.store)
     try:
-        return engine.up(
-            work.ref,
-            workers,
-            lambda step: work.tell(_said(work.ref, step)),
-            enrolled.user_data,
-        )
+        return change.make(lambda step: work.tell(_said(work.ref, step)), enrolled.user_data)
     except StackFailed as failure:
         end_attempts(attempts, failure, work.sources.store)
         raise

@@ -4,7 +4,8 @@ So the next run, and a person, can be told what a run that died had begun. What 
 one operation is one step: machine by machine it is recorded in the stack's own state.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -13,6 +14,7 @@ from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.operate.observe import Sources
 from fleet.ports import (
     NO_USER_DATA,
+    Change,
     Engine,
     Enroller,
     Enrolment,
@@ -107,6 +109,16 @@ class _Engine:
     ) -> tuple[Step, ...]:
         self._note(_said_of_update(ref, self._planned.get(ref.name, ())))
         return self._engine.up(ref, workers, progress, user_data)
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        with self._engine.prepare(ref, workers) as change:
+
+            def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
+                self._note(_said_of_update(ref, change.steps))
+                return change.make(progress, user_data)
+
+            yield Change(change.steps, make)
 
     def forget(self, ref: StackRef, worker: str) -> None:
         self._note(f"stack {ref.name}: forget {worker}")

@@ -151,6 +151,7 @@ class Forestalled:
         self.engine = desk.rig.engine
         self.name = self.engine.name
         self.read, self.up, self.forget = self.engine.read, self.engine.up, self.engine.forget
+        self.prepare = self.engine.prepare
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
         steps = self.engine.preview(ref, workers)

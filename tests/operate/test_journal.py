@@ -58,6 +58,9 @@ def test_each_step_is_written_before_it_is_done() -> None:
     assert edges.enrollers["desk"].enrol(ENROLMENT) == "token"
     engine.preview(REF, [worker])
     engine.up(REF, [worker], lambda step: said.append(f"{step.operation}d"))
+    with engine.prepare(REF, []) as change:
+        change.make(lambda step: said.append(f"{step.operation}d"), {})
+    engine.up(REF, [worker], lambda _: None)
     engine.forget(REF, "w")
 
     assert said == [
@@ -69,6 +72,9 @@ def test_each_step_is_written_before_it_is_done() -> None:
         "enrolled w",
         "stack debian-ci-builders: create w",
         "created",
+        "stack debian-ci-builders: delete w",
+        "deleted",
+        "stack debian-ci-builders: create w",
         "stack debian-ci-builders: forget w",
     ]
 

@@ -105,6 +105,52 @@ def test_a_preview_creates_nothing_not_even_the_stack(rig: Rig) -> None:
     assert rig.engine.read(rig.ref) is None
 
 
+def test_a_change_that_is_held_has_its_steps_told_and_nothing_done(rig: Rig) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet)
+    before = read(rig.engine, rig.ref)
+
+    with rig.engine.prepare(rig.ref, [TWO, THREE]) as change:
+        steps = change.steps
+        machines = rig.machines()
+
+    assert steps == (
+        Step(worker=ONE.name, operation="delete"),
+        Step(worker=THREE.name, operation="create"),
+    )
+    assert machines == rig.machines() == [ONE.name, TWO.name]
+    after = read(rig.engine, rig.ref)
+    assert after == before.model_copy(update={"serial": after.serial})
+
+
+def test_a_change_that_is_made_does_its_steps_and_gives_the_new_ones_what_they_get(
+    rig: Rig,
+) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet, {ONE.name: FIRST_TEXT})
+    shown: list[Step] = []
+
+    with rig.engine.prepare(rig.ref, [TWO]) as change:
+        done = change.make(shown.append, {TWO.name: SECOND_TEXT})
+
+    assert done == change.steps == tuple(sorted(shown, key=lambda step: step.worker))
+    assert rig.machines() == [TWO.name]
+    assert rig.given(TWO.name) == sha256_of(SECOND_TEXT)
+    assert not read(rig.engine, rig.ref).interrupted
+
+
+def test_a_creation_that_fails_in_a_prepared_change_does_not_stop_the_others(rig: Rig) -> None:
+    rig.engine.up(rig.ref, [ONE], quiet)
+    rig.refuse(TWO.name)
+
+    with (
+        pytest.raises(StackFailed) as failed,
+        rig.engine.prepare(rig.ref, [ONE, TWO, THREE]) as change,
+    ):
+        change.make(quiet, {})
+
+    assert (failed.value.done, list(failed.value.failed)) == ((THREE.name,), [TWO.name])
+    assert rig.machines() == [ONE.name, THREE.name]
+
+
 def test_every_step_is_shown_as_it_is_taken(rig: Rig) -> None:
     shown: list[Step] = []
 

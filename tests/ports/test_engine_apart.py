@@ -15,7 +15,7 @@ import pytest
 
 from fleet.engines.apart import Call, EngineApart, Helpers, Turns
 from fleet.errors import PlanRefused, StackFailed
-from fleet.ports import StackRef, Step
+from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet
 from tests.fakes_engine import FakeEngine
@@ -36,6 +36,12 @@ class Apart:
     def preview(self, *names: str) -> tuple[Step, ...]:
         with self.turns.mine():
             return self._engine.preview(REF, [a_sim_worker(name) for name in names])
+
+    @contextmanager
+    def prepared(self, *names: str) -> Iterator[Change]:
+        workers = [a_sim_worker(name) for name in names]
+        with self.turns.mine(), self._engine.prepare(REF, workers) as change:
+            yield change
 
     def up(
         self, *names: str, told: list[Step] | None = None, ref: StackRef = REF, text: str = ""
@@ -66,6 +72,23 @@ def test_a_helper_does_one_operation_after_the_other_and_tells_each_step(apart: 
     assert apart.up("a", "b", told=told) == creates("a", "b")
     assert apart.preview("a", "b") == ()
     assert told == list(creates("a", "b"))
+
+
+def test_a_helper_holds_a_change_until_it_is_told_to_make_it(apart: Apart) -> None:
+    told: list[Step] = []
+
+    with apart.prepared("a") as change:
+        done = change.make(told.append, {"a": "a token"})
+
+    assert change.steps == done == tuple(told) == creates("a")
+    assert apart.preview("a") == ()
+
+
+def test_a_change_that_is_not_made_is_given_up_and_its_helper_is_free(apart: Apart) -> None:
+    with apart.prepared("a"):
+        pass
+
+    assert apart.preview("a") == creates("a")
 
 
 def test_what_an_engine_raises_comes_back_whole(apart: Apart) -> None:

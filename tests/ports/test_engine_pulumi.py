@@ -52,6 +52,51 @@ def test_a_new_stack_is_previewed_without_the_cli(
     assert rig.engine.preview(REF, [ONE]) == (Step(worker=ONE.name, operation="create"),)
 
 
+def test_a_change_is_held_with_its_stack_locked_and_given_up_with_what_is_recorded_kept(
+    real: PulumiRig,
+) -> None:
+    def recorded() -> object:
+        return json.loads((real.folder / CHECKPOINT).read_bytes())["checkpoint"]["latest"][
+            "resources"
+        ]
+
+    real.engine.up(REF, [ONE], quiet)
+    before = recorded()
+
+    with real.engine.prepare(REF, [TWO]):
+        held = len(list((real.folder / LOCKS).glob("*.json")))
+
+    assert held == 1
+    assert list((real.folder / LOCKS).glob("*.json")) == []
+    assert recorded() == before
+
+
+def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE], quiet)
+
+    with (
+        pytest.raises(PlanRefused, match=r"stacks/sim: workers\[0\].labels lacks fleet"),
+        real.engine.prepare(REF, [a_sim_worker("x", labels={})]),
+    ):
+        pytest.fail("nothing was to be held")
+
+
+def test_what_an_earlier_run_left_is_cleaned_up_when_a_change_is_made_and_not_before(
+    real: PulumiRig,
+) -> None:
+    real.engine.up(REF, [ONE], quiet)
+    real.die_making(TWO.name, [ONE, TWO])
+    interrupted = (real.folder / CHECKPOINT).read_bytes()
+
+    with real.engine.prepare(REF, [ONE, TWO]) as change:
+        left = (real.folder / CHECKPOINT).read_bytes()
+        done = change.make(quiet, {TWO.name: ""})
+
+    assert left == interrupted
+    assert done == change.steps == (Step(worker=TWO.name, operation="create"),)
+    assert real.machines() == [ONE.name, TWO.name]
+
+
 def test_an_absent_cli_is_an_error_that_says_what_to_do(
     rig: PulumiRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
