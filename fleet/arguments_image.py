@@ -36,7 +36,7 @@ def _show(actions: Verbs) -> None:
 
 
 def _build(actions: Verbs) -> None:
-    action = add_verb(actions, "build", "bake a new version of an image, on this computer")
+    action = add_verb(actions, "build", "bake a new version of an image")
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
         "--mirror",
@@ -56,6 +56,17 @@ def _build(actions: Verbs) -> None:
         "--check-reproducible",
         action="store_true",
         help="bake a second time from nothing, and show which files differ and why",
+    )
+    action.add_argument(
+        "--on",
+        metavar="QUEUE",
+        help="not on this computer: have this Debusine server's own task for images bake it",
+    )
+    action.add_argument(
+        "--workspace",
+        metavar="[SCOPE/]NAME",
+        help="with --on: the workspace of the work request (default: the server's own, in the "
+        "first scope of the queue)",
     )
     add_json(action)
 

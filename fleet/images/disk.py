@@ -53,7 +53,7 @@ class DiskBuilder:
         """Bake a version into its folder, and say more than its manifest does."""
         if why := self._why_not(order.recipe.architecture):
             raise BuildFailed(why)
-        with _locked(self.images / order.image):
+        with locked(self.images / order.image):
             self._remove_leavings(order.image)
             partial = folder.open_build(self.images, order.image, order.version)
             log = self.images / order.image / f"{order.version}.log"
@@ -132,7 +132,7 @@ def _work(images: Path, image: str, version: str) -> Path:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def locked(place: Path) -> Iterator[None]:
     """Have the builds of an image for oneself, as long as this process lives."""
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("a+", encoding="utf-8") as lock:

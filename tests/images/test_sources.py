@@ -77,7 +77,9 @@ def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None
 def test_a_mirror_that_answers_a_web_page_is_no_archive(mirror: Loopback) -> None:
     mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
 
-    with pytest.raises(SourceUnreachable, match=r"is no Debian archive: .* no signed Release file"):
+    with pytest.raises(
+        SourceUnreachable, match=r"is no Debian archive: .* no signed Release file"
+    ):
         ask(mirror)
 
 
