@@ -22,6 +22,7 @@ def add_image(verbs: Verbs) -> None:
     _show(actions)
     _build(actions)
     _test(actions)
+    _publish(actions)
     add_version_verbs(actions)
 
 
@@ -67,6 +68,24 @@ def _build(actions: Verbs) -> None:
         metavar="[SCOPE/]NAME",
         help="with --on: the workspace of the work request (default: the server's own, in the "
         "first scope of the queue)",
+    )
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than two hours ago left there",
     )
     add_json(action)
 

@@ -26,7 +26,6 @@ KEYS = (
     _key("money.net"),
     _key("queues.*.kind", "copr"),
     _key("images.*.rebuild"),
-    _key("images.*.publish"),
     _key("pools.*.hooks"),
     _key("pools.*.machine.slots"),
 )

@@ -26,6 +26,9 @@ PACKAGES = {
     "setpriv": "util-linux",
     "tar": "tar",
     "zstd": "zstd",
+    "debugfs": "e2fsprogs",
+    "mdir": "mtools",
+    "qemu-system-x86_64": "qemu-system-x86",
 }
 """Program to the Debian package that has it."""
 
@@ -41,6 +44,14 @@ class ProgramFailed(FleetError):
 def find(program: str) -> str | None:
     """Return where a program lies, also one for root alone; None where there is none."""
     return shutil.which(program, path=_path())
+
+
+def need(program: str) -> str:
+    """Return where a program lies; raises FleetError with what to install where it is not."""
+    found = find(program)
+    if found is None:
+        raise FleetError(missing([program]))
+    return found
 
 
 def missing(programs: Iterable[str]) -> str:
