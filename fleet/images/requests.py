@@ -252,11 +252,25 @@ class _Run:
             ) from None
 
 
-def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
+def archive_of_the_role() -> bytes:
+    """Return the folder of the role and its play as an archive, the same for the same files."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:xz") as tar:
-        tar.add(ansible_folder(), "ansible")
-    script = customization_script(archive.getvalue(), role_variables(order.recipe))
+        tar.add(ansible_folder(), "ansible", filter=_plain)
+    return archive.getvalue()
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Keep of a file its name and content, and nothing of Python's caches."""
+    if "__pycache__" in member.name:
+        return None
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
+    script = customization_script(archive_of_the_role(), role_variables(order.recipe))
     architecture = order.recipe.architecture
     return task_data(
         *(order.recipe, mirror, packages_of(architecture), kernel_of(architecture), script)
