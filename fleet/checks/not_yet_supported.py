@@ -25,7 +25,6 @@ def _key(path: str, *values: str) -> Key:
 KEYS = (
     _key("money.net"),
     _key("queues.*.kind", "copr"),
-    _key("images.*.rebuild"),
     _key("pools.*.hooks"),
     _key("pools.*.machine.slots"),
 )

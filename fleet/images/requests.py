@@ -3,6 +3,7 @@
 A build that is given up is aborted at the server. The token goes to that server alone.
 """
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -255,9 +256,9 @@ class _Run:
 def archive_of_the_role() -> bytes:
     """Return the folder of the role and its play as an archive, the same for the same files."""
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:xz") as tar:
+    with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.add(ansible_folder(), "ansible", filter=_plain)
-    return archive.getvalue()
+    return gzip.compress(archive.getvalue(), mtime=0)
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
