@@ -74,6 +74,13 @@ class ImageRecipe(Section):
         description="The Debusine server baked in, as in `queues.*.url`; left out: passed as user "
         "data at boot.",
     )
+    mirror: ServerUrl | None = Field(
+        None, description="The Debian archive it is baked from; left out: Debian's own."
+    )
+    snapshot: bool = Field(
+        False,
+        description="The archive is one of an earlier day: its lists count although they expired.",
+    )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
     publish: list[Place] = Field(
         [],
