@@ -40,6 +40,12 @@ def _build(actions: Verbs) -> None:
     action = add_verb(actions, "build", "bake a new version of an image")
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
+        "--at",
+        metavar="PROVIDER",
+        help="on a temporary machine there, as a snapshot (kind hcloud; default: on this "
+        "computer, as a disk)",
+    )
+    action.add_argument(
         "--mirror",
         metavar="URL",
         help="the Debian archive this computer bakes from, in place of the recipe's (default: "

@@ -70,4 +70,4 @@ class RescueRig:
             taken = [
                 key for key, each in state.resources["images"].items() if each["created_from"]
             ]
-            self.snapshots[max(taken)] = self.disk.read_bytes()
+            self.snapshots |= {each: self.disk.read_bytes() for each in taken[-1:]}

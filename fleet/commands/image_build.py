@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleet.commands.clock import SystemClock
 from fleet.commands.image_request import request_builder
+from fleet.commands.publishers import builder_at
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import load_config, lock_owner
 from fleet.errors import FleetError, WrongUsage
@@ -17,6 +18,7 @@ from fleet.images.folder import version_at
 from fleet.images.role import role_digest
 from fleet.manifest import BuildOrder, BuildStep, Manifest
 from fleet.operate.build import give_up_dead, remember_build
+from fleet.operate.publish import remember_publication
 from fleet.ports import Console
 from fleet.recipes import recipe_digest
 from fleet.render.build_text import BuildResult, built_to_text, step_to_text
@@ -45,6 +47,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
         commit=_commit(Path(args.file).resolve().parent),
     )
+    if args.at:
+        return _build_at(fleet, order, store, args, console)
     images = places.images.resolve()
     mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
     tell = _Teller(order, console)
@@ -74,6 +78,31 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     console.out(value_to_json(result) if args.json else built_to_text(result))
     return 0 if result.same_base is not False else 1
+
+
+def _build_at(
+    fleet: Fleet,
+    order: BuildOrder,
+    store: DatabaseStore,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Bake on a machine of a provider, which has the image then."""
+    if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
+        raise WrongUsage("--on, --mirror, --snapshot, --raw, --check-reproducible: not with --at")
+    places = find_places(fleet, args.file)
+    builder = builder_at(fleet, args.at, places, Path(args.file).resolve().parent)
+    digests = (recipe_digest(order.recipe), role_digest())
+    with Signals().heard():
+        manifest, publication = remember_build(
+            *(order, digests, store, SystemClock()),
+            lambda: builder.bake(order, _Teller(order, console)),
+        )
+        remember_publication(store, manifest, args.at, publication)
+    folder = str(places.images / order.image / order.version)
+    result = BuildResult(folder=folder, manifest=manifest)
+    console.out(value_to_json(result) if args.json else built_to_text(result))
+    return 0
 
 
 class _Teller:

@@ -1,7 +1,9 @@
 """This module wires what publishes images: to a provider, or to a store that a URL names."""
 
+import os
+import time
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 from fleet.errors import FleetError, PublicationRefused
@@ -18,6 +20,9 @@ from fleet.schema.model import (
 from fleet.store.places import Places
 from fleet.store.secrets import HostSecrets
 
+if TYPE_CHECKING:
+    from fleet.images.instance import InstanceBuilder
+
 
 def publisher_of(
     fleet: Fleet, place: str, places: Places, secrets: HostSecrets
@@ -33,6 +38,25 @@ def publisher_of(
         return _provider(fleet, place, provider, places, secrets)
     except FleetError as error:
         return error
+
+
+def builder_at(fleet: Fleet, name: str, places: Places, base: Path) -> "InstanceBuilder":
+    """Return what bakes on a machine of a provider."""
+    provider = fleet.providers.get(name)
+    if not isinstance(provider, HcloudProvider):
+        kinds = {each: it.kind for each, it in fleet.providers.items()}
+        there = ", ".join(f"{each} ({kind})" for each, kind in kinds.items()) or "none"
+        raise PublicationRefused(
+            f"images are baked on machines of kind hcloud only; providers: {there}"
+        )
+    from fleet.images.hcloud import HcloudSite
+    from fleet.images.hetzner import Hetzner
+    from fleet.images.instance import InstanceBuilder
+
+    secrets = HostSecrets(os.environ, base)
+    api = Hetzner(secrets.read(provider.token), pause=time.sleep)
+    site = HcloudSite(fleet.fleet, provider.location)
+    return InstanceBuilder(places.images.resolve(), site, api)
 
 
 def _store(fleet: Fleet, url: str) -> Publisher:

@@ -121,11 +121,17 @@ class Hetzner:
     """One project."""
 
     def __init__(
-        self, token: str, *, base_url: str | None = None, pause: Callable[[float], None]
+        self,
+        token: str,
+        *,
+        base_url: str | None = None,
+        pause: Callable[[float], None],
+        tries: int = _TRIES,
     ) -> None:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
         self._pause = pause
+        self._tries = tries
         self._reader: Reader | None = None
 
     @contextmanager
@@ -229,7 +235,7 @@ class Hetzner:
         labels = body["labels"]
         assert isinstance(labels, dict)  # noqa: S101 - all that is made here is labelled
         selector = ",".join(f"{key}=={value}" for key, value in labels.items())
-        for attempt in range(_TRIES):
+        for attempt in range(self._tries):
             try:
                 reply = self._once("POST", path, body)
             except OutOfStock:
@@ -284,7 +290,7 @@ class Hetzner:
         query: Mapping[str, str] | None = None,
     ) -> _Reply:
         """Ask until there is an answer that asking again would not change; empty: it is gone."""
-        for attempt in range(_TRIES):
+        for attempt in range(self._tries):
             try:
                 reply = self._once(method, path, body, query)
             except OutOfStock:
@@ -294,7 +300,7 @@ class Hetzner:
             if reply.error is None:
                 return reply
             self._pause(2**attempt)
-        raise SourceUnreachable(f"{self._base}{path}: {_said(reply)} ({_TRIES} times)")
+        raise SourceUnreachable(f"{self._base}{path}: {_said(reply)} ({self._tries} times)")
 
     def _once(
         self,

@@ -81,14 +81,14 @@ class Ssh:
 
     def __init__(self, host: str, pair: KeyPair, door: Door | None = None) -> None:
         self.host = host
-        self._pair = pair
-        self._door = door or Door()
+        self.pair = pair
+        self.door = door or Door()
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a script of sh there."""
-        options = [*_OPTIONS, f"UserKnownHostsFile={self._pair.folder / 'known_hosts'}"]
+        options = [*_OPTIONS, f"UserKnownHostsFile={self.pair.folder / 'known_hosts'}"]
         named = [part for option in options for part in ("-o", option)]
-        door = ["-i", str(self._pair.private), "-p", str(self._door.port)]
+        door = ["-i", str(self.pair.private), "-p", str(self.door.port)]
         return [
             "ssh",
             "-F",
@@ -96,7 +96,7 @@ class Ssh:
             "-C",
             *named,
             *door,
-            f"{self._door.user}@{self.host}",
+            f"{self.door.user}@{self.host}",
             script,
         ]
 

@@ -89,14 +89,28 @@ def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[tupl
 
 
 def clean_temporary(api: Hetzner, fleet: str, before: datetime) -> tuple[str, ...]:
-    """Delete temporary machines and keys that were made before a moment; return their names."""
-    removed = []
-    for kind in _KINDS:
-        for each in _listed(api, kind, f"fleet=={fleet},{TEMPORARY}"):
-            if datetime.fromisoformat(each.created) < before:
-                api.delete(kind, each.id)
-                removed.append(f"{kind.rstrip('s').replace('_', ' ')} {each.name}")
-    return tuple(removed)
+    """Delete temporary machines and keys that were made before a moment; say which."""
+    return tuple(_removed(api, kind, each) for kind, each in _stale(api, fleet, before))
+
+
+def stale_temporary(api: Hetzner, fleet: str, before: datetime) -> tuple[str, ...]:
+    """Say which temporary machines and keys were made before a moment."""
+    return tuple(_named(kind, each) for kind, each in _stale(api, fleet, before))
+
+
+def _stale(api: Hetzner, fleet: str, before: datetime) -> list[tuple[str, Found]]:
+    selector = f"fleet=={fleet},{TEMPORARY}"
+    found = [(kind, each) for kind in _KINDS for each in _listed(api, kind, selector)]
+    return [(kind, each) for kind, each in found if datetime.fromisoformat(each.created) < before]
+
+
+def _removed(api: Hetzner, kind: str, found: Found) -> str:
+    api.delete(kind, found.id)
+    return _named(kind, found)
+
+
+def _named(kind: str, found: Found) -> str:
+    return f"{kind.rstrip('s').replace('_', ' ')} {found.name}"
 
 
 def _clear(api: Hetzner, order: Order) -> None:

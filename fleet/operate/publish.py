@@ -67,13 +67,20 @@ def publish_version(
                 raise publisher
             removed = publisher.clean(now - LEFT_AFTER)
             publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
-            remembered = partial(_with, place=place, publication=publication)
-            change_version(store, manifest.image, manifest.version, remembered)
+            remember_publication(store, manifest, place, publication)
         except FleetError as error:
             done.append(Published(place=place, error=str(error)))
         else:
             done.append(Published(place=place, id=publication.id, removed=removed))
     return Publishing(image=manifest.image, version=manifest.version, places=tuple(done))
+
+
+def remember_publication(
+    store: Store, manifest: Manifest, place: str, publication: Publication
+) -> None:
+    """Remember that a version is at a place, beside where else it is."""
+    remembered = partial(_with, place=place, publication=publication)
+    change_version(store, manifest.image, manifest.version, remembered)
 
 
 def clean_places(

@@ -50,3 +50,16 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
         "0:02 base",
         "1:01 role · Install the worker",
     ]
+
+
+def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:
+    assert trial.do("image", "build", "trixie", "--at", "desk") == (
+        1,
+        "fleet: error: images are baked on machines of kind hcloud only; providers: desk (sim)\n",
+    )
+
+
+def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
+    code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
+
+    assert (code, "not with --at" in said) == (2, True)
