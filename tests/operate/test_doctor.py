@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913 - whatever a test is about
 def _engine_of(name: str) -> Engine:
     if name == "attic":
         raise EngineAbsent("providers of kind aws have no engine yet")
-    return FakeEngine()
+    return FakeEngine("pulumi" if name == "far" else "embedded")
 
 
 def of(diagnosis: Diagnosis, about: str) -> Finding:
@@ -326,6 +326,17 @@ def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
     finding = of(check(a_fleet(), world), "provider hetzner, machines")
 
     assert (finding.result, finding.said) == ("wrong", "the token is wrong")
+
+
+def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
+    fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
+
+    finding = of(check(fleet), "provider far, engine")
+
+    assert (finding.result, finding.fix) == (
+        "wrong",
+        "state: {passphrase: {env: NAME}} in fleet.yaml",
+    )
 
 
 def test_a_provider_without_an_engine_is_wrong() -> None:
