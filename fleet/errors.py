@@ -88,8 +88,18 @@ class StackFailed(FleetError):
         """Worker to what its provider said, where it was asked for it and refused."""
 
 
+class PromotionRefused(FleetError):
+    """A version that is not promoted, or not taken back."""
+
+    exit_code = 4
+
+
 class VersionMoved(FleetError):
     """Somebody else changed what is remembered of a version in the meantime."""
+
+
+class BuildFailed(FleetError):
+    """An image could not be baked; nothing of the try is left but its log."""
 
 
 class WorkerBusy(FleetError):

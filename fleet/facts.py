@@ -111,7 +111,7 @@ class TaskHistory(Value):
 class Sample(Value):
     """What was listed of a queue too long to list in time, and what is known of the rest."""
 
-    listed: int = Field(description="Pending requests that were listed, of each scope the newest.")
+    listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
     unlisted: dict[str, int] = Field(
         description="Scope to how many more are pending there, as the server counts them."
     )

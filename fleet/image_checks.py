@@ -18,6 +18,7 @@ _HOME = "/var/lib/debusine/worker"
 _ROOTS = "/root"
 _UNITS = "/etc/systemd/system"
 _UNIT = f"{WORKER}.service"
+_NETWORKS = ("systemd-networkd.service", "networking.service", "NetworkManager.service")
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _OPEN = 0o755
 _LINKS = 8
@@ -81,16 +82,25 @@ def _service(tree: Tree, _: ImageRecipe) -> Iterator[str]:
         yield f"/usr/lib/systemd/system/{_UNIT} is missing: install the package {WORKER}"
     elif any(each.target == "/dev/null" for each in units):
         yield f"{_UNITS}/{_UNIT} masks the worker: it never starts; remove that link"
-    elif not _is_wanted(tree):
+    elif not _is_wanted(tree, _UNIT):
         yield (
             f"{_UNITS}/multi-user.target.wants/{_UNIT} is missing, so that no boot starts the "
             f"worker: have the build run `systemctl enable {_UNIT}`"
         )
 
 
-def _is_wanted(tree: Tree) -> bool:
+def _network(tree: Tree, _: ImageRecipe) -> Iterator[str]:
+    if not any(_is_wanted(tree, unit) for unit in _NETWORKS):
+        yield (
+            f"{_UNITS}/multi-user.target.wants/{_NETWORKS[0]} is missing, and nothing else that "
+            f"brings up the network: have the build run `systemctl enable {_NETWORKS[0]}`"
+        )
+
+
+def _is_wanted(tree: Tree, unit: str) -> bool:
+    """Say whether a boot starts a unit."""
     wants = [each for each in tree.names(_UNITS) if each.endswith((".wants", ".requires"))]
-    return any(_UNIT in tree.names(f"{_UNITS}/{each}") for each in wants)
+    return any(unit in tree.names(f"{_UNITS}/{each}") for each in wants)
 
 
 def _permissions(tree: Tree, _: ImageRecipe) -> Iterator[str]:
@@ -253,6 +263,7 @@ def _secret_paths(tree: Tree) -> Iterator[str]:
 
 _CHECKS: tuple[Callable[[Tree, ImageRecipe], Iterator[str]], ...] = (
     _service,
+    _network,
     _permissions,
     _subordinate_ids,
     _configuration,

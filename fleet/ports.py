@@ -29,7 +29,7 @@ from fleet.facts import (
     Value,
     WorkerInputs,
 )
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 
 class Clock(Protocol):
@@ -315,6 +315,9 @@ class Store(Protocol):
         Raises VersionMoved where somebody else changed, dropped or added it in the meantime.
         """
 
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Do that with several, all or none."""
+
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""
 
@@ -356,6 +359,8 @@ class Console(Protocol):
     """Where a command writes; only cli.py implements it."""
 
     colour: bool
+    watched: bool
+    """A person sees what `progress` shows; else only lines count."""
 
     def out(self, text: str) -> None:
         """Write to standard output."""

@@ -1,7 +1,7 @@
 """This module says what is remembered of an image's versions, from the first build to the last."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -62,6 +62,9 @@ class Version(_Value):
     since: datetime = Field(description="When it came into this state.")
     built_at: datetime = Field(description="When its build began.")
     built_by: str
+    elsewhere: bool = Field(
+        False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
+    )
     commit: str = ""
     why: str = Field("", description="Why it failed, in a sentence.")
     share: int = Field(
@@ -103,3 +106,36 @@ class Transfer(_Value):
     phase: Literal["prepare", "upload", "read back"]
     done: int = Field(description="In bytes.")
     total: int = Field(description="In bytes.")
+
+
+class Published(_Value):
+    """What became of a version at one place."""
+
+    place: str = Field(description="Provider, or URL of a store.")
+    id: str = Field("", description="What it is called there; empty: it is not published there.")
+    removed: tuple[str, ...] = Field((), description="What runs that died had left there.")
+    error: str = ""
+
+
+class Publishing(_Value):
+    """What became of a version at all places that it was to be published at."""
+
+    image: str
+    version: str = Field("", description="Empty: it was only cleaned.")
+    places: tuple[Published, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 where no place failed, 1 where each did, else 5."""
+        failed = [each for each in self.places if each.error]
+        if not failed:
+            return 0
+        return 1 if len(failed) == len(self.places) else 5
+
+
+class Move(NamedTuple):
+    """What is remembered of a version changes."""
+
+    was: Version | None
+    """None: nobody knew of it before."""
+    now: Version

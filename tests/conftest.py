@@ -2,13 +2,15 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.process import Completed, RunFleet, clean_environment, fleet_command, run_process
+from tests.warm import Warm
 
 settings.register_profile(
     "default",
@@ -41,8 +43,17 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Return the program as a process that has it loaded, for all tests of this process."""
+    with TemporaryDirectory() as folder:
+        program = Warm(Path(folder))
+        yield program
+        program.end()
+
+
 @pytest.fixture
-def run_fleet(project: Path, tmp_path: Path) -> RunFleet:
+def run_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
     """Return a function that runs `fleet ARGS` as a process in the project folder.
 
     No colour, no terminal, an environment of its own (`env` adds to it), standard input empty.
@@ -56,8 +67,10 @@ def run_fleet(project: Path, tmp_path: Path) -> RunFleet:
         env: Mapping[str, str] | None = None,
         stdin: str = "",
     ) -> Completed:
+        # What Python itself looks at when it starts has to be there by then.
+        is_cold = any(name.startswith(("PYTHON", "LC_")) for name in env or {})
         return run_process(
-            *fleet_command(),
+            *(fleet_command() if is_cold else warm.command()),
             *args,
             cwd=cwd or project,
             env=clean_environment(home, env),

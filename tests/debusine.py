@@ -45,8 +45,10 @@ def row(**overrides: object) -> dict[str, object]:
     return dict(body["results"][0]) | overrides
 
 
-def one_page(*rows: dict[str, object], next_page: str | None = None) -> Answer:
-    body = {"next": next_page, "previous": None, "results": rows}
+def one_page(
+    *rows: dict[str, object], next_page: str | None = None, previous_page: str | None = None
+) -> Answer:
+    body = {"next": next_page, "previous": previous_page, "results": rows}
     return Answer(200, json.dumps(body).encode())
 
 

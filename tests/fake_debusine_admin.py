@@ -24,12 +24,12 @@ def run(dsn: str, text: str) -> None:
         exec(text, {})  # noqa: S102 - that is what a shell does
 
 
-def run_here(command: Sequence[str], text: bytes) -> str:
+def run_here(command: Sequence[str], text: bytes) -> bytes:
     """Do what the command does, in this process, and return what it prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         run(command[-2], text.decode())
-    return printed.getvalue()
+    return printed.getvalue().encode()
 
 
 @contextmanager

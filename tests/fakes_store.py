@@ -9,7 +9,7 @@ from decimal import Decimal
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.facts import Attempt, Charge, Entry, Ledger
 from fleet.ports import Charging, Since, StackRecord
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 _PAYER = {"pool", "scope", "team", "owner", "tags"}
 
@@ -161,10 +161,15 @@ class FakeStore:
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
         """Remember a version in place of what it was."""
-        key = (version.image, version.version)
-        if self._shelf.images.get(key) != was:
-            raise VersionMoved(f"{key} was changed in the meantime")
-        self._shelf.images[key] = version
+        self.move_image_versions([Move(was, version)])
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Remember several versions in place of what they were, all or none."""
+        moved = {(move.now.image, move.now.version): move for move in moves}
+        for key, move in moved.items():
+            if self._shelf.images.get(key) != move.was:
+                raise VersionMoved(f"{key} was changed in the meantime")
+        self._shelf.images |= {key: move.now for key, move in moved.items()}
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop a version."""

@@ -41,8 +41,8 @@ def a_root(folder: Path) -> Path:
     (folder / "etc/resolv.conf").symlink_to("../run/systemd/resolve/stub-resolv.conf")
     wants = folder / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True)
-    unit = "/usr/lib/systemd/system/debusine-worker.service"
-    (wants / "debusine-worker.service").symlink_to(unit)
+    for unit in ("debusine-worker.service", "systemd-networkd.service"):
+        (wants / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
     for name in ("etc/debusine/worker", "var/lib/debusine/worker"):
         (folder / name).mkdir(parents=True, mode=0o755)
     return folder

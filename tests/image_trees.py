@@ -24,6 +24,9 @@ _LINKS = {
     "/etc/systemd/system/multi-user.target.wants/debusine-worker.service": (
         "/usr/lib/systemd/system/debusine-worker.service"
     ),
+    "/etc/systemd/system/multi-user.target.wants/systemd-networkd.service": (
+        "/usr/lib/systemd/system/systemd-networkd.service"
+    ),
     "/bin": "usr/bin",
     "/usr/bin/arch-test": "../lib/arch-test",
 }

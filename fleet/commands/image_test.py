@@ -14,6 +14,7 @@ from fleet.images.folder import QCOW2, find_build, list_builds, verify, write_ma
 from fleet.manifest import Manifest, Test
 from fleet.operate.versions import change_version, find_version
 from fleet.ports import Console
+from fleet.recipes import recipe_digest
 from fleet.render.image_tests_text import tested_to_text
 from fleet.render.to_json import value_to_json
 from fleet.schema.model import Fleet, ImageRecipe
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     version = args.version or _newest(places.images, args.image)
     folder, manifest = find_build(places.images, args.image, version)
     find_version(store, args.image, version)
-    tests, notes = [_offline(folder, manifest, recipe, console)], list[str]()
+    tests, notes = [_offline(folder, manifest, recipe, console)], [*_outdated(recipe, manifest)]
     if args.boot and tests[0].problems:
         notes.append("it was not booted: mend that first")
     elif args.boot:
@@ -73,6 +74,16 @@ def _newest(images: Path, image: str) -> str:
             f"{images / image} holds no version yet; `fleet image build {image}` makes one"
         )
     return builds[-1].version
+
+
+def _outdated(recipe: ImageRecipe, manifest: Manifest) -> tuple[str, ...]:
+    if recipe_digest(recipe) == manifest.recipe_digest:
+        return ()
+    told = (
+        "fleet.yaml says something else than when it was built: it was held to what fleet.yaml "
+        f"says now; `fleet image build {manifest.image}` makes a version of that"
+    )
+    return (told,)
 
 
 def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Console) -> Test:

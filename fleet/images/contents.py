@@ -6,7 +6,6 @@ A qcow2 disk is unpacked into a file without a name, so that nothing is left how
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -17,18 +16,10 @@ from pathlib import Path
 from posixpath import basename, dirname, normpath
 from typing import IO, Any
 
-from fleet.errors import FileUnreadable, FleetError
+from fleet.errors import FileUnreadable
 from fleet.image_checks import Node
+from fleet.images.programs import need
 
-_PACKAGES = {
-    "debugfs": "e2fsprogs",
-    "mdir": "mtools",
-    "mcopy": "mtools",
-    "mkfs.vfat": "dosfstools",
-    "qemu-img": "qemu-utils",
-    "setpriv": "util-linux",
-    "sfdisk": "fdisk",
-}
 _ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 _LOADERS = (b"BOOTX64.EFI", b"BOOTAA64.EFI", b"BOOTRISCV64.EFI", b"BOOTARM.EFI")
 _NO_LOADER = (
@@ -41,16 +32,6 @@ _FAST_LINK = 60
 _LONGEST = 1 << 20
 """Bytes of a file that are read at most; nothing that is checked is longer."""
 _SECONDS = 120
-
-
-def find_program(name: str) -> str:
-    """Return where a program is; raises FleetError with the package that has it."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    found = shutil.which(name, path=path)
-    if found is None:
-        package = _PACKAGES.get(name, name)
-        raise FleetError(f"{name} is not installed here: install the package {package}")
-    return found
 
 
 class Disk:
@@ -176,7 +157,7 @@ def _descriptor(file: IO[bytes]) -> str:
 def _run(file: IO[bytes], program: str, *args: str) -> "subprocess.CompletedProcess[bytes]":
     """Run a program that reads the open file; it speaks English whoever asks."""
     return subprocess.run(  # noqa: S603 - programs of this module's own choice
-        [find_program(program), *args],
+        [need(program), *args],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

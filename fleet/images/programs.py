@@ -26,17 +26,32 @@ PACKAGES = {
     "setpriv": "util-linux",
     "tar": "tar",
     "zstd": "zstd",
+    "debugfs": "e2fsprogs",
+    "mdir": "mtools",
+    "qemu-system-x86_64": "qemu-system-x86",
 }
 """Program to the Debian package that has it."""
 
 
 class ProgramFailed(FleetError):
-    """A program ended with an error; the text holds what it said last."""
+    """A program ended with an error; the text holds what it said last, `output` all of it."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 def find(program: str) -> str | None:
     """Return where a program lies, also one for root alone; None where there is none."""
     return shutil.which(program, path=_path())
+
+
+def need(program: str) -> str:
+    """Return where a program lies; raises FleetError with what to install where it is not."""
+    found = find(program)
+    if found is None:
+        raise FleetError(missing([program]))
+    return found
 
 
 def missing(programs: Iterable[str]) -> str:
@@ -67,7 +82,7 @@ def run(
             text.write(done.stdout)
     if done.returncode:
         said = (done.stderr + done.stdout).decode(errors="replace")
-        raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}")
+        raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}", said)
     return done.stdout.decode(errors="replace")
 
 

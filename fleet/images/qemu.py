@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from fleet.errors import FleetError
-from fleet.images.contents import find_program
+from fleet.images.programs import need
 
 HOST = "10.0.2.2"
 """Under which address a machine sees the computer that it runs on."""
@@ -88,10 +88,10 @@ def booted(machine: Machine) -> Iterator["subprocess.Popen[bytes]"]:
 @contextmanager
 def _started(file: IO[bytes], *options: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start QEMU with an open file, and see that it ends."""
-    die_with_us = (find_program("setpriv"), "--pdeathsig=KILL", "--")
+    die_with_us = (need("setpriv"), "--pdeathsig=KILL", "--")
     guarded = ("/bin/sh", "-c", _WITH_US, "sh", str(os.getpid()))
     with subprocess.Popen(  # noqa: S603 - QEMU, with options of this module's own making
-        [*die_with_us, *guarded, find_program(_QEMU), *options],
+        [*die_with_us, *guarded, need(_QEMU), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -119,7 +119,7 @@ def _seed(user_data: str) -> Iterator[IO[bytes]]:
 
 def _run(file: IO[bytes], text: str, program: str, *args: str) -> None:
     done = subprocess.run(  # noqa: S603 - programs of this module's own choice
-        [find_program(program), *args],
+        [need(program), *args],
         input=text.encode(),
         capture_output=True,
         check=False,

@@ -24,7 +24,7 @@ from fleet.store.holders import is_alive
 from fleet.store.images import drop_version, read_versions, write_version
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
-from fleet.versions import Version
+from fleet.versions import Move, Version
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -200,8 +200,13 @@ class DatabaseStore(Database):
 
     def save_image_version(self, version: Version, *, was: Version | None) -> None:
         """Remember a version in place of what it was; raises VersionMoved where it is not that."""
+        self.move_image_versions([Move(was, version)])
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Remember several versions in place of what they were, all or none."""
         with self._checked() as connection:
-            write_version(connection, version, was)
+            for move in moves:
+                write_version(connection, move.now, move.was)
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""

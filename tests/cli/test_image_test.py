@@ -8,9 +8,11 @@ import pytest
 
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
 from fleet.manifest import Manifest
+from fleet.recipes import recipe_digest
 from tests.builders import NOW
 from tests.fake_qemu import install_qemu
 from tests.image_disks import a_disk, a_root, needs_programs
+from tests.image_trees import a_recipe
 from tests.trial import Trial, fleet_yaml
 from tests.versioning import a_version
 from tests.worker_client import TAGS
@@ -47,7 +49,7 @@ def build(trial: Trial, disk: Path | None, version: str = VERSION, **said: objec
         "way": "disk",
         "suite": "trixie",
         "architecture": "amd64",
-        "recipe_digest": "r1",
+        "recipe_digest": recipe_digest(a_recipe()),
         "role_digest": "a1",
         "digest": "d1",
         "built_at": NOW,
@@ -109,6 +111,19 @@ def test_as_json_it_holds_the_same(trial: Trial, unfit: Path) -> None:
         ["it was not booted: mend that first"],
     )
     assert [len(test["problems"]) for test in tested["tests"]] == [2]
+
+
+@needs_programs
+def test_a_recipe_that_changed_since_is_noted(trial: Trial, fit: Path) -> None:
+    build(trial, fit, recipe_digest="another")
+
+    code, said = trial.do("image", "test", "trixie")
+
+    assert code == 0
+    assert said.splitlines()[-1] == (
+        "note: fleet.yaml says something else than when it was built: it was held to what "
+        "fleet.yaml says now; `fleet image build trixie` makes a version of that"
+    )
 
 
 @needs_programs

@@ -7,16 +7,17 @@ and what follows must be what it printed. `pytest --update-docs` rewrites it.
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.local_machines import end_machines
 from tests.process import ROOT, clean_environment
+from tests.warm import Warm
 
 HOW_TO = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md"))
 REFERENCE = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/reference/*.md"))
@@ -46,15 +47,15 @@ VARIES = (
 class Shell:
     """Runs commands in one folder, with `fleet` on PATH."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fleet: Sequence[str]) -> None:
         self.folder = folder
         (folder / "home").mkdir()
         (folder / "bin").mkdir()
         self._environment = clean_environment(folder / "home") | {"CI": "true"}
         self._environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{self._environment['PATH']}"
-        fleet = folder / "bin" / "fleet"
-        fleet.write_text(f'#!/bin/sh\nexec {sys.executable} -m fleet "$@"\n', encoding="utf-8")
-        fleet.chmod(0o755)
+        program = folder / "bin" / "fleet"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(fleet)} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
         self.project = folder / "project"
         self.project.mkdir()
         self._umask = 0o022
@@ -116,12 +117,12 @@ def steady(text: str) -> str:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_shows_what_the_program_says(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, warm: Warm
 ) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
 
     try:
-        now = replayed(text, Shell(tmp_path))
+        now = replayed(text, Shell(tmp_path, warm.command()))
     finally:
         end_machines(tmp_path)
 

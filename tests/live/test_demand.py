@@ -7,12 +7,15 @@ from typing import NamedTuple
 import pytest
 
 from fleet.facts import Demand, QueueReading
+from fleet.queues.debusine.asking import Asking
 from fleet.queues.debusine.connection import reading
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import Standing, compare, write_grants
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.versions import identify
+from fleet.queues.debusine.walk import Walk
 from fleet.schema.model import DebusineQueue, Fleet
+from fleet.web.reader import Reader
 from tests.alike import grouped, told
 from tests.builders import a_fleet, a_pool
 from tests.live.debusine import Server
@@ -30,7 +33,7 @@ FLEETS = {
 }
 
 
-class Reader(NamedTuple):
+class Role(NamedTuple):
     """A role of the server's database that may read it."""
 
     role: str
@@ -46,27 +49,21 @@ def filled(server: Server) -> Workspace:
         workspace.post("noop", priority=priority)
     for _ in range(2):
         other.post("noop", result="failure")
-    # Nobody provides this tag: they wait, whoever is connected.
-    server.sql(
-        "UPDATE db_workrequest r SET scheduler_tags_required = r.scheduler_tags_required || %s"
-        " FROM db_workspace w JOIN db_scope s ON s.id = w.scope_id"
-        " WHERE w.id = r.workspace_id AND s.name = %s",
-        (["worker:class:nobody"], SCOPE),
-    )
+    keep_waiting(workspace)
     return workspace
 
 
 @pytest.fixture(scope="module")
-def reader(server: Server) -> Reader:
+def reader(server: Server) -> Role:
     """Return a role with what `fleet debusine grants` prints."""
     role, password = f"reader_{secrets.token_hex(4)}", secrets.token_hex(8)
     server.superuser_sql(f"{write_grants(role)}ALTER ROLE {role} PASSWORD '{password}'")
-    return Reader(role, server.dsn_of(role, password))
+    return Role(role, server.dsn_of(role, password))
 
 
 @pytest.mark.parametrize("changes", FLEETS.values(), ids=FLEETS)
 def test_both_ways_tell_the_same_demand(
-    filled: Workspace, reader: Reader, changes: dict[str, object]
+    filled: Workspace, reader: Role, changes: dict[str, object]
 ) -> None:
     fleet, now = a_fleet(**changes), datetime.now(UTC)
 
@@ -77,17 +74,45 @@ def test_both_ways_tell_the_same_demand(
     assert sum(request.count for request in over_sql.requests) == 6
 
 
-def test_the_tables_are_those_of_the_version_that_is_installed(reader: Reader) -> None:
+def test_a_list_is_read_from_its_oldest_end_too_until_both_meet(server: Server) -> None:
+    workspace = make_workspace(server, "long")
+    posted = [workspace.post("noop") for _ in range(35)]
+    keep_waiting(workspace)
+
+    with Reader(server.url) as web:
+        asking, walk = Asking(web, workspace.viewer), Walk("long")
+        walk.take(asking.page(walk))
+        walk.turn_around()
+        walk.take(asking.page(walk))
+        both_ends = sorted(walk.rows)
+        while not walk.done:
+            walk.take(asking.page(walk))
+
+    assert both_ends == [*posted[:10], *posted[-10:]]
+    assert sorted(walk.rows) == posted
+
+
+def test_the_tables_are_those_of_the_version_that_is_installed(reader: Role) -> None:
     with reading(reader.dsn) as connection:
         assert identify(connection) == "0.16.2"
 
 
-def test_the_role_has_what_it_needs_and_nothing_else(reader: Reader) -> None:
+def test_the_role_has_what_it_needs_and_nothing_else(reader: Role) -> None:
     with reading(reader.dsn) as connection:
         assert compare(connection) == Standing(role=reader.role, missing=(), excess=())
 
 
-def over_sql_of(fleet: Fleet, workspace: Workspace, reader: Reader) -> DebusineDatabase:
+def keep_waiting(workspace: Workspace) -> None:
+    """Have all requests of a scope wait, whoever is connected: nobody provides this tag."""
+    workspace.server.sql(
+        "UPDATE db_workrequest r SET scheduler_tags_required = r.scheduler_tags_required || %s"
+        " FROM db_workspace w JOIN db_scope s ON s.id = w.scope_id"
+        " WHERE w.id = r.workspace_id AND s.name = %s",
+        (["worker:class:nobody"], workspace.scope),
+    )
+
+
+def over_sql_of(fleet: Fleet, workspace: Workspace, reader: Role) -> DebusineDatabase:
     return DebusineDatabase(fleet, queue_of(workspace), reader.dsn)
 
 

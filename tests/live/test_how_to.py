@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.test_documents import Shell, replayed, steady
 from tests.live.debusine import Server
-from tests.process import ROOT
+from tests.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "how-to" / "connect-debusine.md"
 # `sudo -u USER COMMAND` on the page is a command in the server's chroot.
@@ -32,7 +32,7 @@ printf '%s\n%s\n' "$word" "$word" | "$@" 2>&1 | sed 's/ *$//'
 def test_the_page_shows_what_was_run(
     server: Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, fleet_command())
     _allow_sudo(shell, server)
     real = {
         "https://debusine.example.org": server.url,

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed, StoreMissing, VersionMoved
 from fleet.ports import Store
 from fleet.store.database import DatabaseStore
-from fleet.versions import Publication
+from fleet.versions import Move, Publication
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_url, store
 from tests.versioning import a_version
@@ -73,6 +73,21 @@ def test_a_version_that_somebody_dropped_does_not_come_back(store: Store) -> Non
         store.save_image_version(a_version(state="current"), was=a_version())
 
     assert store.image_versions() == ()
+
+
+def test_of_several_moves_all_are_remembered_or_none(store: Store) -> None:
+    older, newer = a_version(state="current"), a_version(version="20261121T070000Z")
+    for version in (older, newer):
+        store.save_image_version(version, was=None)
+    promoted = Move(newer, newer.model_copy(update={"state": "current"}))
+    outdated = Move(a_version(state="tested"), a_version(state="previous"))
+
+    with pytest.raises(VersionMoved):
+        store.move_image_versions([promoted, outdated])
+    assert store.image_versions() == (older, newer)
+
+    store.move_image_versions([promoted, Move(older, a_version(state="previous"))])
+    assert [each.state for each in store.image_versions()] == ["previous", "current"]
 
 
 def test_forgetting_a_version_keeps_the_others_and_twice_is_fine(store: Store) -> None:

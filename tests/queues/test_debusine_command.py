@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import SourceUnreachable, WorkerBusy
-from fleet.queues.debusine.channels import CommandChannel, ask_shell
+from fleet.queues.debusine.channels import CommandChannel
+from fleet.queues.debusine.command import ask_command
 from fleet.queues.debusine.registry import DebusineRegistry
 from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
@@ -56,7 +57,7 @@ def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
 def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
     script = tmp_path / "debusine-admin.py"
     script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
-    channel = CommandChannel([sys.executable, str(script)], partial(ask_shell, seconds=0.3))
+    channel = CommandChannel([sys.executable, str(script)], partial(ask_command, seconds=0.3))
 
     with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
         DebusineRegistry("debian", "debian", channel).drain(WORKER)

@@ -218,8 +218,11 @@ def test_a_server_that_is_no_debusine_is_unknown() -> None:
         (b"[]", "Input should be an object"),
         (b"{}", "at next: Field required"),
         (b"[" * 100_000, "Invalid JSON: recursion limit exceeded"),
-        (b'{"next": 5, "results": []}', "at next: Input should be a valid string"),
-        (b'{"next": null, "results": [{}]}', "at results.0.id: Field required"),
+        (
+            b'{"next": 5, "previous": null, "results": []}',
+            "at next: Input should be a valid string",
+        ),
+        (b'{"next": null, "previous": null, "results": [{}]}', "at results.0.id: Field required"),
     ],
 )
 def test_an_answer_of_another_shape_is_unknown_and_says_where(body: bytes, place: str) -> None:

@@ -44,7 +44,10 @@ def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
         (["sys.exit(3)"], "ended with status 3"),
         (["print('- name: x', flush=True)", "sys.exit(1)"], "ended with status 1"),
         ([], "printed nothing, not even an empty list"),
-        (["while True: print('y' * 9999)"], "printed more than 1000000 bytes; is it the list?"),
+        (
+            ["while True: print('y' * 9999)"],
+            "printed more than 1000000 bytes; is it the right one?",
+        ),
     ],
 )
 def test_a_command_that_gives_no_list_is_no_answer(

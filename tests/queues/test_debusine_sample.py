@@ -5,8 +5,9 @@ from itertools import chain, count, repeat
 
 from fleet.facts import Demand, QueueReading, Sample
 from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.debusine.walk import OLDEST
 from fleet.schema.model import DebusineQueue
-from tests.debusine import METRICS, NO_ROWS, NOW, one_page, row, serving
+from tests.debusine import LIST, METRICS, NO_ROWS, NOW, one_page, row, serving
 from tests.loopback import Answer, Received
 from tests.replay import TOKEN
 
@@ -14,11 +15,23 @@ TIMELY = 10
 """With `max_age` of 100, a clock that ticks so many seconds at each look shows some pages."""
 
 
+FIRST, LAST = 1, 9_999
+
+
 def endless(received: Received) -> Answer:
-    """Return one row a page, and always a next page."""
-    number = int(received.query.get("cursor", "1"))
-    scope = received.headers["x-debusine-scope"]
-    return one_page(row(id=number, scope=scope), next_page=f"/?cursor={number + 1}")
+    """Return one row a page, and always another page: the newest is LAST, the oldest FIRST."""
+    return listing(received, LAST)
+
+
+def listing(received: Received, last: int) -> Answer:
+    """Return one row a page of a list that goes from `last` down; back from its end are -1, -2."""
+    cursor = received.query.get("cursor", str(last))
+    place = -FIRST if cursor == OLDEST else int(cursor)
+    return one_page(
+        row(id=abs(place), scope=received.headers["x-debusine-scope"]),
+        next_page=f"/?cursor={place - 1}",
+        previous_page=f"/?cursor={place - 1}",
+    )
 
 
 def read(url: str, *scopes: str, seconds: Iterable[float]) -> Demand:
@@ -42,7 +55,29 @@ def test_a_list_that_is_too_long_is_sampled_and_marked_as_an_estimate() -> None:
     )
 
 
-def test_of_each_long_list_the_newest_part_is_known() -> None:
+def test_of_a_long_list_both_the_newest_and_the_oldest_part_are_known() -> None:
+    with serving(endless, debian=9_999) as server:
+        demand = read(server.url, "debian", seconds=count(step=TIMELY / 4))
+
+    known = sorted(int(request.id) for request in demand.requests)
+    old = [number for number in known if number < FIRST + 100]
+    new = [number for number in known if number > LAST - 100]
+    assert old == list(range(FIRST, FIRST + len(old)))
+    assert new == list(range(LAST - len(new) + 1, LAST + 1))
+    assert min(len(old), len(new)) > 1
+
+
+def test_a_list_whose_ends_meet_in_time_is_known_whole() -> None:
+    with serving(lambda received: listing(received, 9), debian=9) as server:
+        late = (31 if len(server.received) > 4 else 0 for _ in count())
+        demand = read(server.url, "debian", seconds=late)
+
+    assert sorted(int(request.id) for request in demand.requests) == list(range(1, 10))
+    assert demand.sample is None
+    assert sum(each.path == LIST for each in server.received) == 10  # one was listed twice
+
+
+def test_each_long_list_is_read_as_far_as_the_others() -> None:
     with serving(endless, debian=500, kali=700) as server:
         demand = read(server.url, "debian", "kali", seconds=count(step=TIMELY / 4))
 

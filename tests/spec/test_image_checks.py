@@ -62,6 +62,17 @@ def test_the_service_must_not_be_masked(image: ImageTree) -> None:
     ]
 
 
+def test_something_has_to_bring_up_the_network(image: ImageTree) -> None:
+    wants = "/etc/systemd/system/multi-user.target.wants"
+    image.remove(f"{wants}/systemd-networkd.service")
+
+    (problem,) = problems(image)
+
+    assert problem.startswith(f"{wants}/systemd-networkd.service is missing, and nothing else")
+    image.link(f"{wants}/networking.service", "/usr/lib/systemd/system/networking.service")
+    assert problems(image) == []
+
+
 def test_the_worker_has_to_be_a_user(image: ImageTree) -> None:
     image.put("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n")
 

@@ -9,13 +9,12 @@ import inspect
 import json
 import secrets
 import shlex
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fleet.errors import FleetError, PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine import changes, marks
-from fleet.store.secrets import end_group
+from fleet.queues.debusine.command import ask_command
 
 if TYPE_CHECKING:
     import psycopg
@@ -111,41 +110,14 @@ print({mark!r} + json.dumps([done, refused]))
 _IMPORT = "from fleet.queues.debusine import marks\n"
 
 
-Shell = Callable[[Sequence[str], bytes], str]
+Shell = Callable[[Sequence[str], bytes], bytes]
 """Runs a command that reads this, and returns what it prints."""
-
-
-def ask_shell(command: Sequence[str], text: bytes, *, seconds: float = 60) -> str:
-    """Return what the command prints; what it says of errors goes to the person."""
-    said = shlex.join(command)
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the operator's own command
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a command"
-        raise SourceUnreachable(
-            f"{said} cannot be started ({reason}); is {command[0]} installed and on PATH?"
-        ) from error
-    with process:
-        try:
-            printed, _ = process.communicate(text, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            raise SourceUnreachable(
-                f"{said} did not end within {seconds:g} s; does it wait for an answer? What it "
-                "was told may have been done"
-            ) from None
-        finally:
-            end_group(process)
-    if process.returncode != 0:
-        raise SourceUnreachable(f"{said} ended with status {process.returncode}")
-    return printed.decode(errors="replace")
 
 
 class CommandChannel:
     """The server's admin command, as a list of arguments: here, over ssh, in a container."""
 
-    def __init__(self, admin: Sequence[str], shell: Shell = ask_shell) -> None:
+    def __init__(self, admin: Sequence[str], shell: Shell = ask_command) -> None:
         self._command = (*admin, "shell")
         self._shell = shell
 
@@ -159,7 +131,7 @@ class CommandChannel:
             calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
             mark=mark,
         )
-        printed = self._shell(self._command, f"exec({text!r})\n".encode())
+        printed = self._shell(self._command, f"exec({text!r})\n".encode()).decode(errors="replace")
         _, _, answer = printed.rpartition(mark)
         done: list[Any]
         try:

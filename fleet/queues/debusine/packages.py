@@ -54,6 +54,15 @@ class Place(NamedTuple):
     package: str
 
 
+class _Decided(NamedTuple):
+    """What may follow from a package."""
+
+    taken: tuple[tuple[int, ...], ...]
+    """The rules that take it, for each architecture that may stand in a name."""
+    asked: tuple[tuple[str, tuple[object, ...]], ...]
+    """What its history asks for, for each task."""
+
+
 class Decider:
     """Says what follows from a package, by this fleet.yaml and by what earlier runs used."""
 
@@ -65,16 +74,16 @@ class Decider:
             self._tasks[package].add(task)
         self._allowed = _compile(fleet, today) if fleet.powerful else None
 
-    def of_place(self, place: Place, architectures: Iterable[str]) -> Hashable | None:
+    def of_place(self, place: Place, architectures: Iterable[str]) -> _Decided | None:
         """Return what may follow from a package for any request about it; None: nothing does."""
         _, scope, workspace, package = place
         names = (f"{scope}/{workspace}/{each}/{package}" for each in architectures)
         tasks = sorted(self._tasks.get(package, ()))
-        found = (
+        found = _Decided(
             tuple(map(self._taken, names)),
             tuple((task, self._asked(task, package)) for task in tasks),
         )
-        return found if any(found[0]) or any(any(asked) for _, asked in found[1]) else None
+        return found if any(found.taken) or any(any(asked) for _, asked in found.asked) else None
 
     def of_request(self, request: Request) -> Hashable | None:
         """Return what follows from the name of one request; None where nothing does."""
@@ -99,6 +108,8 @@ class Packages:
     decider: Decider
     classes: Mapping[Place, int] = field(default_factory=dict)
     history: tuple[TaskHistory, ...] = ()
+    by_architecture: bool = False
+    """For some package another rule is right for another architecture."""
 
     @property
     def alone(self) -> frozenset[str]:
@@ -126,13 +137,14 @@ def read_packages(
         history = read_peaks(connection, {place.package for place in places})
     decider = Decider(*of, history)
     architectures = _architectures(connection, values) if looks.named else ()
-    numbers: dict[Hashable, int] = {}
+    numbers: dict[_Decided, int] = {}
     classes: dict[Place, int] = {}
     for place in places:
         decided = decider.of_place(place, architectures)
         if decided is not None:
             classes[place] = numbers.setdefault(decided, len(numbers))
-    return Packages(decider, classes, history)
+    by_architecture = any(len(set(decided.taken)) > 1 for decided in numbers)
+    return Packages(decider, classes, history, by_architecture)
 
 
 def _compile(fleet: Fleet, today: date) -> "AllowList":

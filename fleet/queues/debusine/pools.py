@@ -7,14 +7,12 @@ db_asset, which names provider accounts but holds their credentials too.
 
 import json
 import shlex
-import subprocess
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import SourceUnreachable
+from fleet.queues.debusine.command import ask_command
 from fleet.queues.debusine.connection import reading
-from fleet.store.secrets import end_group
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
@@ -43,49 +41,9 @@ SELECT p.name FROM db_workerpool p
 def list_by_command(admin: Sequence[str], *, limit: int, seconds: float = 60) -> bytes:
     """Return what the server's admin command prints; what it says of errors goes to the person."""
     command = [*admin, *LIST]
-    what = shlex.join(command)
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the operator's own command
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-        )
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a command"
-        raise SourceUnreachable(
-            f"{what} cannot be started ({reason}); is {command[0]} installed and on PATH?"
-        ) from error
-    with process:
-        content = _printed(process, limit=limit, seconds=seconds, what=what)
-    if process.returncode != 0:
-        raise SourceUnreachable(f"{what} ended with status {process.returncode}")
+    content = ask_command(command, seconds=seconds, limit=limit)
     if not content.strip():
-        raise SourceUnreachable(f"{what} printed nothing, not even an empty list")
-    return content
-
-
-def _printed(
-    process: "subprocess.Popen[bytes]", *, limit: int, seconds: float, what: str
-) -> bytes:
-    """Return what a command prints until it ends; it is ended when it takes too long or much."""
-    late = threading.Event()
-
-    def give_up() -> None:
-        late.set()
-        end_group(process)
-
-    timer = threading.Timer(seconds, give_up)
-    timer.start()
-    try:
-        content = process.stdout.read(limit + 1) if process.stdout else b""
-        if len(content) > limit:
-            raise SourceUnreachable(f"{what} printed more than {limit} bytes; is it the list?")
-        process.wait()
-    finally:
-        timer.cancel()
-        end_group(process)
-    if late.is_set():
-        raise SourceUnreachable(
-            f"{what} did not end within {seconds:g} s; does it wait for an answer?"
-        )
+        raise SourceUnreachable(f"{shlex.join(command)} printed nothing, not even an empty list")
     return content
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LISTING = 0.6
 """Share of the time in which lists are read; what is not listed by then is counted only."""
+_TURNING = _LISTING / 2
+"""Share of the time after which a list that goes on is read from its other, oldest end."""
 _LOOKING_AGAIN = 0.85
 """Share of the time after which no list is read any more."""
 
@@ -79,8 +81,8 @@ class DebusineRest:
         limits = Limits(silence=self._silence, total=self._max_age)
         with Reader(self._url, limits=limits, clock=self._clock) as reader:
             asking = Asking(reader, self._token)
-            over = self._deadline(reader, _LISTING)
-            walks = walk_in_turn(self._scopes, asking.page, over)
+            over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
+            walks = walk_in_turn(self._scopes, asking.page, over, late)
             listed = {walk.scope: len(walk.rows) for walk in walks}
             pending = count_pending(listed, asking.anyone)
             again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))

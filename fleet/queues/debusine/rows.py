@@ -85,25 +85,32 @@ class Page(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
     next: str | None = Field(description="The server's own address of the next page.")
+    previous: str | None = Field(description="The same of the page before.")
     results: tuple[Row, ...]
 
     def cursor(self) -> str | None:
-        """Return where the next page begins; None on the last page.
+        """Return where the next page begins; None on the last page."""
+        return _cursor(self.next)
 
-        Nothing else of the server's address is used: it may name another host.
-        """
-        if self.next is None:
-            return None
-        try:
-            found = parse_qs(urlsplit(self.next).query).get("cursor", [])
-        except ValueError:
-            found = []
-        if len(found) != 1:
-            raise SourceUnreachable(
-                "the server's link to its next page holds no cursor; the list cannot be read to "
-                "its end; is the server's version supported (0.16)?"
-            )
-        return found[0]
+    def cursor_back(self) -> str | None:
+        """Return where the page before begins; None on the first page."""
+        return _cursor(self.previous)
+
+
+def _cursor(link: str | None) -> str | None:
+    """Return where a link leads; nothing else of it is used, for it may name another host."""
+    if link is None:
+        return None
+    try:
+        found = parse_qs(urlsplit(link).query).get("cursor", [])
+    except ValueError:
+        found = []
+    if len(found) != 1:
+        raise SourceUnreachable(
+            "the server's link to its next page holds no cursor; the list cannot be read to "
+            "its end; is the server's version supported (0.16)?"
+        )
+    return found[0]
 
 
 def package_of(provided: Iterable[str]) -> str | None:

@@ -4,9 +4,9 @@ The queue's own order is by priority, then by creation: a group counts as old as
 request, whose id it bears.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.errors import SourceUnreachable
 from fleet.facts import Request
@@ -43,10 +43,12 @@ _CLASSES = """\
 WITH classes AS MATERIALIZED (
     SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
                   c(workspace_id, tag, class))"""
+# The tag is sought once for each request: in the condition of a join it would be for each pair,
+# as the planner sees it, and all that comes after would be planned for as if it cost nothing.
 _JOIN = """\
-LEFT JOIN classes c ON c.workspace_id = r.workspace_id AND c.tag = (
-            SELECT t FROM unnest(r.scheduler_tags_provided) t
-             WHERE starts_with(t, %(prefix)s) LIMIT 1)"""
+LEFT JOIN LATERAL (SELECT t FROM unnest(r.scheduler_tags_provided) t
+                      WHERE starts_with(t, %(prefix)s) LIMIT 1) p ON true
+  LEFT JOIN classes c ON c.workspace_id = r.workspace_id AND c.tag = p.t"""
 # Which of the tags that are looked at a request brings, as bits: a number is grouped in a third
 # of the time that an array of tags takes.
 _BIT = (
@@ -55,11 +57,11 @@ _BIT = (
 )
 _BITS = 60
 _VALUE = (
-    "CASE WHEN {when}r.task_data ? {key} THEN r.task_data #> {path}"
+    "CASE WHEN r.task_data ? {key} THEN r.task_data #> {path}"
     " ELSE r.dynamic_task_data #> {path} END"
 )
 _OLDEST = """\
-SELECT r.id, s.name, v.name, r.scheduler_tags_provided
+SELECT r.id, s.name, v.name, r.scheduler_tags_provided, {data}
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
                         JOIN db_scope s ON s.id = v.scope_id WHERE r.id = ANY(%(ids)s::bigint[])"""
 _ENVIRONMENTS = """\
@@ -87,7 +89,7 @@ def read_groups(
     connection: "Connection", scopes: Sequence[str], looks: Looks, packages: Packages
 ) -> tuple[Request, ...]:
     """Return what waits without a worker, in the order in which Debusine serves it."""
-    paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.classes else ())}))
+    paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.by_architecture else ())}))
     brought = sorted(looks.provided)
     statement, values = _statement(looks, paths, brought, is_classed=bool(packages.classes))
     values |= _classes(packages)
@@ -126,14 +128,8 @@ def _statement(
     """Return the statement for the groups, and its values."""
     values: dict[str, object] = {"scope": looks.scope, "submitter": looks.submitter}
     values |= {f"tag_{number}": tag for number, tag in enumerate(brought)}
-    places = []
-    for number, path in enumerate(paths):
-        when = "" if path in looks.paths else "c.class IS NULL THEN NULL WHEN "
-        named = {"key": f"%(key_{number})s", "path": f"%(path_{number})s::text[]"}
-        places.append(_VALUE.format(when=when, **named))
-        steps = path.split(".")
-        values |= {f"key_{number}": steps[0], f"path_{number}": steps}
-    data = f"jsonb_build_array({', '.join(places)})" if places else "NULL::jsonb"
+    data, places = _data_at(paths, unless={*paths} - {*looks.paths})
+    values |= places
     parts = {
         "classes": _CLASSES if is_classed else "",
         "join": _JOIN if is_classed else "",
@@ -141,6 +137,23 @@ def _statement(
         "provided": _bits_of(len(brought)),
     }
     return _GROUPS.format(data=data, **parts), values
+
+
+def _data_at(
+    paths: Sequence[str], *, unless: Collection[str] = ()
+) -> tuple[str, dict[str, object]]:
+    """Return the expression for what stands at these places in task data, and its values.
+
+    Those of `unless` are not looked at where the package decides nothing.
+    """
+    parts = []
+    values: dict[str, object] = {}
+    for number, path in enumerate(paths):
+        part = _VALUE.format(key=f"%(key_{number})s", path=f"%(path_{number})s::text[]")
+        parts.append(f"CASE WHEN c.class IS NOT NULL THEN {part} END" if path in unless else part)
+        steps = path.split(".")
+        values |= {f"key_{number}": steps[0], f"path_{number}": steps}
+    return f"jsonb_build_array({', '.join(parts)})" if parts else "NULL::jsonb", values
 
 
 def _bits_of(count: int) -> str:
@@ -167,25 +180,36 @@ def _classes(packages: Packages) -> dict[str, object]:
     }
 
 
-def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, tuple[str, str, Any]]:
-    """Return scope, workspace and provided tags of the oldest of each group that has a name."""
+class _Named(NamedTuple):
+    """What the name of a request is made of, beside the tags it requires."""
+
+    scope: str
+    workspace: str | None = None
+    tags: tuple[str, ...] = ()
+    data: Sequence[object] = ()
+    """What stands at NAMED_PATHS."""
+
+
+def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _Named]:
+    """Return what names the oldest of each group that has a name."""
     if not ids:
         return {}
-    return {
-        number: (scope, workspace, tags)
-        for number, scope, workspace, tags in connection.execute(_OLDEST, {"ids": ids})
-    }
+    data, values = _data_at(NAMED_PATHS)
+    rows = connection.execute(_OLDEST.format(data=data).encode(), values | {"ids": ids})
+    return {number: _Named(*named) for number, *named in rows}
 
 
 def _request(
     row: tuple[Any, ...],
     paths: Sequence[str],
     brought: Sequence[str],
-    oldest: Mapping[int, tuple[str, str, Any]],
+    oldest: Mapping[int, _Named],
 ) -> Request:
     """Return a group as its oldest request, which counts for all."""
     task, required, priority, provided, _, scope, submitter, found, count, (since, number) = row
-    named = oldest.get(number, (scope, None, ()))
+    named = oldest.get(number, _Named(scope))
+    data = dict(zip(paths, found or (), strict=True))
+    data |= dict(zip(NAMED_PATHS, named.data, strict=False))
     return Request(
         id=str(number),
         count=count,
@@ -195,10 +219,10 @@ def _request(
         priority=priority,
         pending_since=_EPOCH + timedelta(microseconds=since),
         requester=None if submitter is None else str(submitter),
-        scope=named[0],
-        workspace=named[1],
-        package=package_of(named[2]),
-        task_data=keep(dict(zip(paths, found or (), strict=True))),
+        scope=named.scope,
+        workspace=named.workspace,
+        package=package_of(named.tags),
+        task_data=keep(data),
     )
 
 

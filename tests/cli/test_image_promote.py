@@ -1,0 +1,177 @@
+"""`fleet image promote` and `rollback`: versions move, and it is said which machines go."""
+
+import json
+
+import pytest
+
+from fleet.versions import Publication, Version
+from tests.builders import NOW
+from tests.trial import Trial, fleet_yaml
+from tests.versioning import a_version
+
+OLD, NEW = "20261114T060000Z", "20261121T060000Z"
+
+
+def a_published(version: str, state: str, **more: object) -> Version:
+    uploaded = Publication(id=f"trixie-{version}", at=NOW, verified=True)
+    values = {"version": version, "state": state, "publications": {"desk": uploaded}}
+    return a_version(**(values | more))
+
+
+@pytest.fixture
+def baked(trial: Trial) -> Trial:
+    """Return a trial fleet in which one machine boots the current version; a newer is tested."""
+    trial.remember(a_published(OLD, "current"), a_published(NEW, "tested"))
+    trial.wait_for("1")
+    trial.apply()
+    return trial
+
+
+def booted(trial: Trial) -> list[str]:
+    return [machine.inputs.image for machine in trial.made()]
+
+
+def test_machines_boot_the_current_version(baked: Trial) -> None:
+    assert booted(baked) == [f"trixie-{OLD}"]
+
+
+def test_the_newest_tested_version_is_promoted_and_it_is_said_what_is_replaced(
+    baked: Trial,
+) -> None:
+    code, said = baked.do("image", "promote", "trixie")
+
+    assert (code, said) == (
+        0,
+        f"""\
+image trixie
+  {NEW}  tested -> current
+  {OLD}  current -> previous
+pool big: new machines boot {NEW}; none of its 0 machines is replaced
+pool builders: new machines boot {NEW}; 1 of its 1 machine is replaced, 10% at a time
+""",
+    )
+    assert baked.versions() == {OLD: "previous", NEW: "current"}
+
+
+def test_a_promoted_version_replaces_the_machine_in_the_runs_that_follow(baked: Trial) -> None:
+    baked.do("image", "promote", "trixie")
+    baked.wait_for()
+
+    for _ in range(4):
+        baked.age(minutes=2)
+        baked.apply()
+    baked.wait_for("2")
+    baked.apply()
+
+    assert booted(baked) == [f"trixie-{NEW}"]
+
+
+def test_a_dry_run_moves_nothing(baked: Trial) -> None:
+    code, said = baked.do("image", "promote", "trixie", "--dry-run")
+
+    assert code == 0
+    assert said.endswith("nothing was changed (--dry-run)\n")
+    assert baked.versions() == {OLD: "current", NEW: "tested"}
+
+
+def test_a_candidate_replaces_no_more_than_its_share(baked: Trial) -> None:
+    baked.age(minutes=2)
+
+    code, said = baked.do("image", "promote", "trixie", NEW, "--candidate", "20%", "--json")
+
+    promotion = json.loads(said)
+    assert code == 0
+    assert promotion["moves"] == [
+        {"version": NEW, "was": "tested", "now": "candidate", "share": 20}
+    ]
+    assert [pool["boots"] for pool in promotion["pools"]] == [OLD, OLD]
+    assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-1"]]
+
+
+def test_a_rollback_brings_the_previous_version_back(baked: Trial) -> None:
+    baked.do("image", "promote", "trixie")
+
+    code, said = baked.do("image", "rollback", "trixie")
+
+    assert code == 0
+    assert said.splitlines()[1:3] == [
+        f"  {OLD}  previous -> current",
+        f"  {NEW}  current -> retired",
+    ]
+    assert baked.versions() == {OLD: "current", NEW: "retired"}
+
+
+@pytest.mark.parametrize("verb", ["promote", "rollback"])
+def test_what_is_pinned_is_not_moved_and_the_line_of_the_pin_is_told(
+    baked: Trial, verb: str
+) -> None:
+    baked.write(fleet_yaml().replace("suite: trixie,", f"version: {OLD}, suite: trixie,"))
+
+    code, said = baked.do("image", verb, "trixie")
+
+    assert code == 4
+    assert said == (
+        "fleet: error: refused, nothing was changed: fleet.yaml:7:12: image trixie is pinned to "
+        f"version {OLD}, and only what is not pinned is moved; edit or remove that line\n"
+    )
+    assert baked.versions() == {OLD: "current", NEW: "tested"}
+
+
+def test_an_untested_version_is_refused(baked: Trial) -> None:
+    baked.remember(a_published("20261122T060000Z", "built"))
+
+    code, said = baked.do("image", "promote", "trixie", "20261122T060000Z")
+
+    assert (code, "only a version that passed its test is promoted" in said) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (["sid"], "there is no image sid in fleet.yaml; there are: trixie"),
+        (["trixie", "1"], f"image trixie has no version 1; it has: {OLD}, {NEW}"),
+    ],
+)
+def test_what_there_is_not_is_told_with_what_there_is(
+    baked: Trial, name: list[str], said: str
+) -> None:
+    assert baked.do("image", "promote", *name) == (1, f"fleet: error: {said}\n")
+    assert baked.versions() == {OLD: "current", NEW: "tested"}
+
+
+@pytest.mark.parametrize("share", ["0%", "101", "all"])
+def test_a_share_is_from_one_to_a_hundred_percent(baked: Trial, share: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        baked.do("image", "promote", "trixie", "--candidate", share)
+
+    assert ended.value.code == 2
+
+
+def test_an_image_that_was_baked_elsewhere_is_promoted_from_fleet_yaml(trial: Trial) -> None:
+    def declare(name: str) -> None:
+        recipe = "trixie: {suite: trixie, architecture: amd64}"
+        trial.write(fleet_yaml().replace(recipe, f"trixie: {{existing: {{desk: {name}}}}}"))
+
+    declare("golden-1")
+    assert trial.do("image", "promote", "trixie")[0] == 0
+    trial.wait_for("1")
+    trial.apply()
+
+    declare("golden-2")
+    plan = trial.plan()
+
+    assert booted(trial) == ["golden-1"]
+    assert plan["attention"][1] == (
+        "pool builders: fleet.yaml names golden-2, which is not promoted: "
+        "fleet image promote trixie"
+    )
+    assert not any(worker["outdated"] for worker in plan["workers"])
+
+
+def test_it_is_said_where_a_promoted_version_is_not_published(baked: Trial) -> None:
+    nowhere = "20261122T060000Z"
+    baked.remember(a_published(nowhere, "tested", publications={}))
+
+    _, said = baked.do("image", "promote", "trixie", nowhere)
+
+    assert f"pool builders: new machines boot {OLD}; none of its" in said

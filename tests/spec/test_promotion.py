@@ -1,0 +1,142 @@
+"""Which versions of an image move when one is promoted or taken back."""
+
+import pytest
+
+from fleet.errors import PromotionRefused
+from fleet.promotion import declared_version, newest_promotable, promote, take_back
+from fleet.versions import BOOTABLE, Move, State, Version
+from tests.builders import NOW
+from tests.versioning import a_version
+
+V1, V2, V3 = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+
+
+def moved(moves: tuple[Move, ...]) -> dict[str, str]:
+    return {move.now.version: move.now.state for move in moves}
+
+
+def some(**states: str) -> list[Version]:
+    """Return versions of trixie, named V1 to V3, in these states."""
+    names = {"v1": V1, "v2": V2, "v3": V3}
+    return [a_version(version=names[name], state=state) for name, state in states.items()]
+
+
+def test_a_promoted_version_makes_the_current_one_previous_and_that_one_retires() -> None:
+    versions = some(v1="previous", v2="current", v3="tested")
+
+    moves = promote(versions, versions[2], NOW)
+
+    assert moved(moves) == {V3: "current", V2: "previous", V1: "retired"}
+    assert {move.now.since for move in moves} == {NOW}
+    assert [move.was for move in moves] == [versions[2], versions[1], versions[0]]
+
+
+@pytest.mark.parametrize("state", ["building", "built", "failed"])
+def test_only_a_version_that_passed_its_test_is_promoted(state: str) -> None:
+    (version,) = some(v1=state)
+
+    with pytest.raises(PromotionRefused, match=f"is {state}: only a version that passed"):
+        promote([version], version, NOW)
+
+
+@pytest.mark.parametrize("state", sorted(BOOTABLE - {"current"}))
+def test_any_version_that_passed_its_test_may_be_promoted_again(state: State) -> None:
+    (version,) = some(v1=state)
+
+    assert moved(promote([version], version, NOW)) == {V1: "current"}
+
+
+def test_what_is_current_is_not_promoted_again() -> None:
+    (version,) = some(v1="current")
+
+    with pytest.raises(PromotionRefused, match="is current already"):
+        promote([version], version, NOW)
+
+
+def test_a_candidate_leaves_the_current_version_where_it_is_and_replaces_another() -> None:
+    versions = some(v1="current", v2="candidate", v3="tested")
+
+    moves = promote(versions, versions[2], NOW, share=20)
+
+    assert moved(moves) == {V3: "candidate", V2: "retired"}
+    assert moves[0].now.share == 20
+
+
+def test_a_candidate_gets_another_share() -> None:
+    current, candidate = some(v1="current", v2="candidate")
+
+    (move,) = promote([current, candidate], candidate, NOW, share=50)
+
+    assert (move.now.state, move.now.share) == ("candidate", 50)
+
+
+def test_without_a_current_version_there_is_no_candidate() -> None:
+    (version,) = some(v1="tested")
+
+    with pytest.raises(PromotionRefused, match="without --candidate first"):
+        promote([version], version, NOW, share=20)
+
+
+def test_a_promoted_candidate_has_no_share_any_more() -> None:
+    current, candidate = some(v1="current", v2="candidate")
+    candidate = candidate.model_copy(update={"share": 20})
+
+    move, _ = promote([current, candidate], candidate, NOW)
+
+    assert (move.now.state, move.now.share) == ("current", 0)
+
+
+def test_an_older_candidate_retires_and_a_newer_one_stays() -> None:
+    older = some(v1="candidate", v2="tested")
+    newer = some(v2="tested", v3="candidate")
+
+    assert moved(promote(older, older[1], NOW)) == {V2: "current", V1: "retired"}
+    assert moved(promote(newer, newer[0], NOW)) == {V2: "current"}
+
+
+def test_going_back_retires_the_current_version_and_says_why() -> None:
+    moves = take_back(some(v1="retired", v2="previous", v3="current"), "trixie", NOW)
+
+    assert moved(moves) == {V2: "current", V3: "retired"}
+    assert moves[1].now.why == f"it was taken back for {V2}"
+
+
+def test_a_candidate_is_taken_back_before_what_is_current() -> None:
+    moves = take_back(some(v1="previous", v2="current", v3="candidate"), "trixie", NOW)
+
+    assert moved(moves) == {V3: "retired"}
+
+
+def test_without_a_previous_version_nothing_is_taken_back() -> None:
+    with pytest.raises(PromotionRefused, match="has no previous version to go back to"):
+        take_back(some(v1="retired", v3="current"), "trixie", NOW)
+
+
+def test_the_newest_tested_version_waits_for_its_promotion() -> None:
+    versions = some(v1="tested", v2="candidate", v3="failed")
+
+    assert newest_promotable(versions, "trixie").version == V2
+    with pytest.raises(PromotionRefused, match="no tested version of image trixie waits"):
+        newest_promotable(some(v1="current", v2="built"), "trixie")
+
+
+def test_what_fleet_yaml_names_is_a_version_by_its_promotion() -> None:
+    declared = declared_version("golden", {"aws": "ami-1"}, [], NOW, by="bob")
+
+    (move,) = promote([], declared, NOW)
+
+    assert move.was is None
+    assert (move.now.version, move.now.state, move.now.elsewhere) == (
+        "20261121T080000Z",
+        "current",
+        True,
+    )
+    assert move.now.fact.ids == {"aws": "ami-1"}
+
+
+def test_ids_that_were_promoted_before_are_no_new_version() -> None:
+    (first,) = promote([], declared_version("golden", {"aws": "ami-1"}, [], NOW, by="b"), NOW)
+
+    again = declared_version("golden", {"aws": "ami-1"}, [first.now], NOW, by="b")
+
+    assert again == first.now
