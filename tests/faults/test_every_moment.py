@@ -4,7 +4,6 @@ The moments are those of an apply that nobody kills: each request at Hetzner, be
 is done, and each commit of fleet's own, before and after. Many minutes: `nox -s kills`.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +24,7 @@ from tests.faults.test_hetzner import (
 
 __all__ = ["beginning", "postgres_url"]
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        not os.environ.get("FLEET_EVERY_MOMENT"),
-        reason="killed at CHOSEN moments only: `nox -s kills` tries every one",
-    ),
-]
+pytestmark = pytest.mark.kills
 AT_ONCE = 4
 Kill = Callable[[HetznerTrial], None]
 
