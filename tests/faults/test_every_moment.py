@@ -38,7 +38,8 @@ def _at_request(moment: str, ordinal: int) -> Kill:
 
 def _at_commit(number: int, name: str) -> Kill:
     def kill(trial: HetznerTrial) -> None:
-        assert trial.commits(number)[-1] == name
+        # What a commit writes beside its first deed hangs on the time: a ledger has its hours.
+        assert trial.commits(number)[-1].partition(",")[0] == name.partition(",")[0]
 
     return kill
 

@@ -328,17 +328,6 @@ def test_a_provider_that_cannot_be_listed_is_wrong() -> None:
     assert (finding.result, finding.said) == ("wrong", "the token is wrong")
 
 
-def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
-    fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
-
-    finding = of(check(fleet), "provider far, engine")
-
-    assert (finding.result, finding.fix) == (
-        "wrong",
-        "state: {passphrase: {env: NAME}} in fleet.yaml",
-    )
-
-
 def test_a_provider_without_an_engine_is_wrong() -> None:
     fleet = a_fleet(pools={}, providers={"attic": {"kind": "aws", "region": "eu-central-1"}})
 
