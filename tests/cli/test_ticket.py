@@ -12,7 +12,6 @@ from fleet.cli import TerminalConsole
 from fleet.commands.ticket import run
 from tests.fakes_engine import FixedClock
 from tests.fakes_waiter import FakeWaiter
-from tests.local_machines import end_machines
 from tests.trial import Trial, fleet_yaml
 
 POOLS = {
@@ -381,35 +380,3 @@ def test_a_store_that_is_missing_is_said(project: Path) -> None:
 
     assert code == 4
     assert "fleet state init" in said
-
-
-LOCAL = """\
-fleet: trial
-providers:
-  here: {kind: local, run: [sleep, infinity]}
-queues:
-  work: {kind: tickets}
-images:
-  builder: {existing: {here: x}}
-pools:
-  powerful: {provider: here, machine: {cores: 4, memory: 8GiB}, image: builder,
-    provides: [extra_powerful], workers: {max: 3}}
-tags:
-  extra_powerful: {on_demand: true}
-"""
-
-
-def test_a_process_on_this_computer_is_given_out_and_ended(project: Path) -> None:
-    trial = Trial(project)
-    trial.write(LOCAL)
-    trial.init()
-    try:
-        number = open_ticket(trial)
-        trial.apply()
-
-        assert f"trial-powerful-1 is given to ticket {number}" in trial.apply()
-
-        trial.do("ticket", "close", number, "--user", "ada")
-        assert "delete trial-powerful-1" in trial.apply()
-    finally:
-        end_machines(project / ".fleet/local-here")
