@@ -115,7 +115,7 @@ def _build(folder: Path) -> None:
     """Make the chroot beside its place and move it there when it is complete."""
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    source = f"deb {_archive()} {SUITE} main"
+    source = f"deb {archive()} {SUITE} main"
     options = (*_OPTIONS, *(f"--aptopt={line}" for line in _apt_configuration()))
     sys.stderr.write(f"building {folder} from {SUITE}: takes minutes\n")
     sys.stderr.flush()
@@ -127,7 +127,7 @@ def _build(folder: Path) -> None:
     partial.rename(folder)
 
 
-def _archive() -> str:
+def archive() -> str:
     """Return the archive that this machine's apt is told to install Debian from."""
     done = _run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages")
     sites = [site for site in dict.fromkeys(done.stdout.split()) if "security" not in site]
