@@ -122,7 +122,8 @@ def _plan(verbs: _Verbs) -> None:
     parser.add_argument(
         "--base",
         metavar="FILE",
-        help="also say what differs from the plan of this fleet.yaml, as of the target branch",
+        help="also say what differs from the plan of this fleet.yaml, as of the target branch; "
+        "one that cannot be read stops nothing, and the plan says so",
     )
     parser.add_argument(
         "--out",

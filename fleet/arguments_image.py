@@ -20,7 +20,9 @@ def add_image(verbs: Verbs) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _list(actions)
     _show(actions)
+    _build(actions)
     _test(actions)
+    _publish(actions)
     add_version_verbs(actions)
 
 
@@ -31,6 +33,55 @@ def _list(actions: Verbs) -> None:
 def _show(actions: Verbs) -> None:
     action = add_verb(actions, "show", "show all that is remembered of an image's versions")
     _named(action)
+    add_json(action)
+
+
+def _build(actions: Verbs) -> None:
+    action = add_verb(actions, "build", "bake a new version of an image")
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "--at",
+        metavar="PROVIDER",
+        help="on a temporary machine there, as a snapshot (kind hcloud; default: on this "
+        "computer, as a disk)",
+    )
+    action.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="the Debian archive this computer bakes from, in place of the recipe's (default: "
+        "FLEET_MIRROR); the image keeps it as its source",
+    )
+    action.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="that archive is one of an earlier day: take its lists although they expired",
+    )
+    action.add_argument(
+        "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
+    )
+    action.add_argument(
+        "--check-reproducible",
+        action="store_true",
+        help="bake a second time from nothing, and show which files differ and why",
+    )
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than two hours ago left there",
+    )
     add_json(action)
 
 

@@ -17,6 +17,8 @@ def add_version_verbs(actions: Verbs) -> None:
     """Add what moves versions."""
     _promote(actions)
     _rollback(actions)
+    _prune(actions)
+    _due(actions)
 
 
 def _promote(actions: Verbs) -> None:
@@ -48,6 +50,34 @@ def _rollback(actions: Verbs) -> None:
     )
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     _foreseen(action)
+
+
+def _prune(actions: Verbs) -> None:
+    action = add_verb(
+        actions, "prune", "delete versions that no machine, pool, plan or approval refers to"
+    )
+    action.add_argument(
+        "image", nargs="?", metavar="NAME", help="of this image only (default: of every one)"
+    )
+    action.add_argument(
+        "--plan",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="keep what a plan saved in FILE makes machines with; may be repeated",
+    )
+    action.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+    add_json(action)
+
+
+def _due(actions: Verbs) -> None:
+    action = add_verb(actions, "due", "say which images need building, and why")
+    action.add_argument(
+        "--gitlab-child-pipeline",
+        metavar="FILE",
+        help="also write a child pipeline for GitLab to FILE, with a job for each of them",
+    )
+    add_json(action)
 
 
 def _foreseen(action: Parser) -> None:

@@ -21,7 +21,7 @@ class TerminalConsole:
 
     def __init__(self) -> None:
         plain = "CI" in os.environ
-        self._watched = sys.stderr.isatty() and not plain
+        self.watched = sys.stderr.isatty() and not plain
         self._transient = False
         self.colour = sys.stdout.isatty() and not plain and "NO_COLOR" not in os.environ
 
@@ -45,7 +45,7 @@ class TerminalConsole:
 
     def progress(self, text: str) -> None:
         """Show what is being waited for to a person who watches; whatever comes next wipes it."""
-        if self._watched:
+        if self.watched:
             from shutil import get_terminal_size
 
             self._clear()

@@ -98,6 +98,10 @@ class VersionMoved(FleetError):
     """Somebody else changed what is remembered of a version in the meantime."""
 
 
+class BuildFailed(FleetError):
+    """An image could not be baked; nothing of the try is left but its log."""
+
+
 class WorkerBusy(FleetError):
     """A worker that was to be disabled runs something."""
 

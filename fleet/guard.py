@@ -47,9 +47,13 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     kept = tuple(action for action in plan.actions if action.worker not in withheld)
     releases = tuple(each for each in plan.releases if each.worker not in withheld)
     by_pool: defaultdict[str, list[Action]] = defaultdict(list)
-    for action in kept:
-        by_pool[action.pool].append(action)
-    pools = tuple(_recount(pool, by_pool[pool.pool]) for pool in plan.pools)
+    unserved: Counter[str] = Counter()
+    for action in plan.actions:
+        if action.worker not in withheld:
+            by_pool[action.pool].append(action)
+        elif isinstance(action, Create):
+            unserved[action.pool] += len(action.serves)
+    pools = tuple(_recount(pool, by_pool[pool.pool], unserved[pool.pool]) for pool in plan.pools)
     approvals = tuple(
         _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
     )
@@ -106,7 +110,8 @@ def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[U
             )
 
 
-def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
+def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
+    """Return a verdict as it is with these actions alone, for want of which so many wait on."""
     change = sum(
         (
             action.cost if isinstance(action, Create) else -action.saves
@@ -119,6 +124,8 @@ def _recount(pool: PoolVerdict, own: Sequence[Action]) -> PoolVerdict:
     because = pool.because
     if unmade := pool.create - kinds["create"]:
         because += f"; a guard keeps back {write_count(unmade, 'new machine')}"
+        wait = "waits" if unserved == 1 else "wait"
+        because += f", and {unserved} of these requests {wait} on" if unserved else ""
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
         because += f"; a guard keeps {write_count(kept, 'machine')} from going"
     update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}

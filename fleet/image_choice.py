@@ -173,11 +173,21 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
         return choice
     booted = version.ids[case.pool.provider]
     stop = case.stops(booted)
+    name = f"candidate {version.image} {version.version}"
     if stop is None:
-        return replace(choice, candidate=booted, share=version.share)
-    said = f"candidate {version.image} {version.version} {stop}; none is made with it"
-    said = "; ".join(filter(None, [choice.said, said]))
+        said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
+        return replace(choice, candidate=booted, share=version.share, said=said)
+    said = "; ".join(filter(None, [choice.said, f"{name} {stop}; none is made with it"]))
     return replace(choice, stopped=(*choice.stopped, booted), said=said)
+
+
+def _what_it_lacks(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
+    """Return which tags of the current version a candidate does not offer; empty: none."""
+    offered = {tag for version in current for tag in version.provides}
+    lacking = sorted(offered - {*candidate.provides})
+    if not (candidate.provides and lacking):
+        return ""
+    return f"{name} does not report {', '.join(lacking)}, which the current version does"
 
 
 def _undeclared(case: _Case) -> Iterator[str]:

@@ -17,6 +17,9 @@ class ListedImage(Value):
     declared: Literal["recipe", "existing", "no"] = Field(
         description="How fleet.yaml has it; `no`: it is not there, or not any more."
     )
+    pinned: str | None = Field(
+        None, description="The version that fleet.yaml pins; it boots whatever is promoted."
+    )
     pools: tuple[str, ...] = Field((), description="Pools whose machines boot it, sorted.")
     versions: tuple[Version, ...] = Field((), description="The newest first.")
 
@@ -44,6 +47,7 @@ def _listed(fleet: Fleet, name: str, versions: tuple[Version, ...]) -> ListedIma
     return ListedImage(
         image=name,
         declared="existing" if isinstance(image, ExistingImage) else "recipe",
+        pinned=image.version,
         pools=tuple(sorted(_pools_of(fleet, name))),
         versions=versions,
     )

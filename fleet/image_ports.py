@@ -8,8 +8,19 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from fleet.manifest import Manifest
+from fleet.manifest import BuildOrder, BuildStep, Manifest
 from fleet.versions import Publication, Transfer, Upload
+
+
+class ImageBuilder(Protocol):
+    """A way to bake images."""
+
+    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+        """Bake a version, whole in its folder at the end; `tell` hears what is being done.
+
+        Raises BuildFailed, or Locked where that image is being built already; then, and where it
+        is interrupted, nothing is left but a log: no folder, no mount, no process, no machine.
+        """
 
 
 class Publisher(Protocol):

@@ -9,11 +9,32 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fleet.schema.pools import ImageRecipe
+
 
 class _Value(BaseModel):
     """As a value of facts, which are made of these too."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BuildOrder(_Value):
+    """What is to be baked, and who says so."""
+
+    image: str
+    version: str = Field(description="When its build began, as in 20261121T203000Z.")
+    recipe: ImageRecipe
+    built_at: datetime
+    built_by: str
+    commit: str = ""
+
+
+class BuildStep(_Value):
+    """What a build is doing."""
+
+    phase: str
+    task: str = Field("", description="Of the Ansible role, while that runs.")
+    seconds: float = Field(description="Since the build began.")
 
 
 class Package(_Value):

@@ -359,6 +359,8 @@ class Console(Protocol):
     """Where a command writes; only cli.py implements it."""
 
     colour: bool
+    watched: bool
+    """A person sees what `progress` shows; else only lines count."""
 
     def out(self, text: str) -> None:
         """Write to standard output."""

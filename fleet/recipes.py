@@ -36,7 +36,7 @@ def recipe_digest(recipe: ImageRecipe) -> str:
     """
     written = recipe.model_dump(mode="json", exclude=_BESIDE)
     written |= {"api_url": _api_url(recipe.api_url), "source": (recipe.source or "").strip()}
-    kept = {key: value for key, value in written.items() if value not in (None, "", [], {})}
+    kept = {key: value for key, value in written.items() if value not in (None, "", [], {}, False)}
     return digest({key: _unordered(value) for key, value in kept.items()})
 
 

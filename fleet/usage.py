@@ -13,7 +13,11 @@ class Parser(argparse.ArgumentParser):
         """Refuse what is left over here, where argparse would leave it to the whole program."""
         known, left = super().parse_known_args(args, namespace)
         if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}")
+            is_file = (
+                left[0].endswith((".yaml", ".yml")) and "--file" in self._option_string_actions
+            )
+            hint = f"; did you mean --file {left[0]}?" if is_file else ""
+            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
         return known, left
 
     def _check_value(self, action: argparse.Action, value: object) -> None:

@@ -108,6 +108,31 @@ class Transfer(_Value):
     total: int = Field(description="In bytes.")
 
 
+class Published(_Value):
+    """What became of a version at one place."""
+
+    place: str = Field(description="Provider, or URL of a store.")
+    id: str = Field("", description="What it is called there; empty: it is not published there.")
+    removed: tuple[str, ...] = Field((), description="What runs that died had left there.")
+    error: str = ""
+
+
+class Publishing(_Value):
+    """What became of a version at all places that it was to be published at."""
+
+    image: str
+    version: str = Field("", description="Empty: it was only cleaned.")
+    places: tuple[Published, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 where no place failed, 1 where each did, else 5."""
+        failed = [each for each in self.places if each.error]
+        if not failed:
+            return 0
+        return 1 if len(failed) == len(self.places) else 5
+
+
 class Move(NamedTuple):
     """What is remembered of a version changes."""
 

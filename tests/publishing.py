@@ -11,13 +11,18 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.image_ports import Publisher
+from fleet.images.aws import AwsPublisher
 from fleet.images.directory import Directory
 from fleet.images.s3 import Bucket
 from fleet.images.shelves import StorePublisher
 from fleet.manifest import File, Manifest
+from fleet.service.hetzner import SimulatedHetzner
 from fleet.versions import Publication, Transfer
 from tests.builders import NOW
+from tests.fake_aws import Amazon
+from tests.fake_ebs import REGION, Registrar, StrictAccount
 from tests.fakes_publisher import Account, FakePublisher
+from tests.rescue import RescueRig
 
 MIB = 1 << 20
 VERSION = "20261121T203000Z"
@@ -65,14 +70,14 @@ def sha256(content: bytes) -> str:
 
 @dataclass
 class Watcher:
-    """Hears how far an upload is; the connection breaks off once so many bytes are uploaded."""
+    """Hears how far an upload is; the connection breaks off at a share of it."""
 
-    breaks_at: int | None = None
+    breaks_at: float = 2
     heard: list[Transfer] = field(default_factory=list)
 
     def __call__(self, transfer: Transfer) -> None:
         self.heard.append(transfer)
-        if transfer.phase == "upload" and transfer.done >= (self.breaks_at or 1 << 60):
+        if transfer.phase == "upload" and transfer.done >= self.breaks_at * transfer.total:
             raise SourceUnreachable("the connection broke off")
 
     def last(self, phase: str) -> Transfer:
@@ -130,4 +135,27 @@ def s3_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
     return Place(opened, holds)
 
 
-PLACES = (fake_place, directory_place, s3_place)
+def hcloud_place(_: pytest.FixtureRequest, stack: ExitStack, folder: Path) -> Place:
+    """Return a simulated project of Hetzner Cloud."""
+    api = stack.enter_context(SimulatedHetzner(now=lambda: NOW))
+    rig = RescueRig(folder / "hetzner", api)
+    return Place(
+        lambda fleet, **_: rig.publisher(fleet),
+        lambda it: rig.snapshots[int(it.id)],
+        keeps_partial=False,
+    )
+
+
+def aws_place(_: pytest.FixtureRequest, stack: ExitStack, __: Path) -> Place:
+    """Return an account at AWS, as moto plays it behind what it lacks."""
+    stack.enter_context(Amazon())
+    there = Registrar()
+
+    def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
+        account = StrictAccount(REGION, there, NOW + later)
+        return AwsPublisher(fleet, REGION, account=account, pause=lambda _: None)
+
+    return Place(opened, lambda it: there.volume(it.id))
+
+
+PLACES = (fake_place, directory_place, s3_place, hcloud_place, aws_place)

@@ -15,6 +15,7 @@ from fleet.commands.schema import schema_text
 from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
 from fleet.schema.pools import (
     PACKAGE_PATTERN,
+    PLACE_PATTERN,
     SERVER_PATTERN,
     VERSION_PATTERN,
     WINDOW_PATTERN,
@@ -51,6 +52,7 @@ _WORDS = {
     TAG_PATTERN: "tag",
     WINDOW_PATTERN: "window of the week",
     URL_PATTERN: "URL",
+    PLACE_PATTERN: "name of a provider or URL of a store",
     PACKAGE_PATTERN: "name of a Debian package",
     VERSION_PATTERN: "version of a Debian package",
     SERVER_PATTERN: "URL of a server",

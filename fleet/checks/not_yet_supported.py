@@ -25,12 +25,6 @@ def _key(path: str, *values: str) -> Key:
 KEYS = (
     _key("money.net"),
     _key("queues.*.kind", "copr"),
-    _key("images.*.source"),
-    _key("images.*.enable_backends"),
-    _key("images.*.enable_tasks"),
-    _key("images.*.api_url"),
-    _key("images.*.rebuild"),
-    _key("images.*.publish"),
     _key("pools.*.hooks"),
     _key("pools.*.machine.slots"),
 )

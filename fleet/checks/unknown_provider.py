@@ -25,8 +25,9 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 def _named(fleet: Fleet) -> Iterator[tuple[Path, str, bool]]:
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe):
-            for number, provider in enumerate(image.publish):
-                yield ("images", name, "publish", number), provider, False
+            for number, place in enumerate(image.publish):
+                if "://" not in place:
+                    yield ("images", name, "publish", number), place, False
         else:
             for provider in image.existing:
                 yield ("images", name, "existing", provider), provider, True

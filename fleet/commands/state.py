@@ -11,6 +11,7 @@ from fleet.commands.state_unlock import unlock
 from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
+from fleet.operate.confirming import confirm_all
 from fleet.operate.forget import forget_machine
 from fleet.plan import Outcome, StackOutcome
 from fleet.ports import Console, Engine, StackRef
@@ -88,7 +89,7 @@ def _forget_machine(config: Config, args: argparse.Namespace, console: Console) 
     sources = wire(config.fleet, args.file)
     with sources.store.lock(lock_owner(), started):
         world = look(config, sources, console)
-        pool = forget_machine(config.fleet, world, args.machine, sources)
+        pool, queue = forget_machine(config.fleet, world, args.machine, sources)
         outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
         sources.store.record_run(
             started=started,
@@ -96,9 +97,11 @@ def _forget_machine(config: Config, args: argparse.Namespace, console: Console) 
             plan="",
             outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
         )
+        confirm_all(sources, console.note)
+    off = f"its worker was switched off at queue {queue}" if queue else "nothing else was touched"
     console.out(
-        f"machine {args.machine} taken out of the stack of pool {pool}; nothing else was touched, "
-        "and the next `fleet apply` makes another where one is needed"
+        f"machine {args.machine} taken out of the stack of pool {pool}; {off}, and the next "
+        "`fleet apply` makes another where one is needed"
     )
     return 0
 

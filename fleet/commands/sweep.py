@@ -7,8 +7,10 @@ import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.sweep_temporary import sweep_temporary
 from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
@@ -27,8 +29,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Show what would go, or let it go; what a registry does not know to be idle stays."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    if args.apply:
-        return _apply(args, console, config, sources)
+    code = (_apply if args.apply else _show)(args, console, config, sources)
+    base, now = Path(args.file).resolve().parent, SystemClock().now()
+    is_whole = sweep_temporary(config.fleet, base, now, console, apply=args.apply)
+    return code if is_whole else code or 1
+
+
+def _show(args: argparse.Namespace, console: Console, config: Config, sources: Sources) -> int:
     plan = guard(config.fleet, sweep(config.fleet, look(config, sources, console)))
     console.out(plan_to_json(plan) if args.json else sweep_to_text(plan, colour=console.colour))
     return 4 if plan.is_refused else 1 if plan.unknown else 0

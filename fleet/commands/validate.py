@@ -1,11 +1,14 @@
 """This module checks fleet.yaml and says everything that is wrong with it at once."""
 
 import argparse
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.commands.loading import check_file
-from fleet.schema.findings import has_errors
+from fleet.schema.findings import Finding, has_errors, in_order
+from fleet.schema.model import Fleet, WorldQueue
 from fleet.store.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -20,15 +23,30 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
     recorded = _recorded(args.world, console) if args.world else None
     checked = check_file(args.file, datetime.now(tz=UTC).date(), recorded=recorded)
+    absent = map(checked.document.locate, _absent(checked.fleet, Path(args.file).parent))
+    findings = in_order([*checked.findings, *absent], args.file)
     if args.gitlab_code_quality:
-        LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(checked.findings) + "\n")
+        LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(findings) + "\n")
     if args.json:
-        console.out(to_json(checked.findings))
+        console.out(to_json(findings))
     else:
-        if checked.findings:
-            console.out(to_text(checked.findings, checked.document, colour=console.colour) + "\n")
-        console.out(to_summary(checked.findings, checked.document))
-    return 1 if has_errors(checked.findings) else 0
+        if findings:
+            console.out(to_text(findings, checked.document, colour=console.colour) + "\n")
+        console.out(to_summary(findings, checked.document))
+    return 1 if has_errors(findings) else 0
+
+
+def _absent(fleet: Fleet | None, folder: Path) -> Iterator[Finding]:
+    """Yield the recordings that are not there: what waits in these queues is not known."""
+    for queue, declared in fleet.queues.items() if fleet else ():
+        if isinstance(declared, WorldQueue) and not (folder / declared.path).is_file():
+            yield Finding(
+                rule="unreadable-file",
+                message=f"there is no file {declared.path}, so what waits in {queue} is unknown",
+                path=("queues", queue, "path"),
+                severity="warning",
+                hint="record it with `fleet observe --out`, where the queue can be read",
+            )
 
 
 def _recorded(world: str, console: "Console") -> "Recorded":

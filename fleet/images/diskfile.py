@@ -19,7 +19,8 @@ _BOOT_AT = 1
 _BOOT_SIZE = 128
 _ROOM = 768
 """MiB of the root that stay free, until it grows to the machine's disk."""
-_MBR = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
+BOOT_CODE = Path("/usr/lib/syslinux/mbr/gptmbr.bin")
+"""What a BIOS reads first, as the package syslinux-common has it."""
 _MBR_CODE = 440
 """Bytes of the first sector that are boot code; signature and partitions follow."""
 _ROOT_TYPES = {
@@ -135,7 +136,7 @@ def _write_boot(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -
         install = ("--install", "--offset", str(offset), "--directory", "/syslinux")
         run("syslinux", *install, raw, log=log, env=environment)
         with raw.open("r+b") as file:
-            file.write(_MBR.read_bytes()[:_MBR_CODE])
+            file.write(BOOT_CODE.read_bytes()[:_MBR_CODE])
 
 
 def _boot_tree(plan: Plan, tree: Path) -> None:

@@ -1,11 +1,10 @@
 """This module keeps builds in folders, `IMAGES/IMAGE/VERSION/`, each with its manifest.
 
-A folder of that name is whole: it is written under a name that begins with a dot and renamed when
-every file is on the disk. Whoever reads one checks it against the manifest's checksums.
+A folder of that name is whole: it is written under a name that begins with a dot and renamed at
+the end. Whoever reads a file checks it against the manifest, for a computer may lose power.
 """
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -84,20 +83,16 @@ def open_build(images: Path, image: str, version: str) -> Path:
 
 
 def finish_build(partial: Path, manifest: Manifest) -> tuple[Path, Manifest]:
-    """Name every file in the manifest, put all on the disk, give the folder its name."""
+    """Name every file in the manifest, and give the folder its name."""
     names = sorted(path.name for path in partial.iterdir() if path.name != MANIFEST)
     files = {name: measure(partial / name) for name in names}
     whole = manifest.model_copy(update={"files": files})
     write_manifest(partial, whole)
-    for name in names:
-        _sync(partial / name)
-    _sync(partial)
     final = partial.with_name(whole.version)
     try:
         partial.rename(final)
     except OSError as error:
         raise FileUnreadable(f"{final}: {error.strerror}") from error
-    _sync(final.parent)
     return final, whole
 
 
@@ -127,8 +122,6 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
             "w", dir=folder, prefix=".manifest", encoding="utf-8", delete=False
         ) as new:
             new.write(text)
-            new.flush()
-            os.fsync(new.fileno())
         path = Path(new.name)
         path.chmod(0o644)
         path.replace(folder / MANIFEST)
@@ -171,11 +164,3 @@ def _look(folder: Path) -> Build:
         return Build(folder, read_manifest(folder))
     except FileUnreadable as error:
         return Build(folder, None, str(error))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -34,7 +34,11 @@ PACKAGES = {
 
 
 class ProgramFailed(FleetError):
-    """A program ended with an error; the text holds what it said last."""
+    """A program ended with an error; the text holds what it said last, `output` all of it."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 def find(program: str) -> str | None:
@@ -78,7 +82,7 @@ def run(
             text.write(done.stdout)
     if done.returncode:
         said = (done.stderr + done.stdout).decode(errors="replace")
-        raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}")
+        raise ProgramFailed(f"{words[0]} ended with {done.returncode}:\n{last_of(said)}", said)
     return done.stdout.decode(errors="replace")
 
 

@@ -135,11 +135,16 @@ def _witness(queue: str, server: Server) -> Finding:
 
 def _registries(case: Case) -> Iterator[Finding]:
     for queue, reading in sorted(case.world.queues.items()):
-        yield _registry(f"queue {queue}, workers", f"queues.{queue}.read", reading)
+        is_server = isinstance(case.fleet.queues.get(queue), DebusineQueue)
+        key = f"queues.{queue}.{'read' if is_server else 'path'}"
+        yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
 
 
-def _registry(about: str, key: str, reading: QueueReading) -> Finding:
+def _registry(about: str, key: str, reading: QueueReading, *, is_server: bool) -> Finding:
     match reading.workers:
+        case None if not is_server:
+            said = "its recording tells of no workers: their provider's own listing is looked at"
+            return Finding(about=about, result="unchecked", said=said)
         case None:
             said = f"nothing tells which workers are idle or busy; REST does not, {key} would"
             return Finding(about=about, result="unchecked", said=said, fix="fleet debusine grants")

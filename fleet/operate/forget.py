@@ -1,8 +1,11 @@
 """This module takes a machine that is gone out of its stack's record, when both witnesses agree.
 
 A stack that holds what its provider lost keeps a slot of its pool for ever; that it is gone
-is for a person to say, since a provider may fail to list a machine just once.
+is for a person to say, since a provider may fail to list a machine just once. With that word its
+worker is switched off too, and what it ran goes back to the queue.
 """
+
+from typing import NamedTuple
 
 from fleet.census import PoolCensus, State, Unit, take_census
 from fleet.desk import desks_of
@@ -14,14 +17,35 @@ from fleet.schema.model import Fleet
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 
 
-def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> str:
-    """Forget a machine and return its pool's name; PlanRefused where it may be there still."""
+class Forgotten(NamedTuple):
+    """What was done."""
+
+    pool: str
+    """Whose stack held the machine."""
+    queue: str | None = None
+    """Where its worker was switched off; None: no queue reckoned with one."""
+
+
+def forget_machine(fleet: Fleet, world: World, name: str, sources: Sources) -> Forgotten:
+    """Forget a machine and its worker; raises PlanRefused where it may be there still."""
     pool = _holder(world, name)
     census = take_census(fleet, world)[pool]
-    _refuse_unless_gone(fleet, world, census, name)
+    unit = _gone(fleet, world, census, name)
+    queue = _release(unit, sources)
     engine = sources.engine_of(census.provider)
     engine.forget(stack_ref(fleet, pool, census.provider, census.stack), name)
-    return pool
+    return Forgotten(pool, queue)
+
+
+def _release(unit: Unit, sources: Sources) -> str | None:
+    """Switch off the worker of a machine, and say at which queue; None where there is nothing."""
+    worker, registry = unit.worker, sources.registries.get(unit.registry or "")
+    if worker is None or registry is None:
+        return None
+    if worker.state is WorkerState.DISABLED and worker.running is None:
+        return None
+    registry.release(worker.name)
+    return unit.registry
 
 
 def _holder(world: World, name: str) -> str:
@@ -40,7 +64,8 @@ def _holder(world: World, name: str) -> str:
     raise _refusal("; ".join((f"no stack that could be read holds {name}", *silent)))
 
 
-def _refuse_unless_gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> None:
+def _gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> Unit:
+    """Return a machine that is gone; raises PlanRefused where it may be there still."""
     listed = [
         (provider, machine.id)
         for provider, listing in sorted(world.providers.items())
@@ -65,11 +90,12 @@ def _refuse_unless_gone(fleet: Fleet, world: World, census: PoolCensus, name: st
         )
     # A queue of tickets knows what it gave out, and sees no machine.
     seen = None if unit.registry in desks_of(fleet, world.queues) else unit.worker
-    if seen is not None and seen.state in _CONNECTED:
+    if seen is not None and seen.state in _CONNECTED and not seen.away:
         raise _refusal(
             f"{unit.registry} says that the worker on {name} {_does(unit)}, so its provider's "
             "listing may be wrong; look again when it is disconnected"
         )
+    return unit
 
 
 def _does(unit: Unit) -> str:

@@ -126,6 +126,8 @@ _ARCHITECTURE = "architecture"
 ARCHITECTURES = {"x86": "amd64", "arm": "arm64"}
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,316}")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+TEMPORARY = "temporary"
+"""The label of a server that exists only while an image is built or published, and for what."""
 EXPIRES = "expires"
 """The label that says until when a run vouched for a server; not part of what it is made from."""
 
@@ -285,7 +287,12 @@ def _whole(
             f"the provider listed {len(servers)} servers of {key} {value}, but counts {total}: "
             "they changed while they were read, or the list is not whole; the next run asks again"
         )
-    return tuple(server for server in servers.values() if server.labels.get(key) == value)
+    # Where an image is built or published, no worker ever is: others look after that machine.
+    return tuple(
+        server
+        for server in servers.values()
+        if server.labels.get(key) == value and TEMPORARY not in server.labels
+    )
 
 
 def advise(status: int) -> str:

@@ -24,16 +24,16 @@ def image_to_text(image: ListedImage, *, colour: bool) -> str:
     said = [_NOT_DECLARED[image.declared], named("pool", image.pools) if image.pools else ""]
     about = "; ".join(text for text in said if text)
     lines = [*title(f"image {image.image}"), Span(f": {about}" if about else "")]
-    blocks = [each for version in image.versions for each in (BLANK, *_block(version))]
+    blocks = [each for version in image.versions for each in (BLANK, *_block(image, version))]
     if not image.versions:
         blocks = [line("it has no version yet")]
     return lines_to_text([tuple(lines), *blocks], colour=colour)
 
 
-def state_of(version: Version) -> str:
-    """Return a version's state, with the share of a candidate."""
+def state_of(image: ListedImage, version: Version) -> str:
+    """Return a version's state, with the share of a candidate, and whether it is pinned."""
     share = f" {version.share}%" if version.state == "candidate" else ""
-    return f"{version.state}{share}"
+    return f"{version.state}{share}{', pinned' if image.pinned == version.version else ''}"
 
 
 def _rows(image: ListedImage, now: datetime) -> Iterator[tuple[Span, ...]]:
@@ -45,16 +45,16 @@ def _rows(image: ListedImage, now: datetime) -> Iterator[tuple[Span, ...]]:
         yield (
             Span(image.image),
             Span(version.version),
-            Span(state_of(version), style),
+            Span(state_of(image, version), style),
             Span(since(version.built_at, now)),
             Span(places),
         )
 
 
-def _block(version: Version) -> Iterator[Line]:
+def _block(image: ListedImage, version: Version) -> Iterator[Line]:
     """Yield what is remembered of one version, a line each."""
     style = _STYLES.get(version.state, Style.PLAIN)
-    yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(version), style))
+    yield line(Span(version.version, Style.BOLD), "  ", Span(state_of(image, version), style))
     by = f"{time(version.built_at)}, by {version.built_by}"
     commit = f", from commit {version.commit}" if version.commit else ""
     pairs = [

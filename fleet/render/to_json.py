@@ -2,9 +2,10 @@
 
 import json
 
+from pydantic import BaseModel
+
 from fleet.changes import ComparedPlan, Comparison
 from fleet.explain import Explanation
-from fleet.facts import Value
 from fleet.plan import Outcome, Plan
 from fleet.render.status import status_of
 
@@ -29,7 +30,7 @@ def explanation_to_json(explanation: Explanation) -> str:
     return value_to_json(explanation)
 
 
-def value_to_json(value: Value) -> str:
+def value_to_json(value: BaseModel) -> str:
     """Return any value as indented JSON with sorted keys and a final newline."""
     return (
         json.dumps(value.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)

@@ -16,7 +16,7 @@ from fleet.schema.base import (
 from fleet.schema.concealed import holds_secret
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest, quoted
 from fleet.schema.model import Fleet
-from fleet.schema.pools import WINDOW_PATTERN
+from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
 from fleet.schema.shape import Written, fields_of, follow
 
 _TYPES = {
@@ -43,6 +43,7 @@ _PATTERNS = {
     ENV_PATTERN: "the name of an environment variable, like HCLOUD_TOKEN",
     CURRENCY_PATTERN: "an ISO 4217 code, like EUR",
     URL_PATTERN: "a URL that begins with https:// and holds no user name",
+    PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
     WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
 }
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}

@@ -25,6 +25,8 @@ Market = Literal["spot", "on-demand"]
 Window = Annotated[str, Field(pattern=WINDOW_PATTERN)]
 PackageName = Annotated[str, Field(pattern=PACKAGE_PATTERN, max_length=100)]
 PackageVersion = Annotated[str, Field(pattern=VERSION_PATTERN, max_length=100)]
+PLACE_PATTERN = r"^([a-z]([a-z0-9-]{0,29}[a-z0-9])?|file:///[^?#\s]+|s3://[a-z0-9][a-z0-9.-]+(/[^#\s]*)?(\?\S+)?)$"
+Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1000)]
 ServerUrl = Annotated[str, Field(pattern=SERVER_PATTERN, max_length=1000)]
 
 
@@ -72,8 +74,19 @@ class ImageRecipe(Section):
         description="The Debusine server baked in, as in `queues.*.url`; left out: passed as user "
         "data at boot.",
     )
+    mirror: ServerUrl | None = Field(
+        None, description="The Debian archive it is baked from; left out: Debian's own."
+    )
+    snapshot: bool = Field(
+        False,
+        description="The archive is one of an earlier day: its lists count although they expired.",
+    )
     rebuild: Rebuild | None = Field(None, description="When a new version is baked.")
-    publish: list[Name] = Field([], description="Providers that the image is uploaded to.")
+    publish: list[Place] = Field(
+        [],
+        description="Where versions are uploaded to: providers, and stores as in "
+        "`file:///srv/images` or `s3://BUCKET/PREFIX`.",
+    )
     version: Text | None = Field(None, description=_PIN)
 
 

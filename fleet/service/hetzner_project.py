@@ -57,6 +57,12 @@ class Project:
         """How many of a kind there may be; without an entry any number."""
         self.stock: dict[str, int] = {}
         """How many servers of a type are left; without an entry any number."""
+        self.rescue: dict[int, list[int]] = {}
+        """The ssh keys of servers that boot the rescue system next."""
+        self.in_rescue: dict[int, list[int]] = {}
+        """The same of servers that run it."""
+        self.address: str | None = None
+        """The public address of every new server, where a machine does stand behind it."""
         self.frozen = False
         """Whether nothing that was begun comes to its end: servers stay `initializing`."""
         self._last = 1000

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fleet.service import hetzner_rescue as rescue
 from fleet.service.hetzner_labels import check_labels
 from fleet.service.hetzner_project import Project
 from fleet.service.hetzner_wire import Refused, Reply, Resource, invalid
@@ -48,7 +49,7 @@ def create_server(project: Project, body: Body) -> Reply:
     project.check_new("servers", name)
     _take(project, sold)
     server = project.add("servers", fields)
-    server["public_net"] = _addressed(public_net, server["id"])
+    server["public_net"] = _addressed(public_net, server["id"], project.address)
     project.user_data[server["id"]] = user_data
     for network in networks:
         attach(project, server, network, None)
@@ -66,7 +67,8 @@ def create_server(project: Project, body: Body) -> Reply:
 def delete_server(project: Project, server: Resource) -> Reply:
     """Take a server away at once."""
     del project.servers[server["id"]]
-    project.user_data.pop(server["id"], None)
+    for each in (project.user_data, project.rescue, project.in_rescue):
+        each.pop(server["id"], None)
     kind = server["server_type"]["name"]
     if kind in project.stock:
         project.stock[kind] += 1
@@ -138,6 +140,8 @@ def _image(project: Project, key: object, sold: Resource) -> Resource:
     image = project.pick("images", key, "image")
     if image["architecture"] != sold["architecture"]:
         raise invalid("image", "its architecture is not that of the server type")
+    if image["disk_size"] > sold["disk"]:
+        raise invalid("image", "its disk is larger than that of the server type")
     return image
 
 
@@ -170,9 +174,9 @@ def _public_net(project: Project, body: Body) -> Resource:
     }
 
 
-def _addressed(public_net: Resource, number: int) -> Resource:
+def _addressed(public_net: Resource, number: int, address: str | None) -> Resource:
     # Addresses of ranges that are set aside for tests and documentation.
-    ipv4 = str(ipaddress.ip_address("198.18.0.0") + number)
+    ipv4 = address or str(ipaddress.ip_address("198.18.0.0") + number)
     ipv6 = f"2001:db8:{number >> 16 & 0xFFFF:x}:{number & 0xFFFF:x}::"
     return public_net | {
         "ipv4": {"id": number, "ip": ipv4, "blocked": False, "dns_ptr": f"{number}.example"}
@@ -182,14 +186,6 @@ def _addressed(public_net: Resource, number: int) -> Resource:
         if public_net["ipv6"]
         else None,
     }
-
-
-def _turn(status: str) -> Callable[[Project, Resource, Body], Resource]:
-    def turned(_: Project, server: Resource, __: Body) -> Resource:
-        server["status"] = status
-        return {}
-
-    return turned
 
 
 def _change_type(project: Project, server: Resource, body: Body) -> Resource:
@@ -267,11 +263,7 @@ _NEW: Resource = {
     "protection": {"delete": False, "rebuild": False},
 }
 _ACTIONS: dict[str, Callable[[Project, Resource, Body], Resource]] = {
-    "poweron": _turn("starting"),
-    "reboot": _turn("starting"),
-    "reset": _turn("starting"),
-    "shutdown": _turn("stopping"),
-    "poweroff": _turn("stopping"),
+    **rescue.ACTIONS,
     "change_type": _change_type,
     "create_image": _create_image,
     "attach_to_network": _attach,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from fleet.errors import SourceUnreachable
 
 Query = Mapping[str, str]
-Change = Literal["PUT", "DELETE"]
+Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -129,7 +129,7 @@ class Reader:
         return self._ask(_Asked("GET", self.base + path, query, headers), only)
 
     def change(self, method: Change, path: str, headers: Mapping[str, str], body: Body) -> Reply:
-        """Return the answer to a request that may be sent twice without doing more than once."""
+        """Return the answer to a request; a POST is sent once, any other may be sent twice."""
         self._silence = self._limits.silence
         return self._ask(_Asked(method, self.base + path, {}, headers, body), b"")
 
@@ -168,7 +168,11 @@ class Reader:
             return self._client.send(request, stream=True)
         except httpx.LocalProtocolError:
             raise _unsendable(place) from None
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+            if asked.method == "POST":
+                raise SourceUnreachable(
+                    f"{place} closed the connection without an answer; it may have been done"
+                ) from error
             # A server may end a kept connection at any time: gunicorn does, after N requests.
             self._timeout(place)
             return self._client.send(request, stream=True)

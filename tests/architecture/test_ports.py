@@ -33,7 +33,7 @@ def fakes() -> set[str]:
 
 def suites() -> set[str]:
     found = (ROOT / "tests" / "ports").glob("test_*.py")
-    return {path.stem.removeprefix("test_").capitalize() for path in found}
+    return {path.stem.removeprefix("test_").title().replace("_", "") for path in found}
 
 
 def test_every_port_has_a_written_fake() -> None:

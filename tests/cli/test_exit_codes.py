@@ -102,6 +102,7 @@ def test_every_exit_code_has_its_cause(
         (["state", "unlok"], "argument ACTION: invalid choice: 'unlok'; did you mean 'unlock'?"),
         (["xyzzy"], "argument COMMAND: invalid choice: 'xyzzy' (choose from"),
         (["plan", "--colour"], "unrecognized arguments: --colour"),
+        (["validate", "my.yaml"], "arguments: my.yaml; did you mean --file my.yaml?"),
         (["explain", "machine", "x"], "argument kind: invalid choice: 'machine'"),
         (["state"], "the following arguments are required: ACTION"),
     ],

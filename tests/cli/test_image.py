@@ -108,6 +108,15 @@ def test_what_nobody_remembers_is_told_with_what_there_is(
     assert baked.do("image", "show", *names) == (1, f"fleet: error: {said}\n")
 
 
+def test_what_fleet_yaml_pins_is_marked(baked: Trial) -> None:
+    text = (baked.folder / "fleet.yaml").read_text()
+    baked.write(text.replace("suite: trixie,", f"suite: trixie, version: {NEW},"))
+
+    _, said = baked.do("image", "list")
+
+    assert f"{NEW}  candidate 20%, pinned  " in said
+
+
 def test_a_missing_store_is_not_a_fleet_without_versions(project_trial: Trial) -> None:
     code, said = project_trial.do("image", "list")
 

@@ -132,6 +132,18 @@ def test_another_file_can_be_named(run_fleet: RunFleet, project: Path) -> None:
     assert ran.stdout == "conf/fleet.yaml and 1 included file: valid\n"
 
 
+def test_a_recording_that_is_not_there_is_warned_of(run_fleet: RunFleet, project: Path) -> None:
+    write(project, "fleet: demo\nqueues:\n  debian: {kind: world, path: nosuch.json}\n")
+
+    ran = run_fleet("validate")
+
+    assert ran.returncode == 0
+    assert ran.stdout.startswith(
+        "fleet.yaml:3:31: warning[unreadable-file] there is no file nosuch.json, "
+        "so what waits in debian is unknown\n"
+    )
+
+
 def test_the_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
     ran = run_fleet("validate", cwd=ROOT)
 

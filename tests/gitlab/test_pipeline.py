@@ -152,6 +152,12 @@ def test_a_schedule_only_applies_and_shows(pipeline: Pipeline) -> None:
     assert jobs(listed) == {"apply", "pages"}, listed.stderr
 
 
+def test_another_schedule_also_asks_which_images_are_due(pipeline: Pipeline) -> None:
+    listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
+
+    assert jobs(listed) == {"apply", "images due", "images", "pages"}, listed.stderr
+
+
 def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
     ran = kept.run("validate", *MERGE_REQUEST)
 

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from fleet.promotion import promote, take_back
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_pool, a_sim_fleet
+from fleet.versions import Publication
+from tests.builders import NOW, a_pool, a_sim_fleet
 from tests.laws.invariants import (
     actions_of,
     check,
@@ -22,6 +24,7 @@ from tests.laws.invariants import (
     neighbours,
 )
 from tests.laws.machine import CLOUDS, QUEUE, Farm, Run
+from tests.versioning import a_version
 
 FIGURES = st.integers(0, 3)
 KINDS: st.SearchStrategy[tuple[str, ...]] = st.sampled_from([(), ("big",), ("big",), ("rare",)])
@@ -91,6 +94,12 @@ def pools_of_old() -> dict[str, dict[str, Any]]:
         "far": {"provider": "shed", "machine": "ccx13"},
         "rare": {"provider": "shed", "provides": ["rare"]},
     }
+
+
+def is_promoted(farm: Farm) -> bool:
+    """Say whether there is a promotion to take back."""
+    states = {version.state for version in farm.store.image_versions()}
+    return bool(states & {"candidate", "previous"})
 
 
 class FleetMachine(RuleBasedStateMachine):
@@ -214,9 +223,34 @@ class FleetMachine(RuleBasedStateMachine):
     # fleet.yaml is edited
 
     @rule()
-    def promote(self) -> None:
+    def change_image(self) -> None:
         self.version += 1
         self.farm.fleet = self.written(self.said)
+
+    # versions of images move
+
+    @rule(share=st.sampled_from([None, None, 1, 40, 100]))
+    def promote(self, share: int | None) -> None:
+        """Promote a new version; with a share it is the candidate, where one is current."""
+        self.version += 1
+        there = {
+            cloud: Publication(id=f"version-{self.version}", at=NOW, verified=True)
+            for cloud in CLOUDS
+        }
+        version = a_version(version=f"{self.version:04}", publications=there)
+        store = self.farm.store
+        known = store.image_versions()
+        has_current = any(each.state == "current" for each in known)
+        store.save_image_version(version, was=None)
+        store.move_image_versions(
+            promote([*known, version], version, NOW, share=share if has_current else None)
+        )
+
+    @precondition(lambda self: is_promoted(self.farm))
+    @rule()
+    def take_back(self) -> None:
+        store = self.farm.store
+        store.move_image_versions(take_back(store.image_versions(), "trixie", NOW))
 
     @precondition(lambda self: self.said["pools"])
     @rule(data=st.data(), change=POOL_CHANGES)

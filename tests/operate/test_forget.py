@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import PlanRefused
+from fleet.errors import PlanRefused, SourceUnreachable
 from fleet.facts import Unknown, World
-from fleet.operate.forget import forget_machine
+from fleet.operate.forget import Forgotten, forget_machine
 from fleet.operate.observe import Sources
 from fleet.store.database import DatabaseStore
 from tests.builders import (
@@ -21,9 +21,18 @@ from tests.builders import (
 )
 from tests.fakes_engine import FakeEngine
 from tests.fakes_queue import FakeProvider
+from tests.fakes_registry import FakeRegistry
 from tests.operate.test_apply import REF
 
 ONE, TWO = "debian-ci-builders-1", "debian-ci-builders-2"
+
+
+class SilentRegistry(FakeRegistry):
+    """Answers nothing."""
+
+    def release(self, worker: str) -> None:
+        """Fail."""
+        raise SourceUnreachable(f"no answer about {worker}")
 
 
 @pytest.fixture
@@ -41,11 +50,13 @@ def a_world_of(engine: FakeEngine, **overrides: object) -> World:
     return a_world(**({"providers": {"desk": listing}, "stacks": stacks} | overrides))
 
 
-def forget(engine: FakeEngine, world: World, name: str = ONE) -> str:
+def forget(
+    engine: FakeEngine, world: World, name: str = ONE, registry: FakeRegistry | None = None
+) -> Forgotten:
     sources = Sources(
         queues={},
         providers={"desk": FakeProvider(NOW)},
-        registries={},
+        registries={} if registry is None else {"desk": registry},
         engine_of=lambda _: engine,
         store=DatabaseStore(f"sqlite:///{Path('nowhere')}", "debian-ci"),
     )
@@ -55,9 +66,9 @@ def forget(engine: FakeEngine, world: World, name: str = ONE) -> str:
 def test_what_the_stack_knows_and_the_provider_does_not_list_is_forgotten(
     engine: FakeEngine,
 ) -> None:
-    pool = forget(engine, a_world_of(engine))
+    done = forget(engine, a_world_of(engine))
 
-    assert pool == "builders"
+    assert done == Forgotten("builders")
     assert sorted(engine.stacks[REF.name].ids) == [TWO]
     assert sorted(engine.machines) == [ONE, TWO]
 
@@ -82,6 +93,43 @@ def test_a_worker_that_is_still_connected_says_that_the_listing_may_be_wrong(
 
     with pytest.raises(PlanRefused, match=f"desk says that the worker on {ONE} runs 7"):
         forget(engine, a_world_of(engine, providers={"desk": listing}))
+
+
+def test_its_worker_is_switched_off_with_what_it_ran_for_a_person_has_said_that_it_is_gone(
+    engine: FakeEngine,
+) -> None:
+    away = a_worker(name=ONE, machine=ONE, busy=True, away=True)
+    listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(away,))
+    registry = FakeRegistry()
+
+    done = forget(engine, a_world_of(engine, providers={"desk": listing}), registry=registry)
+
+    assert done == Forgotten("builders", "desk")
+    assert registry.released == [ONE]
+
+
+def test_what_is_switched_off_already_is_left_alone(engine: FakeEngine) -> None:
+    off = a_worker(name=ONE, machine=ONE, state="disabled")
+    listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(off,))
+    registry = FakeRegistry()
+
+    done = forget(engine, a_world_of(engine, providers={"desk": listing}), registry=registry)
+
+    assert (done, registry.released) == (Forgotten("builders"), [])
+
+
+def test_a_worker_that_cannot_be_switched_off_leaves_all_as_it_was(engine: FakeEngine) -> None:
+    idle = a_worker(name=ONE, machine=ONE, state="disconnected")
+    listing = a_listing(a_machine(name=TWO, id=f"fake-{TWO}"), workers=(idle,))
+
+    with pytest.raises(SourceUnreachable, match="no answer"):
+        forget(
+            engine,
+            a_world_of(engine, providers={"desk": listing}),
+            registry=SilentRegistry(),
+        )
+
+    assert sorted(engine.stacks[REF.name].ids) == [ONE, TWO]
 
 
 def test_what_a_killed_apply_was_making_is_left_to_the_next_apply(engine: FakeEngine) -> None:

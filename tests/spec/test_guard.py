@@ -262,5 +262,6 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     (pool,) = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools)).pools
 
     assert pool.because == (
-        "2 wait; a guard keeps back 2 new machines; a guard keeps 1 machine from going"
+        "2 wait; a guard keeps back 2 new machines, and 2 of these requests wait on; "
+        "a guard keeps 1 machine from going"
     )

@@ -239,6 +239,19 @@ def test_of_a_candidate_that_does_not_come_up_none_is_made_and_none_goes() -> No
     assert f"candidate trixie {NEW} did not come up" in choice(a_fleet_with(), world).said
 
 
+def test_what_a_candidate_does_not_offer_any_more_is_said() -> None:
+    images = (
+        version(OLD, "current", provides=("sbuild:1", "unshare")),
+        version(NEW, "candidate", share=50, provides=("sbuild:2", "unshare")),
+    )
+
+    chosen = choice(a_fleet_with(), a_sim_world(images=images))
+
+    assert chosen.said == (
+        f"candidate trixie {NEW} does not report sbuild:1, which the current version does"
+    )
+
+
 def test_when_the_candidate_is_promoted_the_others_are_outdated_and_its_machines_stay() -> None:
     promoted = (version(OLD, "previous"), version(NEW, "current"))
     world = a_pool_with(1, 2, share=34).model_copy(update={"images": promoted})

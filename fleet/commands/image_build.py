@@ -1,0 +1,148 @@
+"""This module bakes a new version of an image on this computer."""
+
+import argparse
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from fleet.commands.clock import SystemClock
+from fleet.commands.publishers import builder_at
+from fleet.commands.signals import Signals
+from fleet.commands.wiring import load_config, lock_owner
+from fleet.errors import FleetError, WrongUsage
+from fleet.images.disk import DiskBuilder
+from fleet.images.folder import version_at
+from fleet.images.role import role_digest
+from fleet.manifest import BuildOrder, BuildStep
+from fleet.operate.build import give_up_dead, remember_build
+from fleet.operate.publish import remember_publication
+from fleet.ports import Console
+from fleet.recipes import recipe_digest
+from fleet.render.build_text import BuildResult, built_to_text, step_to_text
+from fleet.render.to_json import value_to_json
+from fleet.schema.model import Fleet
+from fleet.schema.pools import SERVER_PATTERN, ImageRecipe
+from fleet.store.database import DatabaseStore
+from fleet.store.holders import is_alive
+from fleet.store.places import find_places
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Bake, show what is being done, and say what came of it."""
+    fleet = load_config(args, console).fleet
+    recipe = _recipe(fleet, args.image)
+    places = find_places(fleet, args.file)
+    store = DatabaseStore(places.store, fleet.fleet)
+    clock = SystemClock()
+    give_up_dead(store, args.image, clock, is_alive)
+    now = clock.now()
+    order = BuildOrder(
+        image=args.image,
+        version=version_at(now),
+        recipe=recipe,
+        built_at=now,
+        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
+        commit=_commit(Path(args.file).resolve().parent),
+    )
+    if args.at:
+        return _build_at(fleet, order, store, args, console)
+    builder = DiskBuilder(
+        images=places.images.resolve(),
+        cache=_cache(),
+        mirror=_mirror(args.mirror or os.environ.get("FLEET_MIRROR")),
+        snapshot=args.snapshot,
+        raw=args.raw,
+        check=args.check_reproducible,
+    )
+    digests = (recipe_digest(recipe), role_digest())
+    with Signals().heard():
+        manifest, baked = remember_build(
+            *(order, digests, store, clock), lambda: builder.bake(order, _Teller(order, console))
+        )
+    result = BuildResult(
+        folder=str(places.images / order.image / order.version),
+        manifest=manifest,
+        same_base=baked.differences.same_base if baked.differences else None,
+        differences=baked.differences.rows() if baked.differences else (),
+    )
+    console.out(value_to_json(result) if args.json else built_to_text(result))
+    return 0 if result.same_base is not False else 1
+
+
+def _build_at(
+    fleet: Fleet,
+    order: BuildOrder,
+    store: DatabaseStore,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Bake on a machine of a provider, which has the image then."""
+    if args.raw or args.check_reproducible or args.mirror or args.snapshot:
+        raise WrongUsage("--mirror, --snapshot, --raw, --check-reproducible: not with --at")
+    places = find_places(fleet, args.file)
+    builder = builder_at(fleet, args.at, places, Path(args.file).resolve().parent)
+    digests = (recipe_digest(order.recipe), role_digest())
+    with Signals().heard():
+        manifest, publication = remember_build(
+            *(order, digests, store, SystemClock()),
+            lambda: builder.bake(order, _Teller(order, console)),
+        )
+        remember_publication(store, manifest, args.at, publication)
+    folder = str(places.images / order.image / order.version)
+    result = BuildResult(folder=folder, manifest=manifest)
+    console.out(value_to_json(result) if args.json else built_to_text(result))
+    return 0
+
+
+class _Teller:
+    """Shows what a build does: to a person the present task, else a line for each."""
+
+    def __init__(self, order: BuildOrder, console: Console) -> None:
+        self._name = f"{order.image} {order.version}"
+        self._console = console
+
+    def __call__(self, step: BuildStep) -> None:
+        text = f"{self._name}: {step_to_text(step)}"
+        if self._console.watched:
+            self._console.progress(text)
+        else:
+            self._console.note(text)
+
+
+def _recipe(fleet: Fleet, image: str) -> ImageRecipe:
+    match fleet.images.get(image):
+        case ImageRecipe() as recipe:
+            return recipe
+        case None:
+            known = ", ".join(fleet.images) or "none"
+            raise FleetError(f"there is no image {image}; there are: {known}")
+        case _:
+            raise FleetError(f"image {image} was baked elsewhere (existing): nothing to build")
+
+
+def _mirror(url: str | None) -> str | None:
+    """Refuse what is no URL, and one with a password: the image keeps it."""
+    if url and not re.fullmatch(SERVER_PATTERN, url):
+        raise WrongUsage(
+            "the mirror is written as in http://deb.example.org/debian, without a password: the "
+            "image keeps it as its source"
+        )
+    return url or None
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fleet" / "images"
+
+
+def _commit(folder: Path) -> str:
+    """Return the commit that is checked out; empty outside of git."""
+    if commit := os.environ.get("CI_COMMIT_SHA"):
+        return commit
+    command = ("git", "-C", str(folder), "rev-parse", "HEAD")
+    try:
+        told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - git, in the folder of fleet.yaml
+    except FileNotFoundError:
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""

@@ -1,0 +1,72 @@
+"""This module says which images need building, testing or publishing, and why."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleet.commands.clock import SystemClock
+from fleet.commands.wiring import load_config
+from fleet.due import News, find_due, latest_built
+from fleet.errors import FileUnreadable, SourceUnreachable
+from fleet.facts import Unknown
+from fleet.images.folder import find_build
+from fleet.images.indexes import read_index
+from fleet.images.role import role_digest
+from fleet.ports import Console
+from fleet.render.child_pipeline import to_child_pipeline
+from fleet.render.due_text import due_to_text
+from fleet.render.to_json import value_to_json
+from fleet.schema.model import Fleet, ImageRecipe
+from fleet.store.database import DatabaseStore
+from fleet.store.files import LocalFiles
+from fleet.store.places import Places, find_places
+from fleet.updates import Source, find_updates, sources_of
+from fleet.versions import Version
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Say what is due, and write a pipeline that does it where that is asked for."""
+    fleet = load_config(args, console).fleet
+    places = find_places(fleet, args.file)
+    versions = DatabaseStore(places.store, fleet.fleet).image_versions()
+    report = find_due(
+        fleet,
+        versions,
+        role_digest=role_digest(),
+        news=_news(fleet, versions, places, console),
+        now=SystemClock().now(),
+    )
+    if args.gitlab_child_pipeline:
+        builds = _from_checkout(places.images)
+        pipeline = to_child_pipeline(report, builds)
+        LocalFiles().write_text(args.gitlab_child_pipeline, pipeline)
+    console.out(value_to_json(report) if args.json else due_to_text(report, colour=console.colour))
+    return 0
+
+
+def _news(
+    fleet: Fleet, versions: Sequence[Version], places: Places, console: Console
+) -> dict[str, News]:
+    """Return by image what its sources have newer than its latest version."""
+    lists: dict[Source, dict[str, str]] = {}
+    news: dict[str, News] = {}
+    for name, image in fleet.images.items():
+        latest = latest_built(versions, name) if isinstance(image, ImageRecipe) else None
+        if latest is None:
+            continue
+        try:
+            _, manifest = find_build(places.images, name, latest.version)
+            for source in sources_of(manifest):
+                if source not in lists:
+                    console.progress(f"reading packages of {source.suite} at {source.uri}")
+                    lists[source] = read_index(source)
+            offered = {source: lists[source] for source in sources_of(manifest)}
+            news[name] = find_updates(manifest, offered)
+        except (FileUnreadable, SourceUnreachable) as error:
+            news[name] = Unknown(unknown=f"whether its packages are up to date: {error}")
+    return news
+
+
+def _from_checkout(folder: Path) -> str:
+    here = Path.cwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)

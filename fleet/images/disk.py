@@ -1,0 +1,189 @@
+"""This module bakes images as disks on this computer, each in a process in its own namespaces.
+
+A version's folder appears whole or not at all. What is under way has names that begin with a
+dot; what a killed build left is removed by the next of that image.
+"""
+
+import fcntl
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fleet.canonical import digest
+from fleet.errors import BuildFailed, Locked
+from fleet.images import diskfile, folder, namespaces
+from fleet.images.bake import Baked, Order
+from fleet.images.messages import explained, read_messages
+from fleet.images.programs import find, missing
+from fleet.images.role import role_digest
+from fleet.images.sbom import sbom_of
+from fleet.manifest import BuildOrder, BuildStep, Manifest
+from fleet.recipes import recipe_digest
+
+_PROGRAMS = ("mmdebstrap", "tar", "zstd")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
+Tell = Callable[[BuildStep], None]
+
+
+@dataclass(frozen=True)
+class DiskBuilder:
+    """Bakes with mmdebstrap and the role, on this computer."""
+
+    images: Path
+    cache: Path
+    mirror: str | None = None
+    snapshot: bool = False
+    raw: bool = False
+    check: bool = False
+
+    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
+        """Bake a version into its folder."""
+        return self.bake(order, tell)[0]
+
+    def bake(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Baked]:
+        """Bake a version into its folder, and say more than its manifest does."""
+        if why := self._why_not(order.recipe.architecture):
+            raise BuildFailed(why)
+        with locked(self.images / order.image):
+            self._remove_leavings(order.image)
+            partial = folder.open_build(self.images, order.image, order.version)
+            log = self.images / order.image / f"{order.version}.log"
+            try:
+                baked = self._run(order, partial, log, tell)
+                manifest = _manifest(order, baked)
+                (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
+                log.rename(partial / folder.LOG)
+                return folder.finish_build(partial, manifest)[1], baked
+            except OSError as error:
+                raise BuildFailed(explained(str(error), self.images)) from error
+            finally:
+                self._remove_leavings(order.image)
+
+    def _why_not(self, architecture: str) -> str:
+        if not diskfile.bootable(architecture):
+            return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
+        lacking = missing((*_PROGRAMS, *diskfile.programs(architecture)))
+        if lacking:
+            return lacking
+        if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
+            return (
+                f"this computer cannot run programs of {architecture}; build on one that can, or "
+                "on Debian: apt install arch-test qemu-user-static"
+            )
+        return namespaces.why_not()
+
+    def _run(self, order: BuildOrder, partial: Path, log: Path, tell: Tell) -> Baked:
+        """Bake in a process of its own; it and all it started are gone when this returns."""
+        wanted = Order(
+            image=order.image,
+            recipe=order.recipe,
+            folder=partial,
+            log=log,
+            work=_work(self.images, order.image, order.version),
+            cache=self.cache,
+            mirror=self.mirror or order.recipe.mirror,
+            snapshot=self.snapshot or order.recipe.snapshot,
+            raw=self.raw,
+            check=self.check,
+        )
+        wanted.work.mkdir()
+        began = time.monotonic()
+
+        def step(message: dict[str, Any]) -> None:
+            seconds = time.monotonic() - began
+            tell(BuildStep(phase=message["phase"], task=message.get("task", ""), seconds=seconds))
+
+        child = subprocess.Popen(  # noqa: S603 - ourselves
+            namespaces.isolated(sys.executable, "-m", "fleet.images.bake"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("ab"),
+            # Ctrl-C is ours to hear: the child is ended below.
+            start_new_session=True,
+        )
+        try:
+            return Baked.model_validate(read_messages(child, wanted, step))
+        finally:
+            with _deaf():
+                child.kill()
+                child.wait()
+
+    def _remove_leavings(self, image: str) -> None:
+        """Remove what killed builds of this image left; their files have other owners."""
+        place = self.images / image
+        left = [*place.glob(".*.work"), *place.glob(".*.partial")]
+        if left:
+            with _deaf():
+                command = namespaces.isolated("rm", "-rf", "--", *map(str, left))
+                subprocess.run(command, check=False)  # noqa: S603 - what lies there is ours
+
+
+def _work(images: Path, image: str, version: str) -> Path:
+    return images / image / f".{version}.work"
+
+
+@contextmanager
+def locked(place: Path) -> Iterator[None]:
+    """Have the builds of an image for oneself, as long as this process lives."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise Locked(
+                f"image {place.name} is being built already, by {lock.read().strip()}; wait "
+                "for that build, or end it"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} since {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n")
+        lock.flush()
+        yield
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Let nobody's impatience leave anything behind: a second Ctrl-C has to wait."""
+    blocked = (signal.SIGINT, signal.SIGTERM)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _runs(architecture: str) -> bool:
+    program = find("arch-test")
+    if program is None:
+        return False
+    told = subprocess.run([program, architecture], check=False, capture_output=True)  # noqa: S603 - a word of a fixed set
+    return told.returncode == 0
+
+
+def _manifest(order: BuildOrder, baked: Baked) -> Manifest:
+    recipe, role = recipe_digest(order.recipe), role_digest()
+    versions = [[each.name, each.version, each.architecture] for each in baked.packages]
+    return Manifest(
+        image=order.image,
+        version=order.version,
+        way="disk",
+        suite=order.recipe.suite,
+        architecture=order.recipe.architecture,
+        recipe_digest=recipe,
+        role_digest=role,
+        digest=digest([recipe, role, versions]),
+        built_at=order.built_at,
+        built_by=order.built_by,
+        commit=order.commit,
+        seconds=baked.seconds,
+        packages=baked.packages,
+    )

@@ -1,0 +1,223 @@
+"""This module bakes an image on a machine at Hetzner: the role over ssh, then a snapshot.
+
+The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
+its mark. The snapshot is what comes of it; there is no disk in the folder of the build.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from fleet.canonical import digest
+from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
+from fleet.images import folder
+from fleet.images.disk import locked
+from fleet.images.hcloud import HcloudSite, take_snapshot
+from fleet.images.hetzner import Found, Hetzner
+from fleet.images.holding import held
+from fleet.images.role import Host, RoleFailed, RoleRun, role_digest, run_role, ssh_host
+from fleet.images.sbom import sbom_of
+from fleet.images.ssh import Ssh
+from fleet.images.temporary import Order, temporary_machine
+from fleet.manifest import BuildOrder, BuildStep, Manifest, Package
+from fleet.recipes import recipe_digest, role_variables
+from fleet.versions import Publication
+
+_STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
+"""Suite to the image of Hetzner's that it is made from; it has none of sid."""
+READY = """set -e
+export DEBIAN_FRONTEND=noninteractive
+if command -v cloud-init >/dev/null; then cloud-init status --wait >/dev/null || true; fi
+apt-get -q -y update
+apt-get -q -y -o Dpkg::Options::=--force-confold dist-upgrade
+apt-get -q -y --no-install-recommends install python3 python3-apt python3-debian ca-certificates
+"""
+"""What the role needs of a machine, with the updates that its image lacks."""
+PACKAGES = """set -e
+told='${Package}\\t${Version}\\t${Architecture}'
+dpkg-query -W -f "$told"'\\t${source:Package}\\t${source:Version}\\n'
+echo
+apt-cache show $(dpkg-query -W -f '${Package}:${Architecture}=${Version} ') 2>/dev/null \
+    | grep -E '^(Package|Version|Architecture|SHA256): ' || true
+"""
+CLEAN = """set -e
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q -y --purge autoremove
+apt-get clean
+if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
+rm -rf /var/lib/apt/lists/* /var/lib/cloud/* /var/log/apt /var/log/journal/* /var/log/*.log
+rm -rf /root/.ansible /root/.cache /root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
+rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id /var/lib/systemd/random-seed
+: > /etc/machine-id
+echo localhost > /etc/hostname
+rm -rf /root/.ssh
+sync
+"""
+"""What no image may hold: whose machine it was, who could enter it, what it logged."""
+Tell = Callable[[BuildStep], None]
+Role = Callable[[Host, Mapping[str, object], Path, Callable[[str], None]], RoleRun]
+
+
+def _run_role(
+    host: Host, variables: Mapping[str, object], log: Path, told: Callable[[str], None]
+) -> RoleRun:
+    return run_role(host, variables, log=log, told=told)
+
+
+@dataclass(frozen=True)
+class InstanceBuilder:
+    """Bakes on a machine of one project of Hetzner Cloud: ImageBuilder."""
+
+    images: Path
+    site: HcloudSite
+    api: Hetzner
+    role: Role = _run_role
+
+    def build(self, order: BuildOrder, tell: Tell) -> Manifest:
+        """Bake a version; its folder holds everything but a disk."""
+        return self.bake(order, tell)[0]
+
+    def bake(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
+        """Bake a version, and say which snapshot it is."""
+        place = self.images / order.image
+        with locked(place), held(place / ".build-hcloud.lock") as holder, self.api.session():
+            partial = folder.open_build(self.images, order.image, order.version)
+            log = place / f"{order.version}.log"
+            try:
+                run = _Run(self, order, log, tell)
+                manifest, snapshot = run.bake(holder)
+                (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
+                log.rename(partial / folder.LOG)
+                _, manifest = folder.finish_build(partial, manifest)
+                self.api.relabel(snapshot, {**snapshot.labels, "state": "whole"})
+            except (PublicationRefused, SourceUnreachable, RoleFailed) as error:
+                raise BuildFailed(str(error)) from error
+            finally:
+                folder.drop_build(partial)
+        at = datetime.fromisoformat(snapshot.created)
+        return manifest, Publication(id=str(snapshot.id), at=at, verified=False)
+
+
+@dataclass
+class _Run:
+    """One build."""
+
+    builder: InstanceBuilder
+    order: BuildOrder
+    log: Path
+    tell: Tell
+    began: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def bake(self, holder: str) -> tuple[Manifest, Found]:
+        """Return what came of it; the machine is gone then."""
+        site, api = self.builder.site, self.builder.api
+        self._say("machine")
+        with temporary_machine(api, self._machine(holder), site.entry) as (server, ssh):
+            self.seconds["machine"] = round(time.monotonic() - self.began, 3)
+            with self._phase("ready"):
+                self._run(ssh, READY)
+            with self._phase("role"):
+                variables = role_variables(self.order.recipe)
+                self.builder.role(ssh_host_of(ssh), variables, self.log, self._task)
+            with self._phase("packages"):
+                packages = read_packages(ssh.lines(PACKAGES))
+            with self._phase("clean"):
+                self._run(ssh, CLEAN)
+            manifest = self._manifest(packages)
+            with self._phase("snapshot"):
+                snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
+        return manifest.model_copy(update={"seconds": self.seconds}), snapshot
+
+    def _machine(self, holder: str) -> Order:
+        recipe = self.order.recipe
+        if recipe.suite not in _STOCK:
+            raise BuildFailed(
+                f"Hetzner has no image of {recipe.suite} to begin with, only of "
+                f"{', '.join(_STOCK)}; build it as a disk"
+            )
+        return Order(
+            purpose="build",
+            fleet=self.builder.site.fleet,
+            image=self.order.image,
+            version=self.order.version,
+            architecture=recipe.architecture,
+            location=self.builder.site.location,
+            holder=holder,
+            stock_image=_STOCK[recipe.suite],
+        )
+
+    def _run(self, ssh: Ssh, script: str) -> None:
+        with self.log.open("a", encoding="utf-8") as log:
+            for line in ssh.lines(script):
+                log.write(line)
+
+    def _manifest(self, packages: tuple[Package, ...]) -> Manifest:
+        order = self.order
+        recipe, role = recipe_digest(order.recipe), role_digest()
+        versions = [[each.name, each.version, each.architecture] for each in packages]
+        return Manifest(
+            image=order.image,
+            version=order.version,
+            way="instance",
+            suite=order.recipe.suite,
+            architecture=order.recipe.architecture,
+            recipe_digest=recipe,
+            role_digest=role,
+            digest=digest([recipe, role, versions]),
+            built_at=order.built_at,
+            built_by=order.built_by,
+            commit=order.commit,
+            seconds=self.seconds,
+            packages=packages,
+        )
+
+    def _task(self, task: str) -> None:
+        self._say("role", task)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        self._say(name)
+        yield
+        self.seconds[name] = round(time.monotonic() - began, 3)
+
+    def _say(self, phase: str, task: str = "") -> None:
+        seconds = time.monotonic() - self.began
+        self.tell(BuildStep(phase=phase, task=task, seconds=seconds))
+
+
+def ssh_host_of(ssh: Ssh) -> Host:
+    """Return a machine as Ansible enters it: with the same key, and the host key that was met."""
+    known_hosts = ssh.pair.folder / "known_hosts"
+    return ssh_host(ssh.host, port=ssh.door.port, key=ssh.pair.private, known_hosts=known_hosts)
+
+
+def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
+    """Return the packages that a machine told of, with the checksums that its lists know."""
+    told = [line.rstrip("\n") for line in lines]
+    end = told.index("") if "" in told else len(told)
+    sums: dict[tuple[str, str, str], str] = {}
+    fields: dict[str, str] = {}
+    for line in told[end + 1 :]:
+        name, _, value = line.partition(": ")
+        fields = {name: value} if name == "Package" else {**fields, name: value}
+        if name == "SHA256":
+            sums[fields["Package"], fields["Version"], fields["Architecture"]] = value
+    found = []
+    for row in told[:end]:
+        name, version, architecture, source, source_version = row.split("\t")
+        found.append(
+            Package(
+                name=name,
+                version=version,
+                architecture=architecture,
+                source=source,
+                source_version=source_version,
+                sha256=sums.get((name, version, architecture), ""),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (each.name, each.architecture)))

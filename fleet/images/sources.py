@@ -1,0 +1,106 @@
+"""This module says where a root's packages come from, and in which state that archive is now.
+
+The state is the digest of what the archive signs, its Release files: what apt would install
+from it is the same for as long as that is.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fleet.canonical import digest
+from fleet.errors import FleetError, SourceUnreachable
+from fleet.images.programs import ProgramFailed, run
+
+_SIGNED = b"-----BEGIN PGP SIGNED MESSAGE-----"
+_DATE = re.compile(rb"^Date: (.+)$", re.MULTILINE)
+_LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
+_SECONDS = 20.0
+_SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
+_NOT_FOUND = 404
+_NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The sources of a root as apt takes them, and their state."""
+
+    lines: tuple[str, ...]
+    state: str
+    epoch: int
+    """When the archive last changed: the moment of what is made of it."""
+
+
+def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
+    """Return the sources of a suite; raises SourceUnreachable or FleetError with what to do."""
+    lines = _usual_lines(suite, log) if mirror is None else _mirror_lines(suite, mirror)
+    found: dict[str, bytes] = {}
+    for line in lines:
+        matched = _LINE.fullmatch(line)
+        if matched is None:
+            raise FleetError(f"mmdebstrap names a source that is not understood: {line}")
+        uri, name, _ = matched.groups()
+        release = _release(uri, name)
+        if release is not None:
+            found[line] = release
+        elif name == suite:
+            raise FleetError(
+                f"{uri} has no suite {suite}: there is no dists/{suite}/InRelease; correct "
+                f"`suite` in the recipe, or {_NEXT}"
+            )
+    digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
+    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())))
+
+
+def _usual_lines(suite: str, log: Path) -> list[str]:
+    """Return the sources that mmdebstrap takes where nobody names any."""
+    asked = ("--mode=root", "--variant=custom", "--format=null", f"--setup-hook={_SHOW}")
+    try:
+        run("mmdebstrap", *asked, suite, "/dev/null", log=log)
+    except ProgramFailed as shown:
+        lines = [line.strip() for line in shown.output.splitlines()]
+        return [line.removeprefix("SOURCE ") for line in lines if line.startswith("SOURCE deb ")]
+    raise FleetError(f"mmdebstrap names no source of {suite}; {_NEXT}")
+
+
+def _mirror_lines(suite: str, mirror: str) -> list[str]:
+    """Return the sources of a suite at a mirror: updates too, security fixes from beside it."""
+    base = mirror.rstrip("/")
+    return [
+        f"deb {base} {suite} main",
+        f"deb {base} {suite}-updates main",
+        f"deb {base}-security {suite}-security main",
+    ]
+
+
+def _release(uri: str, suite: str) -> bytes | None:
+    """Return the signed Release file of a suite; None where the archive has no such suite."""
+    import httpx
+
+    url = f"{uri}/dists/{suite}/InRelease"
+    try:
+        answer = httpx.get(url, timeout=_SECONDS, follow_redirects=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SourceUnreachable(f"{uri} does not answer: {error}; {_NEXT}") from error
+    if answer.status_code == _NOT_FOUND:
+        return None
+    if answer.is_error:
+        raise SourceUnreachable(f"{url} answers {answer.status_code}; {_NEXT}")
+    if not answer.content.startswith(_SIGNED) or _DATE.search(answer.content) is None:
+        raise SourceUnreachable(
+            f"{uri} is no Debian archive: what it answers for dists/{suite}/InRelease is no "
+            f"signed Release file; {_NEXT}"
+        )
+    return answer.content
+
+
+def _moment(release: bytes) -> int:
+    found = _DATE.search(release)
+    text = found[1].decode(errors="replace") if found else ""
+    try:
+        moment = datetime.strptime(text.strip(), "%a, %d %b %Y %H:%M:%S %Z")  # noqa: DTZ007 - UTC below
+    except ValueError:
+        raise SourceUnreachable(f"a Release file has no date that can be read: {text}") from None
+    return int(moment.replace(tzinfo=UTC).timestamp())

@@ -1,0 +1,65 @@
+"""`fleet image build`: what is refused before anything is built."""
+
+import pytest
+
+from fleet.manifest import BuildStep
+from fleet.render.build_text import step_to_text
+from tests.trial import Trial, fleet_yaml
+
+
+def test_an_image_that_fleet_yaml_lacks_is_answered_with_those_it_has(trial: Trial) -> None:
+    assert trial.do("image", "build", "trixy") == (
+        1,
+        "fleet: error: there is no image trixy; there are: trixie\n",
+    )
+
+
+def test_an_image_that_was_baked_elsewhere_is_not_built(trial: Trial) -> None:
+    trial.write(fleet_yaml().replace("images:", "images:\n  golden: {existing: {desk: g1}}"))
+
+    assert trial.do("image", "build", "golden") == (
+        1,
+        "fleet: error: image golden was baked elsewhere (existing): nothing to build\n",
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://x/debian", "http://user:secret@deb.example.org/debian"])
+def test_a_mirror_is_a_url_without_a_password(trial: Trial, url: str) -> None:
+    code, said = trial.do("image", "build", "trixie", "--mirror", url)
+
+    assert code == 2
+    assert "without a password: the image keeps it as its source" in said
+    assert "secret" not in said
+
+
+def test_a_build_needs_a_store_to_be_remembered_in(trial: Trial) -> None:
+    (trial.folder / ".fleet/store.db").unlink()
+
+    code, said = trial.do("image", "build", "trixie")
+
+    assert (code, "fleet state init" in said) == (4, True)
+
+
+def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
+    steps = (
+        BuildStep(phase="base", seconds=2.9),
+        BuildStep(phase="role", task="Install the worker", seconds=61.2),
+    )
+
+    assert [step_to_text(step) for step in steps] == [
+        "0:02 base",
+        "1:01 role · Install the worker",
+    ]
+
+
+def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:
+    assert trial.do("image", "build", "trixie", "--at", "desk") == (
+        1,
+        "fleet: error: images are baked on machines of kind hcloud only; providers: desk (sim)\n",
+    )
+
+
+def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
+    code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
+
+    assert (code, "not with --at" in said) == (2, True)

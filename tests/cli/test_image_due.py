@@ -1,0 +1,128 @@
+"""`fleet image due`: which images need building and why, and a pipeline that does it."""
+
+import json
+import lzma
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from fleet.images.folder import QCOW2, finish_build, open_build
+from fleet.images.role import role_digest
+from fleet.manifest import Manifest, Package
+from fleet.recipes import recipe_digest
+from fleet.schema.model import ImageRecipe
+from tests.loopback import Answer, Loopback, Received
+from tests.trial import Trial
+from tests.versioning import a_version
+
+RECIPE = ImageRecipe(suite="trixie", architecture="amd64")
+VERSION = "20261121T060000Z"
+LIST = b"Package: debusine-worker\nVersion: 0.16.3-1\n"
+
+
+def build(folder: Path, uri: str) -> None:
+    """Put the folder of a build there, whose worker came from a mirror."""
+    partial = open_build(folder, "trixie", VERSION)
+    (partial / QCOW2).write_bytes(b"disk")
+    worker = Package(
+        name="debusine-worker",
+        version="0.16.2-1",
+        architecture="all",
+        source="debusine",
+        source_version="0.16.2-1",
+        origin=f"trixie/main at {uri}",
+    )
+    finish_build(
+        partial,
+        Manifest(
+            image="trixie",
+            version=VERSION,
+            way="disk",
+            suite="trixie",
+            architecture="amd64",
+            recipe_digest=recipe_digest(RECIPE),
+            role_digest=role_digest(),
+            digest="d1",
+            built_at=datetime(2026, 11, 21, 6, tzinfo=UTC),
+            built_by="ci",
+            seconds={},
+            packages=(worker,),
+        ),
+    )
+
+
+def remember(trial: Trial, **overrides: object) -> None:
+    digests = {"recipe_digest": recipe_digest(RECIPE), "role_digest": role_digest()}
+    trial.remember(a_version(**(digests | {"version": VERSION, "state": "current"} | overrides)))
+
+
+def answer(request: Received) -> Answer:
+    """Serve the list of the suite; of its security fixes there is none."""
+    is_list = request.path == "/debian/dists/trixie/main/binary-amd64/Packages.xz"
+    return Answer(200, lzma.compress(LIST)) if is_list else Answer(404, b"")
+
+
+def test_an_image_that_was_never_built_is_due_and_it_is_said_how(trial: Trial) -> None:
+    assert trial.do("image", "due") == (
+        0,
+        """\
+image trixie: due
+  no version of it was ever built [never-built]
+  $ fleet image build trixie
+  $ fleet image test trixie
+""",
+    )
+
+
+def test_a_newer_worker_in_the_suite_makes_it_due(trial: Trial) -> None:
+    with Loopback(answer) as mirror:
+        build(trial.folder / ".fleet/images", f"{mirror.url}/debian")
+        remember(trial)
+
+        code, said = trial.do("image", "due", "--json")
+
+    (image,) = json.loads(said)["images"]
+    assert code == 0
+    assert image["causes"] == [
+        {
+            "reason": "newer-worker",
+            "because": "trixie has debusine-worker 0.16.3-1, it has 0.16.2-1",
+        }
+    ]
+
+
+def test_a_mirror_that_does_not_answer_makes_nothing_due(trial: Trial) -> None:
+    build(trial.folder / ".fleet/images", "http://127.0.0.1:9/debian")
+    remember(trial)
+
+    code, said = trial.do("image", "due")
+
+    assert code == 0
+    assert said.startswith("image trixie: nothing is due\n  not known: whether its packages are")
+
+
+def test_a_build_that_is_elsewhere_is_said_and_not_due(trial: Trial) -> None:
+    remember(trial)
+
+    code, said = trial.do("image", "due")
+
+    assert code == 0
+    assert "nothing is due" in said
+    assert "holds no version" in said
+
+
+def test_a_pipeline_is_written_with_a_job_for_what_is_due(trial: Trial) -> None:
+    code, _ = trial.do("image", "due", "--gitlab-child-pipeline", "images.yml")
+
+    jobs = yaml.safe_load((trial.folder / "images.yml").read_text())
+    assert code == 0
+    assert "image trixie" in jobs
+
+
+def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
+    recipe = "{suite: trixie, architecture: amd64}"
+    text = (trial.folder / "fleet.yaml").read_text().replace(recipe, "{existing: {desk: g1}}")
+    trial.write(text)
+
+    assert trial.do("image", "due") == (0, "fleet.yaml has no image that fleet bakes\n")

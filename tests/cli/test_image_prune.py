@@ -1,0 +1,97 @@
+"""`fleet image prune`: what nothing refers to is deleted, also where it was published."""
+
+import json
+
+import pytest
+
+from fleet.versions import Publication, Version
+from tests.builders import NOW
+from tests.trial import Trial
+from tests.versioning import a_version
+
+V1, V2, V3 = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+
+
+def a_published(version: str, state: str) -> Version:
+    uploaded = Publication(id=f"trixie-{version}", at=NOW, verified=True)
+    return a_version(version=version, state=state, publications={"desk": uploaded})
+
+
+@pytest.fixture
+def baked(trial: Trial) -> Trial:
+    """Return a trial fleet with three versions; the folder of the oldest build is there."""
+    trial.remember(
+        a_published(V1, "retired"), a_published(V2, "previous"), a_published(V3, "current")
+    )
+    folder = trial.folder / ".fleet/images/trixie" / V1
+    folder.mkdir(parents=True)
+    (folder / "build.log").write_text("baked\n")
+    return trial
+
+
+def test_what_nothing_refers_to_is_deleted_with_its_folder(baked: Trial) -> None:
+    code, said = baked.do("image", "prune")
+
+    assert (code, said) == (
+        0,
+        f"""\
+Deleted 1 version of images
+- delete trixie {V1} (retired), desk trixie-{V1}
+  keep  trixie {V2} (previous): it is the previous version
+  keep  trixie {V3} (current): it is the current version
+""",
+    )
+    assert set(baked.versions()) == {V2, V3}
+    assert not (baked.folder / ".fleet/images/trixie" / V1).exists()
+
+
+def test_a_dry_run_deletes_nothing(baked: Trial) -> None:
+    before = baked.files()
+
+    code, said = baked.do("image", "prune", "trixie", "--dry-run", "--json")
+
+    pruning = json.loads(said)
+    assert (code, pruning["done"]) == (0, False)
+    assert [each["version"] for each in pruning["versions"] if not each["kept"]] == [V1]
+    assert baked.files() == before
+
+
+def test_what_a_machine_boots_stays(baked: Trial) -> None:
+    baked.do("image", "promote", "trixie", V1)
+    baked.wait_for("1")
+    baked.apply()
+    baked.do("image", "rollback", "trixie")
+
+    code, said = baked.do("image", "prune")
+
+    assert code == 0
+    assert f"trixie {V1} (retired): machine trial-builders-1 boots it" in said
+    assert set(baked.versions()) == {V1, V2, V3}
+
+
+def test_what_a_saved_plan_makes_machines_with_stays(baked: Trial) -> None:
+    baked.do("image", "promote", "trixie", V1)
+    baked.wait_for("1")
+    baked.do("plan", "--out", "plan.json")
+    baked.do("image", "rollback", "trixie")
+
+    _, said = baked.do("image", "prune", "--plan", "plan.json")
+
+    assert "the plan saved in plan.json makes trial-builders-1 with it" in said
+
+
+def test_while_an_apply_holds_the_lock_nothing_is_deleted(baked: Trial) -> None:
+    with baked.locked():
+        code, said = baked.do("image", "prune")
+
+    assert (code, "holds the lock" in said) == (1, True)
+    assert set(baked.versions()) == {V1, V2, V3}
+
+
+def test_a_simulated_cloud_that_cannot_be_read_keeps_everything(baked: Trial) -> None:
+    baked.cloud.path.parent.mkdir(exist_ok=True)
+    baked.cloud.path.write_text("garbage")
+
+    _, said = baked.do("image", "prune", "--dry-run")
+
+    assert said.startswith("Would delete 0 versions of images\n")

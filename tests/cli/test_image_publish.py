@@ -1,0 +1,141 @@
+"""`fleet image publish`: upload a version to providers and stores, remember where it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.publishing import VERSION, a_build, some_disk
+from tests.trial import Trial, fleet_yaml
+from tests.versioning import a_version
+
+
+@pytest.fixture
+def built(trial: Trial) -> Trial:
+    """Return a trial fleet with a tested version, to be published to a directory."""
+    return publishing_to(trial, f"file://{trial.folder}/published")
+
+
+def publishing_to(trial: Trial, *places: str) -> Trial:
+    listed = f"publish: [{', '.join(places)}]"
+    trial.write(fleet_yaml().replace("architecture: amd64}", f"architecture: amd64, {listed}}}"))
+    a_build(trial.folder / ".fleet/images/trixie" / VERSION)
+    trial.remember(a_version(version=VERSION))
+    return trial
+
+
+def published(trial: Trial) -> dict[str, str]:
+    """Return where the version is remembered to be."""
+    _, said = trial.do("image", "show", "trixie", "--json")
+    (version,) = json.loads(said)["versions"]
+    return {place: each["id"] for place, each in version["publications"].items()}
+
+
+def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
+    code, said = built.do("image", "publish", "trixie")
+
+    place = f"file://{built.folder}/published"
+    disk = f"{place}/trixie/{VERSION}/disk.raw"
+    size = f"{len(some_disk()) + 3:,}"
+    first, second, last = said.splitlines()
+    assert (code, first) == (0, f"{place}: upload: {size} bytes")
+    assert second.startswith(f"{place}: read back: 1,04")
+    assert last == f"{place}: trixie {VERSION} is published as {disk}"
+    assert published(built) == {place: disk}
+    assert Path(disk.removeprefix("file://")).read_bytes() == some_disk()
+
+
+def test_publishing_as_json_tells_of_each_place(built: Trial) -> None:
+    _, said = built.do("image", "publish", "trixie", "--json")
+
+    told = json.loads(said[said.index("{\n") :])
+    assert (told["image"], told["version"]) == ("trixie", VERSION)
+    assert [(each["id"][-8:], each["error"]) for each in told["places"]] == [("disk.raw", "")]
+
+
+def test_a_place_that_fails_stops_no_other(built: Trial) -> None:
+    blocked = built.folder / "blocked"
+    blocked.write_text("a file where a folder is wanted")
+    publishing = publishing_to_also(built, f"file://{blocked}")
+
+    code, said = publishing.do("image", "publish", "trixie")
+
+    assert code == 5
+    assert f"file://{blocked}: failed: {blocked}" in said
+    assert list(published(built)) == [f"file://{built.folder}/published"]
+
+
+def publishing_to_also(trial: Trial, place: str) -> Trial:
+    text = (trial.folder / "fleet.yaml").read_text()
+    trial.write(text.replace("publish: [", f"publish: [{place}, "))
+    return trial
+
+
+def test_only_the_places_that_are_named_are_published_to(built: Trial) -> None:
+    code, _ = built.do("image", "publish", "trixie", "--to", "desk")
+
+    assert code == 0
+    assert list(published(built)) == ["desk"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch"], "there is no image nosuch; there are: trixie"),
+        (["trixie", "20200101T000000Z"], "has no version 20200101T000000Z"),
+        (["trixie", "--to", "dusk"], "there is no provider dusk; there are: desk"),
+        (["trixie", "--to", "ftp://x/y"], "write file:///PATH or s3://BUCKET/PREFIX"),
+    ],
+)
+def test_what_cannot_be_published_is_said(built: Trial, arguments: list[str], said: str) -> None:
+    code, told = built.do("image", "publish", *arguments)
+
+    assert code == 1
+    assert said in told
+
+
+def test_an_image_without_a_place_to_publish_to_is_wrong_usage(trial: Trial) -> None:
+    code, said = trial.do("image", "publish", "trixie")
+
+    assert code == 2
+    assert "images.trixie.publish names no place" in said
+
+
+def test_a_version_that_did_not_pass_its_test_is_published_only_by_name(trial: Trial) -> None:
+    publishing_to(trial, "desk")
+    trial.remember(a_version(version="20261122T000000Z", state="built"))
+    a_build(trial.folder / ".fleet/images/trixie/20261122T000000Z", version="20261122T000000Z")
+
+    _, by_itself = trial.do("image", "publish", "trixie")
+    _, by_name = trial.do("image", "publish", "trixie", "20261122T000000Z")
+
+    assert f"trixie {VERSION} is published" in by_itself
+    assert "trixie 20261122T000000Z is published" in by_name
+
+
+def test_a_version_that_failed_is_not_published(trial: Trial) -> None:
+    publishing_to(trial, "desk")
+    trial.remember(a_version(version="20261122T000000Z", state="failed", why="it is broken"))
+
+    code, said = trial.do("image", "publish", "trixie", "20261122T000000Z")
+
+    assert code == 1
+    assert "is failed; only a version that is built, tested" in said
+
+
+def test_a_file_that_is_not_what_was_built_is_not_published(built: Trial) -> None:
+    disk = built.folder / ".fleet/images/trixie" / VERSION / "disk.raw"
+    disk.write_bytes(b"something else")
+
+    code, said = built.do("image", "publish", "trixie")
+
+    assert code == 1
+    assert "is not what was built" in said
+    assert not (built.folder / "published").exists()
+
+
+def test_cleaning_publishes_nothing(built: Trial) -> None:
+    code, said = built.do("image", "publish", "trixie", "--clean")
+
+    assert (code, said) == (0, f"file://{built.folder}/published: nothing was left there\n")
+    assert published(built) == {}

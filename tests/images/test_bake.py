@@ -1,0 +1,363 @@
+"""Baking for real: `fleet image build` of the example fleet.yaml, what it leaves, how it fails.
+
+The base is kept in this machine's cache folder, so that only the first session makes it.
+"""
+
+import json
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fleet.images import diskfile, namespaces
+from fleet.images.folder import read_manifest, verify
+from fleet.images.programs import missing
+from fleet.manifest import Manifest
+from tests.images.mirrors import mirror_options
+from tests.loopback import Answer, Loopback, html
+from tests.process import ROOT, Completed
+
+pytestmark = [
+    pytest.mark.images,
+    pytest.mark.skipif(
+        bool(namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64")))),
+        reason=namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))),
+    ),
+]
+FLEET = Path(sys.executable).with_name("fleet")
+IMAGE = "trixie-amd64"
+SECRET = "glpat-must-not-leak"
+
+
+@dataclass
+class Site:
+    """A folder with the example fleet.yaml and its store."""
+
+    folder: Path
+    prefix: Sequence[str] = ()
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.folder / "fleet.yaml").exists():
+            for name in ("fleet.yaml", "world.json"):
+                shutil.copy(ROOT / name, self.folder)
+        assert self.do("state", "init").returncode == 0
+
+    @property
+    def builds(self) -> Path:
+        return self.folder / ".fleet/images" / IMAGE
+
+    def recipe(self, more: str) -> None:
+        """Have the recipe say more."""
+        path = self.folder / "fleet.yaml"
+        text = path.read_text(encoding="utf-8")
+        assert "    architecture: amd64\n" in text
+        path.write_text(
+            text.replace("    architecture: amd64\n", f"    architecture: amd64\n    {more}\n"),
+            encoding="utf-8",
+        )
+
+    def environment(self) -> dict[str, str]:
+        cache = {"XDG_CACHE_HOME": str(self.cache)} if self.cache else {}
+        return {**os.environ, **cache, "CI": "true", "FLEET_TEST_SECRET": SECRET}
+
+    def do(self, *words: str) -> Completed:
+        return subprocess.run(
+            [*self.prefix, str(FLEET), *words],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+
+    def build(self, *words: str) -> Completed:
+        return self.do("image", "build", IMAGE, *mirror_options(), *words)
+
+    def begin(self, until: str) -> "subprocess.Popen[str]":
+        """Begin a build, and return when it says so."""
+        build = subprocess.Popen(
+            [FLEET, "image", "build", IMAGE, *mirror_options()],
+            cwd=self.folder,
+            env=self.environment(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        assert build.stderr is not None
+        for line in build.stderr:
+            if until in line:
+                break
+        return build
+
+    def states(self) -> list[str]:
+        told = self.do("image", "show", IMAGE, "--json")
+        return [version["state"] for version in json.loads(told.stdout)["versions"]]
+
+    def left(self) -> list[str]:
+        """Return what lies where builds do, but for the lock and logs."""
+        names = sorted(path.name for path in self.builds.iterdir())
+        return [name for name in names if name != ".lock" and not name.endswith(".log")]
+
+    def leavings(self) -> list[str]:
+        """Return mounts and processes that have to do with builds here."""
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        loops = Path("/sys/block").glob("loop*/loop/backing_file")
+        files = [path.read_text(encoding="utf-8") for path in loops]
+        processes = [f"process {pid}" for pid in processes_in(self.folder)]
+        return [*processes, *(each for each in (*mounts, *files) if str(self.folder) in each)]
+
+
+@dataclass
+class Built:
+    """A site where the example was built twice."""
+
+    site: Site
+    first: Completed
+    second: Completed
+    folder: Path
+    manifest: Manifest
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    site = Site(tmp_path_factory.mktemp("site"))
+    first = site.build("--raw")
+    assert (first.returncode, first.stderr[-2000:]) == (0, first.stderr[-2000:])
+    second = site.build("--json")
+    assert second.returncode == 0, second.stderr
+    folder = site.builds / site.left()[-1]
+    return Built(site, first, second, folder, read_manifest(folder))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_the_example_is_baked_with_every_file_as_its_manifest_says(built: Built) -> None:
+    verify(built.folder, built.manifest)
+
+    assert sorted(built.manifest.files) == ["build.log", "disk.qcow2", "sbom.spdx.json"]
+    assert built.site.states() == ["built", "built"]
+    assert "next: fleet image test trixie-amd64" in built.first.stdout
+
+
+def test_phases_and_tasks_are_told_line_by_line(built: Built) -> None:
+    told = [line.partition(": ")[2].partition(" ")[2] for line in built.first.stderr.splitlines()]
+
+    assert {"sources", "unpack", "role", "clean", "disk", "compress"} <= set(told)
+    assert "role · Enable the worker's service" in told
+
+
+def test_the_role_changes_nothing_when_it_runs_again(built: Built) -> None:
+    log = (built.folder / "build.log").read_text(encoding="utf-8")
+
+    assert "PLAY RECAP" in log
+    assert "changed=0 " in log
+
+
+def test_the_second_build_takes_the_kept_root(built: Built) -> None:
+    assert "base" not in built.manifest.seconds
+    assert "keep" not in built.manifest.seconds
+
+
+def test_each_package_is_told_with_where_it_came_from_and_its_checksum(built: Built) -> None:
+    packages = {package.name: package for package in built.manifest.packages}
+
+    assert {"debusine-worker", "sbuild", "autopkgtest", "cloud-init"} <= set(packages)
+    assert all(len(package.sha256) == 64 for package in packages.values())
+    assert "/main at http" in packages["debusine-worker"].origin
+
+
+def test_the_disk_boots_by_uefi_and_by_bios(built: Built) -> None:
+    raw = next(built.site.builds.glob("*/disk.raw"))
+    told = subprocess.run(["/sbin/sfdisk", "--json", raw], capture_output=True, check=True)
+    boot, root = json.loads(told.stdout)["partitiontable"]["partitions"]
+
+    assert (boot["name"], boot["attrs"], root["name"]) == ("boot", "LegacyBIOSBootable", "root")
+    offset = boot["start"] * 512
+    files = subprocess.run(
+        ["mdir", "-b", "-/", "-i", f"{raw}@@{offset}"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {"::/EFI/BOOT/BOOTX64.EFI", "::/vmlinuz", "::/initrd.img"} <= set(files)
+    assert "::/syslinux/ldlinux.sys" in files
+    assert raw.read_bytes()[:440] == diskfile.BOOT_CODE.read_bytes()[:440]
+
+
+def test_the_image_passes_its_test(built: Built) -> None:
+    tested = built.site.do("image", "test", IMAGE)
+
+    assert (tested.returncode, tested.stderr) == (0, tested.stderr), tested.stdout
+
+
+def test_no_secret_of_the_environment_is_in_any_artifact(built: Built) -> None:
+    for name in ("build.log", "manifest.json", "sbom.spdx.json"):
+        assert SECRET not in (built.folder / name).read_text(encoding="utf-8")
+    raw = next(built.site.builds.glob("*/disk.raw"))
+    assert subprocess.run(["grep", "-qaF", SECRET, raw], check=False).returncode == 1
+
+
+def test_nothing_is_left_of_a_build_but_its_folder(built: Built) -> None:
+    assert built.site.leavings() == []
+    assert len(built.site.left()) == 2
+
+
+def test_a_killed_build_leaves_no_process_and_no_mount_and_the_next_tidies_up(site: Site) -> None:
+    build = site.begin(until="role · Gathering Facts")
+    build.send_signal(signal.SIGKILL)
+    build.communicate()
+    wait_for_end_of(site)
+
+    assert site.leavings() == []
+    with Loopback(lambda _: html()) as garbage:
+        failed = site.do("image", "build", IMAGE, "--mirror", f"{garbage.url}/debian")
+    assert failed.returncode == 1
+    assert site.left() == []
+    assert site.states() == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_leaves_nothing(site: Site, asked: signal.Signals) -> None:
+    build = site.begin(until="role · Gathering Facts")
+    build.send_signal(asked)
+    _, said = build.communicate()
+
+    assert (build.returncode, said.splitlines()[-1]) == (130, "fleet: interrupted")
+    assert (site.left(), site.leavings(), site.states()) == ([], [], ["failed"])
+
+
+def test_two_builds_of_one_image_at_once_are_one(site: Site) -> None:
+    build = site.begin(until="unpack")
+    second = site.build()
+    build.terminate()
+    build.communicate()
+
+    assert second.returncode == 1
+    assert f"image {IMAGE} is being built already, by process {build.pid} since" in second.stderr
+    assert "wait for that build, or end it" in second.stderr
+
+
+def test_an_unknown_package_is_told_with_the_task_that_failed(site: Site) -> None:
+    site.recipe("packages: [no-such-package-anywhere]")
+
+    failed = site.build()
+
+    assert failed.returncode == 1
+    assert "the role failed at task “Install the worker" in failed.stderr
+    assert "no-such-package-anywhere" in failed.stderr
+    assert (site.left(), site.leavings(), site.states()) == ([], [], ["failed"])
+
+
+def test_an_unknown_suite_a_dead_mirror_and_garbage_are_told(site: Site) -> None:
+    with Loopback(lambda _: Answer(404, b"")) as empty:
+        unknown = site.do("image", "build", IMAGE, "--mirror", f"{empty.url}/debian")
+    dead = site.do("image", "build", IMAGE, "--mirror", f"{empty.url}/debian")
+
+    assert "has no suite trixie: there is no dists/trixie/InRelease" in unknown.stderr
+    assert "/debian does not answer: " in dead.stderr
+    assert (unknown.returncode, dead.returncode, site.left()) == (1, 1, [])
+
+
+def test_a_mirror_whose_lists_are_garbage_is_told_as_apt_says_it(site: Site) -> None:
+    release = b"-----BEGIN PGP SIGNED MESSAGE-----\n\nDate: Sat, 21 Nov 2026 08:11:10 UTC\n"
+    with Loopback(lambda _: Answer(200, release)) as lying:
+        failed = site.do("image", "build", IMAGE, "--mirror", f"{lying.url}/debian")
+
+    assert failed.returncode == 1
+    assert "mmdebstrap ended with" in failed.stderr
+    assert "E: " in failed.stderr
+    assert (site.left(), site.leavings()) == ([], [])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
+def test_a_full_disk_is_told_with_what_to_do(built: Built, small: Path) -> None:
+    site = Site(small)
+
+    failed = site.build()
+
+    assert built.first.returncode == 0  # so that the root is kept, and unpacking it fails
+    assert failed.returncode == 1
+    assert "No space left on device" in failed.stderr
+    assert "set state.images or XDG_CACHE_HOME to folders with more" in failed.stderr
+    assert (site.left(), site.states()) == ([], ["failed"])
+
+
+def test_an_ordinary_user_bakes_the_same(built: Built) -> None:
+    user = an_ordinary_user()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet/images"
+    folder = Path("/var/tmp") / f"fleet-bake-{os.getpid()}"  # noqa: S108 - pytest's own is root's alone
+    folder.mkdir()
+    try:
+        (folder / "cache/fleet/images").mkdir(parents=True)
+        for tar in cache.glob("base-*.tar"):
+            shutil.copy(tar, folder / "cache/fleet/images")
+        shutil.copy(ROOT / "fleet.yaml", folder)
+        shutil.copy(ROOT / "world.json", folder)
+        subprocess.run(["chown", "-R", f"{user}:", folder], check=True)
+        prefix = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env")
+        site = Site(folder, (*prefix, f"HOME={folder}", f"USER={user}"), folder / "cache")
+
+        done = site.build()
+
+        assert done.returncode == 0, done.stderr
+        manifest = read_manifest(site.builds / site.left()[-1])
+        assert manifest.packages == built.manifest.packages
+        assert site.leavings() == []
+    finally:
+        shutil.rmtree(folder)
+
+
+def an_ordinary_user() -> str:
+    """Return a user with subordinate ids who can run what is tested; else skip."""
+    if os.geteuid() != 0:
+        pytest.skip("the tests run as an ordinary user already")
+    lent = Path("/etc/subuid").read_text(encoding="utf-8").splitlines()
+    names = [line.split(":")[0] for line in lent if not line.startswith("root")]
+    known = {user.pw_name for user in pwd.getpwall()}
+    for name in names:
+        command = ["setpriv", f"--reuid={name}", "--clear-groups", str(FLEET), "--version"]
+        if name in known and subprocess.run(command, check=False).returncode == 0:
+            return name
+    pytest.skip("no ordinary user with subordinate ids can run fleet here (useradd makes one)")
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Return the processes that work in a folder, or in a root that lies there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            places = [str((process / link).readlink()) for link in ("cwd", "root")]
+        except OSError:
+            continue  # it ended meanwhile
+        if any(Path(place).is_relative_to(folder) for place in places):
+            found.append(int(process.name))
+    return found
+
+
+def wait_for_end_of(site: Site) -> None:
+    """Wait until the kernel has taken the processes of a killed build away."""
+    for pid in processes_in(site.folder):
+        with suppress(ProcessLookupError):
+            ended = os.pidfd_open(pid)
+            select.select([ended], [], [], 10)
+            os.close(ended)

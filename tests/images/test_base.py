@@ -1,0 +1,64 @@
+"""Roots that are kept: made once, whole or not at all, the oldest removed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fleet.images.base import Base, kept
+from fleet.images.sources import Archive
+
+ARCHIVE = Archive(("deb http://deb.example.org/debian trixie main",), "state", 1795252270)
+
+
+def keep(cache: Path, name: str, made: list[str]) -> tuple[str, bool]:
+    def make(tar: Path) -> None:
+        made.append(name)
+        tar.write_text(name, encoding="utf-8")
+
+    with kept(cache, name, make) as (tar, found):
+        return tar.read_text(encoding="utf-8"), found
+
+
+def test_a_root_is_made_once(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    first, second = keep(tmp_path, "one", made), keep(tmp_path, "one", made)
+
+    assert (first, second, made) == (("one", False), ("one", True), ["one"])
+
+
+def test_a_root_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
+    def fail(tar: Path) -> None:
+        tar.write_text("half", encoding="utf-8")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"), kept(tmp_path, "one", fail):
+        pass
+
+    assert [path.name for path in tmp_path.iterdir()] == ["one.lock"]
+
+
+def test_the_roots_that_were_used_the_longest_ago_go(tmp_path: Path) -> None:
+    made: list[str] = []
+    for number in range(5):
+        keep(tmp_path, f"root-{number}", made)
+        os.utime(tmp_path / f"root-{number}.tar", (number, number))
+
+    keep(tmp_path, "root-5", made)
+
+    left = sorted(path.name for path in tmp_path.glob("*.tar"))
+    assert left == ["root-2.tar", "root-3.tar", "root-4.tar", "root-5.tar"]
+
+
+def test_a_base_is_another_where_anything_that_goes_into_it_is() -> None:
+    bases = (
+        Base("trixie", "amd64", ARCHIVE, snapshot=False),
+        Base("trixie", "amd64", ARCHIVE, snapshot=True),
+        Base("sid", "amd64", ARCHIVE, snapshot=False),
+        Base("trixie", "arm64", ARCHIVE, snapshot=False),
+        Base("trixie", "amd64", Archive(ARCHIVE.lines, "later", 0), snapshot=False),
+    )
+
+    assert len({base.key for base in bases}) == len(bases)
+    assert bases[0].key == Base("trixie", "amd64", ARCHIVE, snapshot=False).key

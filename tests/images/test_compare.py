@@ -1,0 +1,57 @@
+"""What a second build of the same recipe shows: which files differ, in what, and why."""
+
+from pathlib import Path
+
+from fleet.images.compare import compare, listing
+
+
+def a_root(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_roots_that_are_alike_do_not_differ_whenever_they_were_written(tmp_path: Path) -> None:
+    one = a_root(tmp_path / "one", {"etc/hosts": "::1"})
+    two = a_root(tmp_path / "two", {"etc/hosts": "::1"})
+
+    assert compare(listing(one), listing(two)) == ()
+
+
+def test_a_file_that_differs_is_explained(tmp_path: Path) -> None:
+    one = a_root(tmp_path / "one", {"etc/shadow": "a:1", "var/lib/dpkg/status": "x"})
+    two = a_root(tmp_path / "two", {"etc/shadow": "a:2", "var/lib/dpkg/status": "x"})
+
+    assert [(d.path, d.what, d.why) for d in compare(listing(one), listing(two))] == [
+        (
+            "/etc/shadow",
+            "content",
+            "the day on which a user was made, which useradd takes from the clock",
+        )
+    ]
+
+
+def test_what_nobody_knows_a_reason_for_is_worth_a_look(tmp_path: Path) -> None:
+    one = a_root(tmp_path / "one", {"etc/strange": "1"})
+    two = a_root(tmp_path / "two", {"etc/strange": "1"})
+    (two / "etc/strange").chmod(0o755)
+
+    (found,) = compare(listing(one), listing(two))
+
+    assert (found.what, found.why[:9]) == ("mode", "not known")
+
+
+def test_a_file_of_one_root_only_is_named_with_which(tmp_path: Path) -> None:
+    one = a_root(tmp_path / "one", {"both": "", "first": ""})
+    two = a_root(tmp_path / "two", {"both": "", "second": ""})
+    (two / "link").symlink_to("both")
+
+    found = {each.path: each.what for each in compare(listing(one), listing(two))}
+
+    assert found == {
+        "/first": "only in the first",
+        "/link": "only in the second",
+        "/second": "only in the second",
+    }

@@ -1,0 +1,80 @@
+"""Lists of packages are read from an archive, whichever form it has; garbage is told."""
+
+import gzip
+import lzma
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.images.indexes import read_index
+from fleet.updates import Source
+from tests.loopback import Answer, Loopback, Received, html
+
+LIST = b"""Package: debusine-worker
+Version: 0.16.1-1
+Description: a worker
+ Version: not this
+
+Package: zlib1g
+Version: 1:1.3-1
+
+Package: debusine-worker
+Version: 0.16.10-1
+"""
+FOLDER = "/debian/dists/trixie/main/binary-amd64/Packages"
+MISSING = Answer(404, b"")
+Serve = Callable[..., Source]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Return what serves files by their ending, and says where."""
+    files: dict[str, Answer] = {}
+
+    def answer(request: Received) -> Answer:
+        return files.get(request.path.removeprefix(FOLDER), MISSING)
+
+    with Loopback(answer) as server:
+
+        def put(**contents: bytes | Answer) -> Source:
+            for ending, content in contents.items():
+                known = Answer(200, content) if isinstance(content, bytes) else content
+                files[f".{ending}"] = known
+            return Source(f"{server.url}/debian", "trixie", "main", "amd64")
+
+        yield put
+
+
+def test_the_newest_version_of_each_package_is_read(serve: Serve) -> None:
+    found = read_index(serve(xz=lzma.compress(LIST)))
+
+    assert found == {"debusine-worker": "0.16.10-1", "zlib1g": "1:1.3-1"}
+
+
+def test_an_archive_may_have_another_form_only(serve: Serve) -> None:
+    assert read_index(serve(gz=gzip.compress(LIST)))["zlib1g"] == "1:1.3-1"
+
+
+def test_a_suite_that_the_archive_does_not_have_holds_nothing(serve: Serve) -> None:
+    assert read_index(serve()) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"<html>sign in</html>", "is no list of packages"),
+        (lzma.compress(LIST)[:60], "is no list of packages"),
+        (html(503), "answers 503"),
+    ],
+)
+def test_garbage_and_refusals_are_no_answer(
+    serve: Serve, content: bytes | Answer, said: str
+) -> None:
+    with pytest.raises(SourceUnreachable, match=said):
+        read_index(serve(xz=content))
+
+
+def test_an_archive_that_is_not_there_is_no_answer() -> None:
+    with pytest.raises(SourceUnreachable, match="does not answer"):
+        read_index(Source("http://127.0.0.1:9", "trixie", "main", "amd64"))

@@ -1,0 +1,150 @@
+"""Baking on a machine at Hetzner: the role over ssh, a snapshot, and nothing left behind."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import BuildFailed
+from fleet.images import folder
+from fleet.images.hcloud import HcloudPublisher, HcloudSite
+from fleet.images.instance import CLEAN, PACKAGES, READY, read_packages
+from fleet.images.role import RoleFailed
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from tests.builders import NOW
+from tests.machine_rig import TOLD, VERSION, MachineRig
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[MachineRig]:
+    with SimulatedHetzner(now=lambda: NOW) as api:
+        yield MachineRig(tmp_path / "images", api)
+
+
+def test_a_version_is_a_snapshot_with_the_mark_and_a_folder_without_a_disk(
+    rig: MachineRig,
+) -> None:
+    rig.build()
+
+    publisher = HcloudPublisher(
+        HcloudSite("debian-ci", "fsn1"), rig.api.token, base_url=rig.api.endpoint
+    )
+    (upload,) = publisher.uploads()
+    assert (upload.id, upload.whole) == (rig.publication.id, True)
+    assert (upload.image, upload.version) == ("trixie", VERSION)
+    _, manifest = folder.find_build(rig.images, "trixie", VERSION)
+    assert manifest == rig.manifest
+    assert (manifest.way, sorted(manifest.files)) == ("instance", ["build.log", "sbom.spdx.json"])
+
+
+def test_the_machine_boots_hetzners_own_image_of_the_suite(rig: MachineRig) -> None:
+    rig.build(suite="bookworm")
+
+    (made,) = (
+        each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")
+    )
+    image = rig.api.state.resources["images"][made.body["image"]]
+    assert (image["name"], made.body["start_after_create"]) == ("debian-12", True)
+
+
+def test_a_suite_that_hetzner_has_no_image_of_is_refused_before_anything_is_made(
+    rig: MachineRig,
+) -> None:
+    with pytest.raises(BuildFailed, match="no image of sid"):
+        rig.build(suite="sid")
+
+    assert rig.left() == []
+    assert [each for each in rig.api.requests if each.method == "POST"] == []
+
+
+def test_the_role_runs_on_the_machine_between_updates_and_cleaning(rig: MachineRig) -> None:
+    rig.role = lambda: rig.asked.append("the role")
+
+    rig.build()
+
+    assert rig.asked[-4:] == [READY, "the role", PACKAGES, CLEAN]
+    assert rig.host is not None
+    assert rig.host.variables["ansible_connection"] == "ssh"
+    assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
+
+
+def test_each_phase_and_task_is_told_and_timed(rig: MachineRig) -> None:
+    rig.build()
+
+    said = [(each.phase, each.task) for each in rig.steps]
+    assert said == [
+        ("machine", ""),
+        ("ready", ""),
+        ("role", ""),
+        ("role", "Install packages"),
+        ("packages", ""),
+        ("clean", ""),
+        ("snapshot", ""),
+    ]
+    phases = ["machine", "ready", "role", "packages", "clean", "snapshot"]
+    assert list(rig.manifest.seconds) == phases
+
+
+def test_packages_come_with_their_source_and_the_checksum_that_is_known() -> None:
+    bash, worker = read_packages(TOLD)
+
+    assert (bash.name, bash.version, bash.sha256) == ("bash", "5.2.37-2", "abc")
+    assert (worker.name, worker.source, worker.sha256) == ("debusine-worker", "debusine", "")
+
+
+def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> None:
+    def fail() -> None:
+        raise RoleFailed("the role failed at task “Install packages”")
+
+    rig.role = fail
+
+    with pytest.raises(BuildFailed, match="Install packages"):
+        rig.build()
+
+    assert rig.left() == []
+    assert "the role was here" in (rig.images / "trixie" / f"{VERSION}.log").read_text()
+
+
+@pytest.mark.parametrize("script", [READY, PACKAGES, CLEAN])
+def test_nothing_is_left_when_the_machine_is_lost(rig: MachineRig, script: str) -> None:
+    rig.fails_at = script
+
+    with pytest.raises(BuildFailed, match="the connection is lost"):
+        rig.build()
+
+    assert rig.left() == []
+
+
+def test_nothing_is_left_when_a_person_interrupts(rig: MachineRig) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    rig.role = interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rig.build()
+
+    assert rig.left() == []
+
+
+def test_nothing_is_left_when_no_snapshot_can_be_taken(rig: MachineRig) -> None:
+    rig.api.fail(Fault(method="POST", path="/servers/*/actions/create_image", status=403))
+
+    with pytest.raises(BuildFailed, match="create_image"):
+        rig.build()
+
+    assert rig.left() == []
+
+
+def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> None:
+    rig.api.fail(Fault(method="DELETE", path="/servers/*", status=403))
+    with pytest.raises(BuildFailed):
+        rig.build()
+    left = rig.hetzner.left()
+
+    rig.version = "20261121T204000Z"
+    rig.build()
+
+    assert len(left) == 1
+    assert rig.hetzner.left() == []

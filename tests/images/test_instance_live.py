@@ -1,0 +1,143 @@
+"""Baking on a machine for real: the role over ssh in a Debian that is a chroot with an sshd."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fleet.canonical import digest
+from fleet.images.base import kept
+from fleet.images.hcloud import HcloudSite
+from fleet.images.hetzner import Hetzner
+from fleet.images.instance import InstanceBuilder
+from fleet.images.ssh import Door, Ssh
+from fleet.images.temporary import Entry
+from fleet.manifest import BuildOrder, BuildStep
+from fleet.schema.pools import ImageRecipe
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_wire import Request
+from tests.builders import NOW
+from tests.live import chroot
+
+pytestmark = pytest.mark.images
+
+SUITE = "trixie"
+PACKAGES = "openssh-server,systemd-sysv,udev,ca-certificates,python3"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the root of a Debian that stands for Hetzner's own image."""
+    if reason := chroot.why_not():
+        pytest.skip(f"baking on a machine is NOT TESTED: {reason}")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet" / "images"
+    archive = chroot._archive()  # noqa: SLF001 - what this machine's apt is told, for tests
+    name = f"machine-{digest([SUITE, archive, PACKAGES])}"
+    with kept(cache, name, partial(make, archive)) as (tar, _):
+        place = tmp_path / "root"
+        place.mkdir()
+        subprocess.run(["tar", "-xf", tar, "-C", place, "--exclude=./dev/*"], check=True)
+    shutil.copyfile("/etc/resolv.conf", place / "etc/resolv.conf")
+    return place
+
+
+def make(archive: str, tar: Path) -> None:
+    options = [f"--aptopt={line}" for line in chroot._apt_configuration()]  # noqa: SLF001 - same
+    command = [
+        *("mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=tar"),
+        *(f"--include={PACKAGES}", '--aptopt=APT::Install-Recommends "false"', *options),
+        *(SUITE, str(tar), f"deb {archive} {SUITE} main"),
+    ]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def door(root: Path) -> Iterator[Door]:
+    """Run an sshd in that root, as long as the test lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    script = (
+        'mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && mkdir -p "$1/run/sshd" && '
+        'exec chroot "$1" /usr/sbin/sshd -D -e -o ListenAddress=127.0.0.1 -o UsePAM=no -p "$2"'
+    )
+    command = [*chroot.dies_with_us(), "sh", "-c", script, "sh", str(root), str(port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert process.stderr is not None
+    line = b" "
+    while line and b"listening" not in line:
+        line = process.stderr.readline()
+    assert line, "sshd ended"
+    yield Door(port=port)
+    process.kill()
+    process.communicate()
+
+
+class Machine:
+    """The machine of the simulated API: what enters it, and what a snapshot of it holds."""
+
+    def __init__(self, root: Path, api: SimulatedHetzner) -> None:
+        self.root = root
+        self.api = api
+        self.snapshot: set[str] = set()
+        api.state.address = "127.0.0.1"
+        api.watch = self._watch
+
+    def _watch(self, when: str, request: Request) -> None:
+        if when == "done" and (request.method, request.path) == ("POST", "/servers"):
+            keys = self.api.state.resources["ssh_keys"].values()
+            text = "".join(f"{each['public_key']}\n" for each in keys)
+            (self.root / "root/.ssh/authorized_keys").write_text(text)
+        if when == "done" and request.path.endswith("/create_image"):
+            self.snapshot = {
+                str(path.relative_to(self.root))
+                for folder in ("etc", "root", "usr/sbin", "var/lib/debusine", "var/lib/apt")
+                for path in (self.root / folder).rglob("*")
+            }
+
+
+def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
+    root: Path, door: Door, tmp_path: Path
+) -> None:
+    steps: list[BuildStep] = []
+    with SimulatedHetzner() as api:
+        machine = Machine(root, api)
+        entry = Entry(partial(Ssh, door=door))
+        builder = InstanceBuilder(
+            tmp_path / "images",
+            HcloudSite("debian-ci", "fsn1", entry=entry),
+            Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+        )
+        recipe = ImageRecipe(suite=SUITE, architecture="amd64")
+        order = BuildOrder(
+            image="trixie", version="20261121T203000Z", recipe=recipe, built_at=NOW, built_by="ana"
+        )
+
+        manifest, publication = builder.bake(order, steps.append)
+
+        kinds = ("servers", "ssh_keys")
+        assert [list(api.state.resources[kind]) for kind in kinds] == [[], []]
+        labels = api.state.resources["images"][int(publication.id)]["labels"]
+        assert (labels["fleet"], labels["image"], labels["state"]) == (
+            "debian-ci",
+            "trixie",
+            "whole",
+        )
+
+    installed = {each.name: each for each in manifest.packages}
+    assert {"debusine-worker", "uidmap", "sbuild"} <= installed.keys()
+    assert installed["debusine-worker"].sha256
+    unit = "etc/systemd/system/multi-user.target.wants/debusine-worker.service"
+    assert unit in machine.snapshot
+    traces = ("ssh_host_", "root/.ssh", "policy-rc.d", "var/lib/apt/lists/", "root/.ansible")
+    left = [path for path in machine.snapshot if any(each in path for each in traces)]
+    assert left == []
+    assert (root / "etc/machine-id").read_text() == ""
+    assert [each.task for each in steps if each.phase == "role" and each.task] != []
+    log = (tmp_path / "images/trixie" / order.version / "build.log").read_text()
+    assert "PLAY RECAP" in log

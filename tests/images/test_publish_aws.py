@@ -1,0 +1,156 @@
+"""Publishing to AWS: what is asked of it, and what the policy allows."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.aws import AwsPublisher
+from fleet.images.ebs import BLOCK
+from tests.builders import NOW
+from tests.fake_aws import Amazon
+from tests.fake_ebs import REGION, Registrar, StrictAccount
+from tests.process import ROOT
+from tests.publishing import VERSION, Watcher, a_build, some_disk
+
+PAGE = ROOT / "docs/how-to/publish-an-image.md"
+WITH_IT = {"ec2:RegisterImage": {"ec2:CreateTags"}, "ebs:StartSnapshot": {"ec2:CreateTags"}}
+
+
+@pytest.fixture
+def there() -> Iterator[Registrar]:
+    with Amazon():
+        yield Registrar()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "images" / "trixie" / VERSION
+
+
+def publisher(there: Registrar, calls: set[str] | None = None) -> AwsPublisher:
+    account = StrictAccount(REGION, there, NOW)
+    seen = set() if calls is None else calls
+
+    def note(model: Any, **_: object) -> None:  # noqa: ANN401 - botocore has no types
+        seen.add(f"{model.service_model.service_name}:{model.name}")
+
+    account.session.events.register("before-call", note)
+    return AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+
+
+def statements() -> list[dict[str, Any]]:
+    text = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"<!-- policy -->\n```json\n(.*?)```", text, flags=re.DOTALL)
+    found: list[dict[str, Any]] = json.loads(block)["Statement"]
+    return found
+
+
+def allowed() -> set[str]:
+    actions = [each["Action"] for each in statements()]
+    return {each for some in actions for each in ([some] if isinstance(some, str) else some)}
+
+
+def test_an_image_is_registered_as_machines_need_it(there: Registrar, folder: Path) -> None:
+    published = publisher(there).publish(a_build(folder), str(folder), Watcher())
+
+    asked = there.images[published.id]
+    tags = {each["Key"]: each["Value"] for each in asked["TagSpecifications"][0]["Tags"]}
+    assert (asked["Name"], asked["Architecture"]) == (f"debian-ci-trixie-{VERSION}", "x86_64")
+    assert (asked["BootMode"], asked["EnaSupport"]) == ("uefi-preferred", True)
+    assert (asked["ImdsSupport"], asked["VirtualizationType"]) == ("v2.0", "hvm")
+    assert tags["fleet"] == "debian-ci"
+    assert (tags["fleet:image"], tags["fleet:version"]) == ("trixie", VERSION)
+
+
+def test_an_arm_image_boots_by_uefi_only(there: Registrar, folder: Path) -> None:
+    manifest = a_build(folder, architecture="arm64")
+
+    published = publisher(there).publish(manifest, str(folder), Watcher())
+
+    asked = there.images[published.id]
+    assert (asked["Architecture"], asked["BootMode"]) == ("arm64", "uefi")
+
+
+def test_an_architecture_without_machines_is_refused_before_anything_is_made(
+    there: Registrar, folder: Path
+) -> None:
+    manifest = a_build(folder, architecture="riscv64")
+
+    with pytest.raises(PublicationRefused, match="it has: amd64, arm64"):
+        publisher(there).publish(manifest, str(folder), Watcher())
+
+    assert there.blocks == {}
+
+
+def test_blocks_of_zeros_are_not_sent(there: Registrar, folder: Path) -> None:
+    disk = bytes(8 * BLOCK) + b"end"
+
+    publisher(there).publish(a_build(folder, disk=disk), str(folder), Watcher())
+
+    (blocks,) = there.blocks.values()
+    assert blocks == {8: b"end".ljust(BLOCK, b"\0")}
+
+
+def test_a_run_after_one_that_broke_off_sends_the_rest_only(
+    there: Registrar, folder: Path
+) -> None:
+    manifest, again = a_build(folder, disk=some_disk(size=64 * BLOCK)), Watcher()
+    with pytest.raises(SourceUnreachable):
+        publisher(there).publish(manifest, str(folder), Watcher(breaks_at=0.5))
+
+    publisher(there).publish(manifest, str(folder), again)
+
+    uploads = [each for each in again.heard if each.phase == "upload"]
+    assert uploads[0].done >= 0.5 * uploads[0].total
+    assert len(there.blocks) == 1
+    assert list(folder.parent.glob(".publish-snap*")) == []
+
+
+def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folder: Path) -> None:
+    class Spoiling(Watcher):
+        def __call__(self, transfer: Any) -> None:  # noqa: ANN401 - as the port says it
+            if transfer.phase == "read back":
+                return
+            for blocks in amazon_blocks():
+                for block in blocks.values():
+                    block.block_data = b"rotten".ljust(BLOCK, b"\0")
+
+    with pytest.raises(SourceUnreachable, match="were not what was sent; it was deleted"):
+        publisher(there).publish(a_build(folder), str(folder), Spoiling())
+
+    assert publisher(there).uploads() == ()
+    assert there.images == {}
+
+
+def amazon_blocks() -> list[dict[int, Any]]:
+    """Return the blocks that moto keeps, to be spoilt."""
+    from moto.ebs.models import ebs_backends
+
+    accounts = [backend for regions in ebs_backends.values() for backend in regions.values()]
+    return [each.blocks for backend in accounts for each in backend.snapshots.values()]
+
+
+def test_the_policy_allows_every_call_that_is_seen_and_no_other(
+    there: Registrar, folder: Path
+) -> None:
+    seen: set[str] = set()
+    amazon = publisher(there, seen)
+    published = amazon.publish(a_build(folder), str(folder), Watcher())
+    amazon.clean(NOW)
+    amazon.delete(published.id)
+
+    # The double marks an image by a call of its own, which AWS does by itself.
+    needed = seen | {right for call in seen for right in WITH_IT.get(call, ())}
+    assert needed == allowed()
+
+
+def test_nothing_is_changed_but_what_carries_the_mark() -> None:
+    changing = [each for each in statements() if each["Sid"] != "Look"]
+
+    unbound = [each["Sid"] for each in changing if "Condition" not in each]
+    assert unbound == []

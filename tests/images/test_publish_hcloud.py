@@ -1,0 +1,246 @@
+"""Publishing to Hetzner: rescue system, ssh, snapshot, and nothing left behind."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.facts import Listing
+from fleet.providers.hcloud import HcloudMachines
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from tests.builders import NOW
+from tests.ports.test_keeper import HETZNER
+from tests.publishing import MIB, VERSION, Watcher, a_build, some_disk
+from tests.rescue import RescueRig
+from tests.sshd import Sshd
+
+BIG = some_disk(size=4 * MIB + 512)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[RescueRig]:
+    with SimulatedHetzner(now=lambda: NOW) as api:
+        yield RescueRig(tmp_path / "hetzner", api)
+
+
+@pytest.fixture
+def ssh_rig(tmp_path: Path) -> Iterator[RescueRig]:
+    with SimulatedHetzner(now=lambda: NOW) as api, Sshd(tmp_path / "sshd") as sshd:
+        yield RescueRig(tmp_path / "hetzner", api, sshd)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "images" / "trixie" / VERSION
+
+
+def snapshots(rig: RescueRig) -> list[dict[str, object]]:
+    images = rig.api.state.resources["images"].values()
+    return [each["labels"] for each in images if each["type"] == "snapshot"]
+
+
+def killed_publishing(rig: RescueRig, folder: Path) -> int:
+    """Let a process publish and be killed in the middle; return its status."""
+    arguments = [rig.api.endpoint, rig.api.token, str(folder), str(rig.disk)]
+    command = [sys.executable, "-m", "tests.images.killed", *arguments]
+    return subprocess.run(command, check=False).returncode
+
+
+class Dropping(Watcher):
+    """Drops the connection once, after some bytes."""
+
+    def __call__(self, transfer: object) -> None:
+        try:
+            super().__call__(transfer)  # type: ignore[arg-type] # as the port says it
+        except SourceUnreachable:
+            self.breaks_at = 2
+            raise
+
+
+def test_a_snapshot_carries_the_whole_mark(rig: RescueRig, folder: Path) -> None:
+    manifest = a_build(folder)
+
+    rig.publisher().publish(manifest, str(folder), Watcher())
+
+    digest = manifest.files["disk.raw"].sha256
+    assert snapshots(rig) == [
+        {
+            "fleet": "debian-ci",
+            "image": "trixie",
+            "version": VERSION,
+            "sha256": digest[:32],
+            "state": "whole",
+        }
+    ]
+
+
+def test_the_server_and_its_key_are_gone_afterwards(rig: RescueRig, folder: Path) -> None:
+    rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    assert rig.left() == []
+
+
+def test_a_machine_boots_the_snapshot(rig: RescueRig, folder: Path) -> None:
+    published = rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    image = rig.api.state.resources["images"][int(published.id)]
+    assert (image["status"], image["architecture"]) == ("available", "x86")
+    assert image["disk_size"] == min(
+        each["disk"]
+        for each in rig.api.state.resources["server_types"].values()
+        if each["architecture"] == "x86"
+    )
+
+
+def test_a_connection_of_ssh_that_drops_is_made_again_and_only_the_rest_is_sent(
+    ssh_rig: RescueRig, folder: Path
+) -> None:
+    rig = ssh_rig
+    manifest, watcher = a_build(folder, disk=BIG), Dropping(breaks_at=0.6)
+
+    published = rig.publisher().publish(manifest, str(folder), watcher)
+
+    sent = [each.done for each in watcher.heard if each.phase == "upload"]
+    dropped = next(each for each in sent if each >= 0.6 * len(BIG))
+    again = sent[sent.index(dropped) + 1]
+    assert MIB <= again < len(BIG)
+    assert rig.snapshots[int(published.id)][: len(BIG)] == BIG
+    assert rig.left() == []
+
+
+def test_a_server_is_gone_when_the_upload_fails_for_good(rig: RescueRig, folder: Path) -> None:
+    with pytest.raises(SourceUnreachable, match="the last of 5 tries"):
+        rig.publisher().publish(a_build(folder), str(folder), Watcher(breaks_at=0))
+
+    assert rig.left() == []
+    assert snapshots(rig) == []
+
+
+def test_a_disk_that_cannot_be_written_is_said_in_the_machines_own_words(
+    rig: RescueRig, folder: Path
+) -> None:
+    rig.disk.symlink_to(rig.disk.parent)
+
+    with pytest.raises(PublicationRefused, match="a command failed"):
+        rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    assert rig.left() == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(method="POST", path="/servers", status=429),
+        Fault(method="POST", path="/servers", status=500, done=True),
+        Fault(method="POST", path="/servers", answer_lost=True),
+        Fault(method="POST", path="/ssh_keys", answer_lost=True),
+        Fault(method="POST", path="/servers/*/actions/enable_rescue", answer_lost=True),
+        Fault(method="POST", path="/servers/*/actions/poweroff", code="locked"),
+        Fault(method="POST", path="/servers/*/actions/create_image", answer_lost=True),
+        Fault(method="PUT", path="/images/*", status=503),
+        Fault(method="DELETE", path="/servers/*", answer_lost=True),
+        Fault(method="DELETE", path="/ssh_keys/*", status=502),
+        Fault(method="GET", path="/images*", broken_off=True),
+    ],
+    ids=lambda fault: f"{fault.method}-{fault.path}-{fault.status or fault.code or 'lost'}",
+)
+def test_a_request_that_fails_once_is_made_again_and_nothing_is_made_twice(
+    rig: RescueRig, folder: Path, fault: Fault
+) -> None:
+    rig.api.fail(fault)
+
+    rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    assert fault.seen
+    assert [each["state"] for each in snapshots(rig)] == ["whole"]
+    assert rig.left() == []
+
+
+def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
+    rig: RescueRig, folder: Path
+) -> None:
+    smallest = min(
+        (each["disk"], each["name"])
+        for each in rig.api.state.resources["server_types"].values()
+        if each["architecture"] == "x86"
+    )
+    rig.api.state.stock[smallest[1]] = 0
+
+    rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    made = [each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")]
+    asked = [each.body["server_type"] for each in made]
+    assert len(asked) > 1
+    assert asked[0] == smallest[1]
+
+
+def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Path) -> None:
+    with pytest.raises(PublicationRefused, match="sells no server for riscv64"):
+        rig.publisher().publish(a_build(folder, architecture="riscv64"), str(folder), Watcher())
+
+    assert rig.left() == []
+
+
+def test_a_snapshot_that_was_not_labelled_whole_is_finished_without_a_server(
+    rig: RescueRig, folder: Path
+) -> None:
+    manifest, publisher = a_build(folder), rig.publisher()
+    published = publisher.publish(manifest, str(folder), Watcher())
+    labels = rig.api.state.resources["images"][int(published.id)]["labels"]
+    labels["state"] = "partial"
+    rig.api.requests.clear()
+
+    publisher.publish(manifest, str(folder), Watcher())
+
+    assert publisher.uploads()[0].whole
+    assert [each for each in rig.api.requests if each.path == "/servers"] == []
+
+
+def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path) -> None:
+    listings = []
+
+    def look(_: object) -> None:
+        cloud = HcloudMachines(HETZNER, rig.api.token, base_url=rig.api.endpoint)
+        listings.append((len(rig.left()), cloud.list("debian-ci")))
+
+    rig.publisher().publish(a_build(folder), str(folder), look)
+
+    alive, listing = listings[0]
+    assert alive == 2
+    assert isinstance(listing, Listing)
+    assert listing.machines == ()
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(rig: RescueRig, folder: Path) -> None:
+    a_build(folder)
+    killed = killed_publishing(rig, folder)
+    left = rig.left()
+
+    rig.publisher().publish(a_build(folder), str(folder), Watcher())
+
+    assert killed == -signal.SIGKILL
+    assert len(left) == 2
+    assert rig.left() == []
+    assert [each["state"] for each in snapshots(rig)] == ["whole"]
+
+
+def test_what_somebody_else_left_or_uses_is_said_and_cleaned_after_its_time(
+    rig: RescueRig, folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "elsewhere" / "trixie" / VERSION
+    a_build(other)
+    killed_publishing(rig, other)
+
+    with pytest.raises(SourceUnreachable, match="somebody else is at this version"):
+        rig.publisher().publish(a_build(folder), str(folder), Watcher())
+    early = rig.publisher().clean(NOW)
+    late = rig.publisher().clean(NOW.replace(year=2027))
+
+    assert early == ()
+    assert [each.split()[0] for each in late] == ["server", "ssh"]
+    assert rig.left() == []

@@ -1,0 +1,70 @@
+"""The bill of materials of an image: SPDX 2.3, each package with what it was built from."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from fleet.images.sbom import sbom_of
+from fleet.manifest import Manifest, Package
+
+DASH = Package(
+    name="libstdc++6",
+    version="14.2.0-19",
+    architecture="amd64",
+    source="gcc-14",
+    source_version="14.2.0-19",
+    sha256="ab" * 32,
+)
+
+
+def bill() -> dict[str, Any]:
+    manifest = Manifest(
+        image="trixie-amd64",
+        version="20261121T203000Z",
+        way="disk",
+        suite="trixie",
+        architecture="amd64",
+        recipe_digest="a" * 64,
+        role_digest="b" * 64,
+        digest="c" * 64,
+        built_at=datetime(2026, 11, 21, 20, 30, tzinfo=UTC),
+        built_by="tests",
+        seconds={},
+        packages=(DASH,),
+    )
+    found: dict[str, Any] = json.loads(sbom_of(manifest))
+    return found
+
+
+def test_a_bill_says_which_version_it_is_of() -> None:
+    found = bill()
+
+    assert (found["spdxVersion"], found["name"]) == ("SPDX-2.3", "trixie-amd64-20261121T203000Z")
+    assert found["creationInfo"]["created"] == "2026-11-21T20:30:00Z"
+    assert found["relationships"] == [
+        {
+            "spdxElementId": "SPDXRef-DOCUMENT",
+            "relationshipType": "DESCRIBES",
+            "relatedSpdxElement": "SPDXRef-image",
+        },
+        {
+            "spdxElementId": "SPDXRef-image",
+            "relationshipType": "CONTAINS",
+            "relatedSpdxElement": "SPDXRef-libstdc--6-amd64",
+        },
+    ]
+
+
+def test_a_package_is_told_with_address_checksum_and_source() -> None:
+    package = bill()["packages"][1]
+
+    assert package["versionInfo"] == "14.2.0-19"
+    assert package["sourceInfo"] == "built from gcc-14 14.2.0-19"
+    assert package["checksums"] == [{"algorithm": "SHA256", "checksumValue": "ab" * 32}]
+    assert package["externalRefs"][0]["referenceLocator"] == (
+        "pkg:deb/debian/libstdc%2B%2B6@14.2.0-19?arch=amd64&distro=trixie"
+    )
+
+
+def test_a_bill_of_the_same_version_is_the_same() -> None:
+    assert bill() == bill()

@@ -1,0 +1,110 @@
+"""Where packages come from: which suites a mirror has, and what a mirror that fails reads like."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import FleetError, SourceUnreachable
+from fleet.images.sources import Archive, archive_of
+from tests.loopback import Answer, Loopback, Received, html
+
+DATE = "Date: Sat, 21 Nov 2026 08:11:10 UTC"
+SUITES = {
+    "/debian/dists/trixie/InRelease": DATE,
+    "/debian/dists/trixie-updates/InRelease": "Date: Sat, 21 Nov 2026 09:11:10 UTC",
+    "/debian-security/dists/trixie-security/InRelease": "Date: Fri, 20 Nov 2026 08:11:10 UTC",
+    "/debian/dists/sid/InRelease": DATE,
+    "/debian/dists/undated/InRelease": "Date: yesterday",
+}
+
+
+def answer(request: Received) -> Answer:
+    if request.path not in SUITES:
+        return Answer(404, b"not here")
+    text = f"-----BEGIN PGP SIGNED MESSAGE-----\n\n{SUITES[request.path]}\n"
+    return Answer(200, text.encode(), {"Content-Type": "text/plain"})
+
+
+@pytest.fixture
+def mirror() -> Iterator[Loopback]:
+    with Loopback(answer) as server:
+        yield server
+
+
+def ask(mirror: Loopback, suite: str = "trixie") -> Archive:
+    return archive_of(suite, f"{mirror.url}/debian", Path("/nowhere"))
+
+
+def test_a_suite_comes_with_its_updates_and_with_security_fixes(mirror: Loopback) -> None:
+    assert ask(mirror).lines == (
+        f"deb {mirror.url}/debian trixie main",
+        f"deb {mirror.url}/debian trixie-updates main",
+        f"deb {mirror.url}/debian-security trixie-security main",
+    )
+
+
+def test_a_suite_without_updates_comes_alone(mirror: Loopback) -> None:
+    assert ask(mirror, "sid").lines == (f"deb {mirror.url}/debian sid main",)
+
+
+def test_the_moment_of_an_archive_is_when_any_of_its_suites_last_changed(mirror: Loopback) -> None:
+    assert ask(mirror).epoch == 1795252270
+
+
+def test_an_archive_that_changes_is_in_another_state(mirror: Loopback) -> None:
+    before = ask(mirror).state
+    again = ask(mirror).state
+    mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = Answer(
+        200, f"-----BEGIN PGP SIGNED MESSAGE-----\n\nmore\n{DATE}\n".encode()
+    )
+
+    assert before == again
+    assert ask(mirror).state != before
+
+
+def test_an_unknown_suite_is_told_with_what_to_correct(mirror: Loopback) -> None:
+    with pytest.raises(FleetError) as caught:
+        ask(mirror, "trixy")
+
+    assert str(caught.value) == (
+        f"{mirror.url}/debian has no suite trixy: there is no dists/trixy/InRelease; correct "
+        "`suite` in the recipe, or name a mirror that works: --mirror URL, FLEET_MIRROR, or "
+        "`mirror` in the recipe"
+    )
+
+
+def test_a_mirror_that_answers_a_web_page_is_no_archive(mirror: Loopback) -> None:
+    mirror.faults.instead["/debian/dists/trixie/InRelease"] = html()
+
+    with pytest.raises(
+        SourceUnreachable, match=r"is no Debian archive: .* no signed Release file"
+    ):
+        ask(mirror)
+
+
+def test_a_mirror_that_fails_is_not_taken_for_one_without_updates(mirror: Loopback) -> None:
+    mirror.faults.instead["/debian/dists/trixie-updates/InRelease"] = html(503)
+
+    with pytest.raises(SourceUnreachable, match="trixie-updates/InRelease answers 503; name a"):
+        ask(mirror)
+
+
+def test_a_mirror_that_breaks_off_does_not_answer(mirror: Loopback) -> None:
+    mirror.faults.drop = {1}
+
+    with pytest.raises(SourceUnreachable, match=r"/debian does not answer: .*; name a mirror"):
+        ask(mirror)
+
+
+def test_a_mirror_that_is_down_does_not_answer() -> None:
+    with Loopback(answer) as server:
+        gone = server
+
+    with pytest.raises(SourceUnreachable, match=r"does not answer: .*refused"):
+        ask(gone)
+
+
+def test_a_release_without_a_date_is_told(mirror: Loopback) -> None:
+    with pytest.raises(SourceUnreachable, match="no date that can be read: yesterday"):
+        ask(mirror, "undated")

@@ -1,0 +1,99 @@
+"""`fleet sweep` also finds machines that a build or an upload left that died."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.commands.sweep_temporary import sweep_temporary
+from fleet.schema.model import Fleet
+from fleet.service.hetzner import SimulatedHetzner
+from tests.builders import NOW
+from tests.hetzner import a_server
+
+FLEET = Fleet.model_validate(
+    {
+        "fleet": "demo",
+        "providers": {
+            "hetzner": {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}}
+        },
+    }
+)
+LEFT = {"fleet": "demo", "temporary": "build", "image": "trixie", "version": "20261121T060000Z"}
+LATER = NOW + timedelta(hours=3)
+
+
+class Notes:
+    """A console that keeps what it is told."""
+
+    colour = False
+    watched = False
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def out(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def progress(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedHetzner]:
+    with SimulatedHetzner(now=lambda: NOW) as simulated:
+        monkeypatch.setenv("HCLOUD_ENDPOINT", simulated.endpoint)
+        monkeypatch.setenv("TOKEN", simulated.token)
+        yield simulated
+
+
+def names(api: SimulatedHetzner) -> list[str]:
+    return [each["name"] for each in api.state.servers.values()]
+
+
+def test_it_is_only_named_until_that_is_asked(api: SimulatedHetzner) -> None:
+    a_server(api, "left", LEFT)
+    console = Notes()
+
+    assert sweep_temporary(FLEET, Path(), LATER, console, apply=False)
+
+    assert names(api) == ["left"]
+    assert console.notes == [
+        "hetzner: server left, left by a build or an upload that died: would be deleted"
+    ]
+
+
+def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
+    a_server(api, "left", LEFT)
+    a_server(api, "worker")
+    a_server(api, "theirs", {**LEFT, "fleet": "demo-2"})
+    console = Notes()
+
+    assert sweep_temporary(FLEET, Path(), LATER, console, apply=True)
+
+    assert names(api) == ["worker", "theirs"]
+    assert len(console.notes) == 1
+
+
+def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
+    a_server(api, "young", LEFT)
+
+    sweep_temporary(FLEET, Path(), NOW + timedelta(hours=1), Notes(), apply=True)
+
+    assert names(api) == ["young"]
+
+
+def test_a_provider_that_does_not_answer_is_said(
+    api: SimulatedHetzner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "another")
+    console = Notes()
+
+    assert not sweep_temporary(FLEET, Path(), LATER, console, apply=True)
+
+    assert "temporary machines are not known" in console.notes[0]
+    assert api.requests == []

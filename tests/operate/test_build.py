@@ -1,0 +1,111 @@
+"""A build is remembered before it begins, and how it ended, whatever that is."""
+
+from typing import NoReturn
+
+import pytest
+
+from fleet.errors import BuildFailed
+from fleet.manifest import BuildOrder, Manifest
+from fleet.operate.build import give_up_dead, remember_build
+from fleet.schema.pools import ImageRecipe
+from fleet.versions import Version
+from tests.builders import NOW
+from tests.fakes_engine import FixedClock
+from tests.fakes_store import FakeStore, Shelf
+from tests.versioning import a_version
+
+ORDER = BuildOrder(
+    image="trixie",
+    version="20261121T203000Z",
+    recipe=ImageRecipe(suite="trixie", architecture="amd64"),
+    built_at=NOW,
+    built_by="ci",
+    commit="1f2e3d",
+)
+MANIFEST = Manifest(
+    image="trixie",
+    version=ORDER.version,
+    way="disk",
+    suite="trixie",
+    architecture="amd64",
+    recipe_digest="r",
+    role_digest="a",
+    digest="d",
+    built_at=NOW,
+    built_by="ci",
+    seconds={},
+)
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    made = FakeStore(Shelf(), "debian-ci")
+    made.init()
+    return made
+
+
+def build(store: FakeStore, error: BaseException | None = None) -> Version:
+    def bake() -> tuple[Manifest, str]:
+        (building,) = store.image_versions()
+        assert building.state == "building"
+        if error:
+            raise error
+        return MANIFEST, "more"
+
+    assert remember_build(ORDER, ("r", "a"), store, FixedClock(NOW), bake) == (MANIFEST, "more")
+    return store.image_versions()[0]
+
+
+def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeStore) -> None:
+    version = build(store)
+
+    assert (version.state, version.digest, version.built_by, version.commit) == (
+        "built",
+        "d",
+        "ci",
+        "1f2e3d",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (BuildFailed("the role failed at task one:\n  no package"), "the role failed at task one"),
+        (KeyboardInterrupt(), "it was interrupted"),
+    ],
+)
+def test_a_build_that_came_to_nothing_is_remembered_with_why(
+    store: FakeStore, error: BaseException, why: str
+) -> None:
+    with pytest.raises(type(error)):
+        build(store, error)
+
+    (version,) = store.image_versions()
+    assert (version.state, version.why) == ("failed", why)
+
+
+def test_a_build_whose_process_is_gone_has_failed(store: FakeStore) -> None:
+    dead, alive, far = "20261121T01", "20261121T02", "20261121T03"
+    for name in (dead, alive, far):
+        store.save_image_version(
+            a_version(version=name, state="building", built_by=name), was=None
+        )
+
+    give_up_dead(
+        *(store, "trixie", FixedClock(NOW)),
+        {dead: False, alive: True, far: None}.__getitem__,
+    )
+
+    states = {version.version: version.state for version in store.image_versions()}
+    assert states == {dead: "failed", alive: "building", far: "building"}
+
+
+def test_nobody_asks_for_versions_that_are_not_being_built(store: FakeStore) -> None:
+    def never(_: str) -> NoReturn:
+        raise AssertionError
+
+    store.save_image_version(a_version(state="tested"), was=None)
+
+    give_up_dead(store, "trixie", FixedClock(NOW), never)
+
+    assert store.image_versions() == (a_version(state="tested"),)

@@ -1,0 +1,14 @@
+"""What `fleet doctor` says of a queue that is a recording."""
+
+from tests.builders import a_fleet, a_reading, a_world
+from tests.operate.test_doctor import check, of
+
+
+def test_a_recording_without_workers_is_given_no_advice_about_a_server() -> None:
+    fleet = a_fleet(queues={"debian": {"kind": "world", "path": "world.json"}})
+    world = a_world(queues={"debian": a_reading(workers=None)})
+
+    finding = of(check(fleet, world), "queue debian, workers")
+
+    assert (finding.result, finding.fix) == ("unchecked", "")
+    assert finding.said.startswith("its recording tells of no workers")

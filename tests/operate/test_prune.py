@@ -1,0 +1,120 @@
+"""What is pruned is deleted everywhere, or stays remembered until it is."""
+
+from fleet.errors import FileUnreadable, FleetError, SourceUnreachable
+from fleet.image_ports import Publisher
+from fleet.operate.prune import Shears, prune_versions
+from fleet.pruning import PrunedVersion
+from fleet.versions import Upload, Version
+from tests.builders import NOW
+from tests.fakes_publisher import Account, FakePublisher
+from tests.fakes_store import FakeStore, Shelf
+from tests.versioning import a_version
+
+V1 = a_version().version
+
+
+class Sticky(FakePublisher):
+    """A publisher that cannot delete."""
+
+    def delete(self, upload_id: str) -> None:
+        """Fail to delete."""
+        raise SourceUnreachable(f"{upload_id}: the provider does not answer")
+
+
+class Trial:
+    """A store that remembers one version, published at hetzner and aws."""
+
+    def __init__(self, version: Version) -> None:
+        self.store = FakeStore(Shelf(), "debian-ci")
+        self.store.init()
+        self.store.save_image_version(version, was=None)
+        self.account = Account()
+        for place in ("aws", "hetzner"):
+            self.account.uploads["debian-ci", "trixie", place] = Upload(
+                id=place, image="trixie", version=V1, sha256="0", whole=True, since=NOW
+            )
+        self.publishers: dict[str, Publisher | FleetError] = {
+            "aws": FakePublisher(self.account, "debian-ci"),
+            "hetzner": FakePublisher(self.account, "debian-ci"),
+        }
+        self.folders = [V1]
+
+    def prune(self, **overrides: object) -> PrunedVersion:
+        """Prune that version as it was judged, and return what became of it."""
+        values = {
+            "image": "trixie",
+            "version": V1,
+            "state": "retired",
+            "places": {"aws": "aws", "hetzner": "hetzner"},
+        }
+        judged = PrunedVersion.model_validate(values | overrides)
+        shears = Shears(self.store, self.publishers.__getitem__, self._drop)
+        (pruned,) = prune_versions([judged], shears)
+        return pruned
+
+    def _drop(self, image: str, version: str) -> None:
+        if not self.folders:
+            raise FileUnreadable(f"{image}/{version}: permission denied")
+        self.folders.remove(version)
+
+
+def test_what_is_pruned_is_deleted_at_every_place_and_forgotten() -> None:
+    trial = Trial(a_version(state="retired"))
+
+    pruned = trial.prune()
+
+    assert (pruned.kept, trial.account.uploads, trial.folders) == ("", {}, [])
+    assert trial.store.image_versions() == ()
+
+
+def test_what_stays_is_not_touched() -> None:
+    trial = Trial(a_version(state="retired"))
+
+    trial.prune(kept="machine debian-ci-builders-1 boots it")
+
+    assert len(trial.account.uploads) == 2
+    assert trial.store.image_versions() == (a_version(state="retired"),)
+
+
+def test_a_place_that_fails_stops_no_other_and_the_version_stays_remembered() -> None:
+    trial = Trial(a_version(state="retired"))
+    trial.publishers["aws"] = Sticky(trial.account, "debian-ci")
+
+    pruned = trial.prune()
+
+    assert pruned.kept == ("it could not be deleted: aws: aws: the provider does not answer")
+    assert [upload.id for upload in trial.account.uploads.values()] == ["aws"]
+    assert [each.state for each in trial.store.image_versions()] == ["failed"]
+
+
+def test_a_place_without_a_way_to_delete_keeps_the_version() -> None:
+    trial = Trial(a_version(state="retired"))
+    trial.publishers["aws"] = SourceUnreachable("no token")
+
+    assert trial.prune().kept == "it could not be deleted: aws: no token"
+
+
+def test_a_folder_that_cannot_be_deleted_keeps_the_version() -> None:
+    trial = Trial(a_version(state="retired"))
+    trial.folders.clear()
+
+    assert "permission denied" in trial.prune().kept
+    assert len(trial.store.image_versions()) == 1
+
+
+def test_what_was_promoted_meanwhile_stays_as_it_is() -> None:
+    trial = Trial(a_version(state="current"))
+
+    pruned = trial.prune(state="retired")
+
+    assert pruned.kept == "it could not be deleted: it is current since"
+    assert len(trial.account.uploads) == 2
+    assert [each.state for each in trial.store.image_versions()] == ["current"]
+
+
+def test_a_prune_that_was_killed_is_finished_by_the_next() -> None:
+    trial = Trial(a_version(state="failed"))
+    trial.account.uploads.clear()
+
+    assert trial.prune(state="failed").kept == ""
+    assert trial.store.image_versions() == ()

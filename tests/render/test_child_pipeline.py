@@ -1,0 +1,65 @@
+"""The child pipeline has a job for each image that is due, and is valid for GitLab."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fleet.due import DueImage, DueReport
+from fleet.render.child_pipeline import to_child_pipeline
+from tests.builders import NOW
+from tests.process import ROOT, clean_environment, run_process
+
+NOT_NOW = DueImage(image="held", steps=("build", "test"), waits="it failed once")
+NOTHING = DueImage(image="fresh")
+BUILD = DueImage(image="trixie", steps=("build", "test", "publish"))
+PUBLISH = DueImage(image="sid", steps=("publish",), version="20261121T060000Z")
+
+
+def pipeline(*images: DueImage) -> str:
+    report = DueReport(fleet="debian-ci", time=NOW, images=images)
+    return to_child_pipeline(report, ".fleet/images")
+
+
+def test_each_image_that_is_due_has_a_job_that_does_it_and_keeps_its_log() -> None:
+    jobs = yaml.safe_load(pipeline(BUILD, NOT_NOW, NOTHING))
+
+    assert set(jobs) == {"stages", "default", "image trixie"}
+    job = jobs["image trixie"]
+    assert job["script"] == [
+        "make setup",
+        '.venv/bin/fleet image build trixie --file "$FLEET_FILE"',
+        '.venv/bin/fleet image test trixie --file "$FLEET_FILE"',
+        '.venv/bin/fleet image publish trixie --file "$FLEET_FILE"',
+    ]
+    assert job["artifacts"]["when"] == "always"
+    assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
+
+
+def test_what_is_left_of_a_version_is_done_with_that_version() -> None:
+    job = yaml.safe_load(pipeline(PUBLISH))["image sid"]
+
+    assert job["script"][1:] == [
+        '.venv/bin/fleet image publish sid 20261121T060000Z --file "$FLEET_FILE"'
+    ]
+
+
+def test_where_nothing_is_due_a_job_says_so() -> None:
+    jobs = yaml.safe_load(pipeline(NOTHING, NOT_NOW))
+
+    assert jobs["nothing is due"]["script"] == ["echo no image is due"]
+
+
+@pytest.mark.parametrize("images", [(BUILD, PUBLISH, NOT_NOW), ()], ids=["due", "nothing"])
+def test_it_is_valid_against_gitlab_s_schema(images: tuple[DueImage, ...], tmp_path: Path) -> None:
+    path = tmp_path / "images.yml"
+    path.write_text(pipeline(*images), encoding="utf-8")
+
+    checked = run_process(
+        *(ROOT / ".venv/bin/check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"),
+        *("--data-transform", "gitlab-ci", path),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path),
+    )
+
+    assert checked.returncode == 0, checked.stdout

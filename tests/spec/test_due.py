@@ -1,0 +1,186 @@
+"""What is due of images: a build, a test, a publication, and why; failures hold builds back."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.due import DueImage, News, find_due
+from fleet.facts import Unknown
+from fleet.recipes import recipe_digest
+from fleet.schema.model import ImageRecipe
+from fleet.updates import Update
+from fleet.versions import Publication, Version
+from tests.builders import NOW, a_fleet, ago
+from tests.versioning import a_version
+
+ROLE = "a1"
+UPLOADED = Publication(id="4711", at=NOW, verified=True)
+
+
+def recipe(**overrides: object) -> dict[str, object]:
+    return {"suite": "trixie", "architecture": "amd64", "rebuild": {"every": "7d"}} | overrides
+
+
+TODAY = recipe_digest(ImageRecipe.model_validate(recipe()))
+
+
+def built(**overrides: object) -> Version:
+    return a_version(**({"recipe_digest": TODAY, "role_digest": ROLE} | overrides))
+
+
+def failed(hours: float, **overrides: object) -> Version:
+    """Return a build that failed so many hours ago."""
+    at = NOW - timedelta(hours=hours)
+    name = at.strftime("%Y%m%dT%H%M%SZ")
+    values = {"version": name, "state": "failed", "since": at, "built_at": at, "why": "no space"}
+    return built(**(values | overrides))
+
+
+def due(*versions: Version, news: News = (), **overrides: object) -> DueImage:
+    fleet = a_fleet(images={"trixie": recipe(**overrides)})
+    (image,) = find_due(fleet, versions, role_digest=ROLE, news={"trixie": news}, now=NOW).images
+    return image
+
+
+def reasons(image: DueImage) -> list[str]:
+    return [cause.reason for cause in image.causes]
+
+
+def test_what_was_built_from_today_s_recipe_lately_is_not_due() -> None:
+    image = due(built())
+
+    assert (image.steps, image.causes, image.is_due) == ((), (), False)
+
+
+def test_an_image_that_was_never_built_is_due() -> None:
+    image = due()
+
+    assert reasons(image) == ["never-built"]
+    assert (image.steps, image.is_due) == (("build", "test"), True)
+
+
+def test_a_changed_recipe_and_a_changed_role_make_it_due() -> None:
+    assert reasons(due(built(recipe_digest="r0"))) == ["recipe-changed"]
+    assert reasons(due(built(role_digest="a0"))) == ["role-changed"]
+
+
+def test_a_pin_and_a_place_to_publish_are_no_change_of_the_recipe() -> None:
+    there = built(publications={"hetzner": UPLOADED})
+
+    assert reasons(due(there, publish=["hetzner"], version=there.version)) == []
+
+
+def test_it_is_due_when_it_is_as_old_as_rebuild_every() -> None:
+    assert reasons(due(built(built_at=ago(days=7, seconds=-1)))) == []
+
+    image = due(built(built_at=ago(days=7)))
+
+    assert reasons(image) == ["too-old"]
+    assert image.causes[0].because == "20261121T060000Z is 7d old, rebuild.every is 7d"
+
+
+def test_without_rebuild_every_no_age_makes_it_due() -> None:
+    assert reasons(due(built(built_at=ago(days=900)), rebuild=None)) == []
+
+
+def test_newer_packages_make_it_due() -> None:
+    worker = Update(
+        package="debusine-worker", installed="1", available="2", suite="trixie", security=False
+    )
+    fix = worker.model_copy(update={"package": "zlib1g", "security": True})
+
+    image = due(built(), news=(worker, fix))
+
+    assert reasons(image) == ["newer-worker", "security-update"]
+    assert image.causes[0].because == "trixie has debusine-worker 2, it has 1"
+
+
+def test_a_newer_worker_than_the_recipe_names_is_no_news() -> None:
+    worker = Update(
+        package="debusine-worker", installed="1", available="2", suite="trixie", security=False
+    )
+    pinned = recipe_digest(ImageRecipe.model_validate(recipe(worker_version="1")))
+
+    assert due(built(recipe_digest=pinned), news=(worker,), worker_version="1").steps == ()
+
+
+def test_what_could_not_be_looked_at_is_said_and_not_due() -> None:
+    image = due(built(), news=Unknown(unknown="the mirror does not answer"))
+
+    assert (image.steps, image.unknown) == ((), "the mirror does not answer")
+
+
+def test_a_version_that_was_not_tested_is_tested_and_published() -> None:
+    image = due(built(state="built"), publish=["hetzner"])
+
+    assert reasons(image) == ["not-tested"]
+    assert (image.steps, image.version) == (("test", "publish"), built().version)
+
+
+@pytest.mark.parametrize("state", ["tested", "candidate", "current"])
+def test_a_missing_publication_is_due_alone(state: str) -> None:
+    uploaded = {"hetzner": UPLOADED, "aws": UPLOADED.model_copy(update={"verified": False})}
+
+    image = due(built(state=state, publications=uploaded), publish=["hetzner", "aws"])
+
+    assert image.causes[0].because == "20261121T060000Z is not published at aws"
+    assert (image.steps, image.version) == (("publish",), built().version)
+
+
+def test_a_version_that_was_taken_back_is_published_nowhere_any_more() -> None:
+    assert due(built(state="retired"), publish=["hetzner"]).steps == ()
+
+
+# failures
+
+
+def test_a_failed_build_is_tried_again_an_hour_later_and_the_last_good_one_serves() -> None:
+    good = built(state="current", recipe_digest="r0")
+
+    image = due(good, failed(0.5))
+
+    assert (image.is_due, image.serving) == (False, good.version)
+    assert image.waits == "it failed once, the last time: no space"
+    assert image.waits_until == NOW + timedelta(minutes=30)
+    assert due(good, failed(1)).is_due
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 24), (40, 24)]
+)
+def test_each_failure_doubles_the_time_up_to_a_day(failures: int, hours: int) -> None:
+    tries = [
+        failed(hours + failures - number, version=f"20261121T0700{number:02}Z")
+        for number in range(1, failures + 1)
+    ]
+
+    assert due(built(recipe_digest="r0"), *tries).is_due
+    almost = tries[-1].model_copy(update={"since": ago(hours=hours, seconds=-1)})
+    assert not due(built(recipe_digest="r0"), *tries[:-1], almost).is_due
+
+
+def test_a_corrected_recipe_is_tried_at_once() -> None:
+    assert due(failed(0.1, recipe_digest="r0")).is_due
+    assert due(failed(0.1, role_digest="a0")).is_due
+    assert not due(failed(0.1)).is_due
+
+
+def test_a_failure_before_the_last_good_build_does_not_count() -> None:
+    good = built(recipe_digest="r0", version="20261121T075900Z")
+
+    assert due(failed(0.5), good).is_due
+
+
+def test_what_is_being_built_is_not_built_again_until_that_has_died() -> None:
+    building = failed(5, state="building")
+
+    image = due(building)
+
+    assert (image.is_due, image.waits) == (False, f"{building.version} is being built")
+    assert due(failed(6, state="building")).is_due
+
+
+def test_only_what_fleet_bakes_is_due() -> None:
+    fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "1"}}})
+
+    assert find_due(fleet, (), role_digest=ROLE, news={}, now=NOW).images == ()

@@ -1,0 +1,177 @@
+"""Which versions nothing refers to any more; what could not be read refers to all it might."""
+
+from datetime import date
+
+import pytest
+
+from fleet.facts import Unknown, World
+from fleet.plan import Plan
+from fleet.pruning import find_unreferenced
+from fleet.schema.model import Fleet
+from fleet.versions import Publication, Version
+from tests.builders import (
+    NOW,
+    a_create,
+    a_fleet,
+    a_listing,
+    a_machine,
+    a_plan,
+    a_stack,
+    a_world,
+    some_inputs,
+)
+from tests.versioning import a_version
+
+V1, V2, V3, V4 = (f"2026112{number}T060000Z" for number in (1, 2, 3, 4))
+UNKNOWN = Unknown(unknown="it does not answer")
+
+
+def version(name: str, state: str = "retired", **overrides: object) -> Version:
+    """Return a version that is published at hetzner under its own name."""
+    uploaded = Publication(id=f"id-{name}", at=NOW, verified=True)
+    values = {"version": name, "state": state, "publications": {"hetzner": uploaded}}
+    return a_version(**(values | overrides))
+
+
+OLD = (version(V1), version(V2), version(V3), version(V4, "current"))
+
+
+def quiet(**overrides: object) -> World:
+    """Return a world in which nothing boots any version."""
+    return a_world(**({"providers": {"hetzner": a_listing()}} | overrides))
+
+
+def kept(
+    world: World,
+    *versions: Version,
+    fleet: Fleet | None = None,
+    plans: dict[str, Plan] | None = None,
+) -> dict[str, str]:
+    found = find_unreferenced(fleet or a_fleet(), world, versions or OLD, plans or {})
+    return {each.version: each.kept for each in found if each.kept}
+
+
+def test_what_nothing_refers_to_goes_but_for_the_newest() -> None:
+    assert kept(quiet()) == {
+        V3: "it is one of the newest that rebuild.keep keeps",
+        V4: "it is the current version",
+    }
+
+
+def test_rebuild_keep_says_how_many_stay() -> None:
+    image = {"suite": "trixie", "architecture": "amd64", "rebuild": {"every": "7d", "keep": 3}}
+
+    assert set(kept(quiet(), fleet=a_fleet(images={"trixie": image}))) == {V2, V3, V4}
+
+
+@pytest.mark.parametrize("state", ["candidate", "current", "previous"])
+def test_what_serves_stays_however_old(state: str) -> None:
+    assert kept(quiet(), version(V1, state), *OLD[1:])[V1] == f"it is the {state} version"
+
+
+def test_what_fleet_yaml_pins_stays() -> None:
+    image = {"suite": "trixie", "architecture": "amd64", "version": V1}
+
+    assert "pins it" in kept(quiet(), fleet=a_fleet(images={"trixie": image}))[V1]
+
+
+def test_what_a_machine_boots_stays() -> None:
+    listing = a_listing(a_machine(name="debian-ci-builders-7", image=f"id-{V1}"))
+
+    reasons = kept(quiet(providers={"hetzner": listing}))
+
+    assert reasons[V1] == "machine debian-ci-builders-7 boots it"
+
+
+def test_what_a_stack_records_stays() -> None:
+    stack = a_stack(workers=(some_inputs(name="debian-ci-builders-7", image=f"id-{V1}"),))
+
+    reasons = kept(quiet(stacks={"builders": stack}))
+
+    assert reasons[V1] == "the stack of pool builders records debian-ci-builders-7, which boots it"
+
+
+def test_what_a_saved_plan_makes_machines_with_stays() -> None:
+    create = a_create(
+        worker="debian-ci-builders-7",
+        inputs=some_inputs(name="debian-ci-builders-7", image=f"id-{V1}"),
+    )
+
+    reasons = kept(quiet(), plans={"plan.json": a_plan(actions=(create,))})
+
+    assert reasons[V1] == "the plan saved in plan.json makes debian-ci-builders-7 with it"
+
+
+def test_what_an_approval_is_about_stays_until_that_is_used_up_or_over() -> None:
+    def approved(expires: date) -> dict[str, str]:
+        approval = {
+            "guard": "delete",
+            "pool": "builders",
+            "count": 3,
+            "reason": "a new image",
+            "expires": expires.isoformat(),
+        }
+        return kept(quiet(), fleet=a_fleet(approvals=[approval]))
+
+    assert "an approval of pool builders" in approved(date(2026, 12, 1))[V1]
+    assert V1 not in approved(date(2026, 11, 1))
+
+
+@pytest.mark.parametrize(
+    ("world", "said"),
+    [
+        ({"providers": {"hetzner": UNKNOWN}}, "which machines provider hetzner has is not known"),
+        ({"providers": {}}, "which machines provider hetzner has is not known"),
+        ({"stacks": UNKNOWN}, "which machines stacks record is not known"),
+        ({"stacks": {"builders": UNKNOWN}}, "the stack of pool builders records is not known"),
+        ({"stacks": {"gone": UNKNOWN}}, "the stack of pool gone records is not known"),
+    ],
+)
+def test_nothing_goes_because_a_listing_failed(world: dict[str, object], said: str) -> None:
+    reasons = kept(quiet(**world))
+
+    assert set(reasons) == {V1, V2, V3, V4}
+    assert said in reasons[V1]
+
+
+def test_where_a_provider_left_fleet_yaml_nobody_knows_who_boots_it() -> None:
+    elsewhere = {"gone": Publication(id="id-1", at=NOW, verified=True)}
+
+    reasons = kept(quiet(), version(V1, publications=elsewhere), *OLD[1:])
+
+    assert "provider gone is no longer in fleet.yaml" in reasons[V1]
+
+
+def test_a_version_in_a_store_alone_is_booted_by_nobody() -> None:
+    stored = {"file:///srv/images": Publication(id="x", at=NOW, verified=True)}
+
+    assert V1 not in kept(quiet(), version(V1, publications=stored), *OLD[1:])
+
+
+def test_what_is_being_built_or_waits_for_its_test_stays() -> None:
+    reasons = kept(quiet(), version(V1, "building"), version(V2, "built"), *OLD[2:])
+
+    assert (reasons[V1], reasons[V2]) == ("it is being built", "it waits for its test")
+
+
+def test_failures_stay_until_a_later_build_was_good() -> None:
+    reasons = kept(quiet(), version(V1, "failed"), version(V2, "tested"), version(V3, "failed"))
+
+    assert V1 not in reasons
+    assert "fleet image due counts it" in reasons[V3]
+
+
+def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> None:
+    machine = a_machine(image=f"id-{V2}")
+    world = quiet(providers={"hetzner": a_listing(machine)})
+    versions = [each.model_copy(update={"image": "buster"}) for each in OLD]
+
+    assert kept(world, *versions) == {V2: "machine debian-ci-builders-1 boots it"}
+
+
+def test_of_what_was_baked_elsewhere_nothing_is_deleted_at_the_provider() -> None:
+    (gone, _) = find_unreferenced(
+        a_fleet(), quiet(), [version(V1, "failed", elsewhere=True), version(V2)], {}
+    )
+
+    assert (gone.kept, gone.places) == ("", {})
