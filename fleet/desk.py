@@ -28,20 +28,29 @@ def read_desk(
 ) -> QueueReading:
     """Return the demand and the workers of a queue, from its open tickets and all machines."""
     current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
-    waiting = [t for t in current if t.state is TicketState.WAITING]
-    holding = {t.machine: t for t in current if t.state is TicketState.READY}
-    lapsed = {t.machine for t in current if t.machine and not t.is_open}
+    waiting = tuple(to_request(t) for t in current if t.state is TicketState.WAITING)
+    return QueueReading(
+        demand=Demand(read_at=now, requests=waiting),
+        workers=workers_of(fleet, current, tenancies, now),
+    )
+
+
+def workers_of(
+    fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
+) -> tuple[Worker, ...]:
+    """Return who has a ticket or had one; tickets that wait do not matter."""
+    had = [expire(ticket, now) for ticket in tickets if ticket.machine]
+    holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
+    lapsed = {ticket.machine for ticket in had if not ticket.is_open}
     workers = []
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
-        reuse = _reuse(fleet, tenancy)
-        if tenancy.machine in lapsed:
-            # Its ticket has just expired: it is released now, and looked at from now on.
-            tenancy = replace(tenancy, since=now)  # noqa: PLW2901 - the same machine, as it is now
-        spent = bool(why_spent(tenancy, reuse, now)) if ticket is None else tenancy.draining
-        workers.append(_worker(tenancy, ticket, draining=spent))
-    demand = Demand(read_at=now, requests=tuple(to_request(ticket) for ticket in waiting))
-    return QueueReading(demand=demand, workers=tuple(workers))
+        # Where its ticket has just expired it is released now, and looked at from now on.
+        current = replace(tenancy, since=now) if tenancy.machine in lapsed else tenancy
+        spent = bool(why_spent(current, _reuse(fleet, current), now))
+        draining = spent if ticket is None else current.draining
+        workers.append(_worker(current, ticket, draining=draining))
+    return tuple(workers)
 
 
 def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:

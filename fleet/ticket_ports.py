@@ -7,24 +7,24 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from fleet.facts import QueueReading
+from fleet.facts import QueueReading, Worker
 from fleet.tickets import Given, Ticket
 
 
 class Desk(Protocol):
     """Where tickets of one queue are kept; what it gives out it gives out under the lock."""
 
-    def tickets(self) -> tuple[Ticket, ...]:
-        """Return the tickets that are open."""
+    def settle(self, now: datetime, machines: Collection[str] | None) -> tuple[Ticket, ...]:
+        """Write down which tickets have expired, and return those that are open then.
 
-    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
-        """Write down which tickets have expired, and forget machines that are not among these.
-
-        None: which machines there are is not known.
+        Machines that are not among these are forgotten; None: which there are is not known.
         """
 
     def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
         """Give machines to tickets that still wait, and return which got theirs."""
+
+    def workers(self, now: datetime) -> tuple[Worker, ...]:
+        """Return who has a ticket or had one."""
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works."""

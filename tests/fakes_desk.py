@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.desk import read_desk
-from fleet.facts import QueueReading
+from fleet.desk import read_desk, workers_of
+from fleet.facts import QueueReading, Worker
 from fleet.schema.model import Fleet
 from fleet.tickets import Given, Tenancy, Ticket, TicketState, expire, give, occupy
 
@@ -34,13 +34,14 @@ class FakeDesk:
         """Return the tickets that are open."""
         return tuple(ticket for ticket in self.all.values() if ticket.is_open)
 
-    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
-        """Let tickets expire, and forget machines that are gone."""
+    def settle(self, now: datetime, machines: Collection[str] | None) -> tuple[Ticket, ...]:
+        """Let tickets expire, forget machines that are gone, and return what is open."""
         for ticket in self.tickets():
             self.change(ticket.id, lambda each: expire(each, now), now)
         held = {ticket.machine for ticket in self.tickets()}
         if machines is not None:
             self.known = {k: t for k, t in self.known.items() if k in machines or k in held}
+        return self.tickets()
 
     def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
         """Give machines to tickets that still wait."""
@@ -51,6 +52,10 @@ class FakeDesk:
             self.known[each.machine] = replace(occupy(tenancy, ticket, now), pool=each.pool)
             self.all[each.ticket] = ticket
         return tuple(each.ticket for each in got)
+
+    def workers(self, now: datetime) -> tuple[Worker, ...]:
+        """Return who has a ticket or had one."""
+        return workers_of(self.fleet, self.tickets(), self.known.values(), now)
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works."""

@@ -4,9 +4,9 @@ It is done under the fleet's lock, by one run at a time; what clients do meanwhi
 store, which gives nothing to a ticket that no longer waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from fleet.facts import Listing, World
+from fleet.facts import Listing, QueueReading, Unknown, World
 from fleet.handout import hand_out
 from fleet.operate.observe import Sources
 from fleet.schema.model import Fleet
@@ -21,8 +21,7 @@ def hand_out_all(
     machines = {machine.name: machine for each in listings for machine in each.machines}
     is_whole = len(listings) == len(world.providers)
     for queue, desk in sorted(sources.desks.items()):
-        desk.settle(world.time, frozenset(machines) if is_whole else None)
-        tickets = desk.tickets()
+        tickets = desk.settle(world.time, frozenset(machines) if is_whole else None)
         leases = hand_out(fleet, world, queue, tickets).leases
         given = [
             Given(
@@ -38,5 +37,18 @@ def hand_out_all(
         for each in given:
             if each.ticket in got:
                 tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
-        world = world.model_copy(update={"queues": {**world.queues, queue: desk.read(world.time)}})
+        if got:
+            reading = _without(world.queues[queue], {str(number) for number in got})
+            reading = reading.model_copy(update={"workers": desk.workers(world.time)})
+            world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
     return world
+
+
+def _without(reading: QueueReading, ids: Collection[str]) -> QueueReading:
+    """Return what still waits."""
+    if isinstance(reading.demand, Unknown):
+        return reading
+    left = tuple(each for each in reading.demand.requests if each.id not in ids)
+    return reading.model_copy(
+        update={"demand": reading.demand.model_copy(update={"requests": left})}
+    )

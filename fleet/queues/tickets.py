@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.desk import read_desk
+from fleet.desk import read_desk, workers_of
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.facts import QueueReading, Unknown
+from fleet.facts import QueueReading, Unknown, Worker
 from fleet.ports import Clock
 from fleet.schema.model import Fleet
 from fleet.store.tickets import DatabaseTickets
@@ -32,18 +32,18 @@ class TicketDesk:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
 
-    def tickets(self) -> tuple[Ticket, ...]:
-        """Return the tickets that are open."""
-        return self._book.tickets()
+    def settle(self, now: datetime, machines: Collection[str] | None) -> tuple[Ticket, ...]:
+        """Write down which tickets have expired, forget what is long gone, return what is open."""
+        tickets = self._book.tickets()
+        current = tuple(ticket for ticket in tickets if expire(ticket, now).is_open)
+        for number in {each.id for each in tickets} - {each.id for each in current}:
+            self._book.change(number, lambda each: expire(each, now), now)
+        self._book.tidy(now, besides=machines)
+        return current
 
-    def settle(self, now: datetime, machines: Collection[str] | None) -> None:
-        """Write down which tickets have expired, and forget what is long gone."""
-        for ticket in self._book.tickets():
-            if not expire(ticket, now).is_open:
-                self._book.change(ticket.id, lambda each: expire(each, now), now)
-        self._book.forget_ended(now)
-        if machines is not None:
-            self._book.forget(besides=machines)
+    def workers(self, now: datetime) -> tuple[Worker, ...]:
+        """Return who has a ticket or had one."""
+        return workers_of(self._fleet, self._book.ready(), self._book.tenancies(), now)
 
     def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
         """Give machines to tickets that still wait, and return which got theirs."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import sqlalchemy as sa
 
@@ -51,6 +52,12 @@ class DatabaseTickets:
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the open tickets, oldest first."""
         query = sa.select(TICKETS).where(self._own(), _OPEN).order_by(TICKETS.c.id)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query)))
+
+    def ready(self) -> tuple[Ticket, ...]:
+        """Return the tickets that have a machine."""
+        query = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
         with self._tables() as connection:
             return tuple(map(_ticket, connection.execute(query)))
 
@@ -122,21 +129,21 @@ class DatabaseTickets:
             known = _tenancy(row) if row else Tenancy(machine, now)
             _write(connection, [step(known, _ticket(holder) if holder else None)])
 
-    def forget(self, *, besides: Collection[str]) -> None:
-        """Forget all machines but these, and tickets that ended long ago, not the newest id."""
-        held = sa.select(TICKETS.c.machine).where(_OPEN)
-        gone = sa.delete(TENANCIES).where(
-            TENANCIES.c.machine.not_in(sorted(besides)), TENANCIES.c.machine.not_in(held)
-        )
-        with self._tables() as connection:
-            connection.execute(gone)
+    def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
+        """Forget machines but these, and tickets that ended long ago; None: no machine.
 
-    def forget_ended(self, now: datetime) -> None:
-        """Forget tickets that ended long ago, not the newest: its id is never given again."""
+        The newest ticket stays, so that its id is never given again.
+        """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
         old = (TICKETS.c.ended_at < (now - _KEPT).isoformat(), TICKETS.c.id < newest)
+        held = sa.select(TICKETS.c.machine).where(_OPEN)
         with self._tables() as connection:
             connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
+            if besides is not None:
+                gone = TENANCIES.c.machine.not_in(sorted(besides))
+                connection.execute(
+                    sa.delete(TENANCIES).where(gone, TENANCIES.c.machine.not_in(held))
+                )
 
     def _own(self) -> sa.ColumnElement[bool]:
         return TICKETS.c.queue == self._queue
@@ -238,7 +245,7 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
 def _ticket(row: sa.Row[tuple[object, ...]]) -> Ticket:
     return Ticket(
         id=row.id,
-        tags=tuple(json.loads(row.tags)),
+        tags=_tags(row.tags),
         opened_at=datetime.fromisoformat(row.opened_at),
         heard_at=datetime.fromisoformat(row.heard_at),
         submitter=row.submitter,
@@ -246,14 +253,23 @@ def _ticket(row: sa.Row[tuple[object, ...]]) -> Ticket:
         team=row.team,
         sandbox=row.sandbox,
         priority=row.priority,
-        background=bool(row.background),
+        background=row.background != 0,
         lease=row.lease or None,
-        state=TicketState(row.state),
+        state=_STATES[row.state],
         machine=row.machine,
         answer=row.answer,
         because=row.because,
         ended_at=datetime.fromisoformat(row.ended_at) if row.ended_at else None,
     )
+
+
+_STATES = {state.value: state for state in TicketState}
+
+
+@lru_cache(maxsize=1000)
+def _tags(written: str) -> tuple[str, ...]:
+    """Return the tags of a ticket; thousands of tickets ask for the same."""
+    return tuple(json.loads(written))
 
 
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
