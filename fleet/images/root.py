@@ -31,7 +31,8 @@ _REMOVED = (
 """Files of the machine that baked it, logs, caches: each would differ in every build."""
 
 _QUERY = "${Package}\\t${Version}\\t${Architecture}\\t${source:Package}\\t${source:Version}\\n"
-_TARGETS = "$(FILENAME) $(SUITE)/$(COMPONENT) at $(REPO_URI)"
+# The release as sources name it: what a mirror calls stable is another one after the next release.
+_TARGETS = "$(FILENAME) $(RELEASE)/$(COMPONENT) at $(REPO_URI)"
 
 
 @contextmanager
