@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
     if reason := chroot.why_not():
         pytest.skip(f"baking on a machine is NOT TESTED: {reason}")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet" / "images"
-    archive = chroot.archive()  # noqa: SLF001 - what this machine's apt is told, for tests
+    archive = chroot.archive()
     name = f"machine-{digest([SUITE, archive, PACKAGES])}"
     with kept(cache, name, partial(make, archive)) as (tar, _):
         place = tmp_path / "root"
