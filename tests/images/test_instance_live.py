@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def make(archive: str, tar: Path) -> None:
-    options = [f"--aptopt={line}" for line in chroot._apt_configuration()]  # noqa: SLF001 - same
+    options = [f"--aptopt={line}" for line in chroot.apt_configuration()]
     command = [
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=tar"),
         *(f"--include={PACKAGES}", '--aptopt=APT::Install-Recommends "false"', *options),

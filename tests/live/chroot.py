@@ -116,7 +116,7 @@ def _build(folder: Path) -> None:
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     source = f"deb {archive()} {SUITE} main"
-    options = (*_OPTIONS, *(f"--aptopt={line}" for line in _apt_configuration()))
+    options = (*_OPTIONS, *(f"--aptopt={line}" for line in apt_configuration()))
     sys.stderr.write(f"building {folder} from {SUITE}: takes minutes\n")
     sys.stderr.flush()
     command = (*dies_with_us(), "mmdebstrap", *options, SUITE, str(partial), source)
@@ -136,7 +136,8 @@ def archive() -> str:
     return sites[0]
 
 
-def _apt_configuration() -> list[str]:
+def apt_configuration() -> list[str]:
+    """Return the lines of this machine's apt configuration that any apt here needs."""
     lines = _run("apt-config", "dump").stdout.splitlines()
     return [line for line in lines if _PASSED_ON.fullmatch(line)]
 
