@@ -84,6 +84,16 @@ def engine(session: nox.Session) -> None:
 
 
 @nox.session
+def kills(session: nox.Session) -> None:
+    """Kill an apply at every moment that it has, with the real engine (half an hour)."""
+    cli, plugins = (obtain(session, f"tools/pulumi_{what}.py") for what in ("cli", "plugins"))
+    if cli is None or plugins is None:
+        skip(session, "no Pulumi CLI, or no plugin of Hetzner Cloud (see above)")
+        return
+    run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins)
+
+
+@nox.session
 def live(session: nox.Session) -> None:
     """Run against a real Debusine server, made from Debian's packages the first time."""
     made = subprocess.run(

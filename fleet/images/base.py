@@ -27,6 +27,16 @@ _KEPT = 4
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
 
 
+def kernel_of(architecture: str) -> str:
+    """Return the package of the kernel that images boot."""
+    return _KERNELS.get(architecture, f"linux-image-{architecture}")
+
+
+def packages_of(architecture: str) -> tuple[str, ...]:
+    """Return the packages of any image's base, the kernel's among them."""
+    return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
+
+
 @dataclass(frozen=True)
 class Base:
     """What a base is made of."""
@@ -40,8 +50,7 @@ class Base:
     @property
     def packages(self) -> tuple[str, ...]:
         """Return the packages that are asked for; others come with them."""
-        kernel = _KERNELS.get(self.architecture, f"linux-image-{self.architecture}")
-        return tuple(sorted((*_PACKAGES, kernel, "systemd-boot-efi")))
+        return packages_of(self.architecture)
 
     @property
     def key(self) -> str:
