@@ -20,7 +20,7 @@ BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
-NO_CLI = NO_SERVER = 3
+NO_CLI = NO_SERVER = NO_BAKING = 3
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -127,6 +127,24 @@ def live_hcloud(session: nox.Session) -> None:
 def images(session: nox.Session) -> None:
     """Bake an image for real."""
     run_marked(session)
+
+
+@nox.session(name="images-boot")
+def images_boot(session: nox.Session) -> None:
+    """Bake an image, boot it, and have its worker do a piece of a real server's work."""
+    lacking = subprocess.run(
+        [BIN / "python", "-m", "tests.baking"],
+        cwd=ROOT,
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if lacking.returncode == NO_BAKING:
+        skip(session, lacking.stdout.strip())
+    elif lacking.returncode:
+        session.error(f"python -m tests.baking ended with {lacking.returncode}")
+    else:
+        run_marked(session)
 
 
 @nox.session

@@ -22,6 +22,8 @@ _PACKAGES = (
     *("python3", "python3-apt"),
 )
 """What boots, gets its user data, grows to its disk, and lets Ansible in."""
+_ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
+"""Debian leaves it off; cloud-init has it bring up the network."""
 _KEPT = 4
 """Archives that stay, the latest used."""
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
@@ -121,7 +123,8 @@ def _command(base: Base, tar: Path) -> list[str]:
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
         *(f"--architectures={base.architecture}", f"--include={','.join(base.packages)}"),
         *('--aptopt=APT::Install-Recommends "false"', *expired),
-        *("--dpkgopt=force-unsafe-io", base.suite, str(tar), "-"),
+        *("--dpkgopt=force-unsafe-io", f"--customize-hook={_ENABLE}"),
+        *(base.suite, str(tar), "-"),
     ]
 
 
