@@ -20,7 +20,7 @@ BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
-NO_CLI = NO_SERVER = 3
+NO_CLI = NO_SERVER = NO_BAKING = 3
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -84,6 +84,16 @@ def engine(session: nox.Session) -> None:
 
 
 @nox.session
+def kills(session: nox.Session) -> None:
+    """Kill an apply at every moment that it has, with the real engine (half an hour)."""
+    cli, plugins = (obtain(session, f"tools/pulumi_{what}.py") for what in ("cli", "plugins"))
+    if cli is None or plugins is None:
+        skip(session, "no Pulumi CLI, or no plugin of Hetzner Cloud (see above)")
+        return
+    run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins)
+
+
+@nox.session
 def live(session: nox.Session) -> None:
     """Run against a real Debusine server, made from Debian's packages the first time."""
     made = subprocess.run(
@@ -125,6 +135,24 @@ def images(session: nox.Session) -> None:
     )
     if asked.returncode == NO_SERVER:
         skip(session, asked.stdout.strip())
+    else:
+        run_marked(session)
+
+
+@nox.session(name="images-boot")
+def images_boot(session: nox.Session) -> None:
+    """Bake an image, boot it, and have its worker do a piece of a real server's work."""
+    lacking = subprocess.run(
+        [BIN / "python", "-m", "tests.baking"],
+        cwd=ROOT,
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if lacking.returncode == NO_BAKING:
+        skip(session, lacking.stdout.strip())
+    elif lacking.returncode:
+        session.error(f"python -m tests.baking ended with {lacking.returncode}")
     else:
         run_marked(session)
 

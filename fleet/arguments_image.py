@@ -64,6 +64,17 @@ def _build(actions: Verbs) -> None:
         action="store_true",
         help="bake a second time from nothing, and show which files differ and why",
     )
+    action.add_argument(
+        "--on",
+        metavar="QUEUE",
+        help="not on this computer: have this Debusine server's own task for images bake it",
+    )
+    action.add_argument(
+        "--workspace",
+        metavar="[SCOPE/]NAME",
+        help="with --on: the workspace of the work request (default: the server's own, in the "
+        "first scope of the queue)",
+    )
     add_json(action)
 
 

@@ -6,7 +6,7 @@ version before it takes its place. A candidate takes its share of the pool's wor
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fleet.census import PoolCensus, take_census
 from fleet.facts import Unknown, World
@@ -41,10 +41,16 @@ class ImageChoice:
     """What is wrong with the image, in a sentence; empty where nothing is."""
     closed: str = ""
     """Why no machine is made with it; empty when it may be."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Id to what people call it, an image and a version of it, where that is known."""
 
     def share_of(self, workers: int) -> int:
         """Return how many of so many workers boot the candidate: one, or at most its share."""
         return max(1, workers * self.share // 100) if self.candidate else 0
+
+    def name_of(self, booted: str) -> str:
+        """Return what people call what a machine boots; its id where nobody knows."""
+        return self.names.get(booted, booted)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -101,13 +107,8 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
     )
-    if case.pinned is not None:
-        return _pinned(case, case.pinned)
-    in_turn = [
-        each for state in ("current", "previous") for each in case.published if each.state == state
-    ]
-    choice = _first(case, in_turn) if in_turn else _by_declaration(case)
-    return choice if choice.closed else _with_candidate(case, choice)
+    names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
+    return replace(_choose(case), names=names)
 
 
 def images_by_pool(
@@ -116,6 +117,16 @@ def images_by_pool(
     """Return for each pool the published version that what it offers rests on."""
     memory = recall(fleet, world, census or take_census(fleet, world))
     return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
+
+
+def _choose(case: _Case) -> ImageChoice:
+    if case.pinned is not None:
+        return _pinned(case, case.pinned)
+    in_turn = [
+        each for state in ("current", "previous") for each in case.published if each.state == state
+    ]
+    choice = _first(case, in_turn) if in_turn else _by_declaration(case)
+    return choice if choice.closed else _with_candidate(case, choice)
 
 
 def _pinned(case: _Case, pinned: str) -> ImageChoice:

@@ -72,7 +72,7 @@ class Manifest(_Value):
     format: Literal["fleet-image-1"] = "fleet-image-1"
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")
-    way: Literal["disk", "instance"]
+    way: Literal["disk", "instance", "debusine"]
     suite: str
     architecture: str
     recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")

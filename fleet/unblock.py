@@ -141,7 +141,14 @@ class _Search:
         return found
 
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Return the edits with every figure as small as it serves; none if that took too long."""
+        """Return the edits with every figure as small as it serves; none if that took too long.
+
+        One that only led to another, and that this one needs no more, is left out.
+        """
+        for edit in edits:
+            fewer = tuple(each for each in edits if each is not edit)
+            if fewer and self._serves(fewer):
+                edits = fewer
         for number, edit in enumerate(edits):
             if edit.knob is not None:
                 edits = self._turned_down(edits, number)

@@ -26,6 +26,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let an author rewrite what the program says; the review reads the difference."""
     parser.addoption("--update-plans", action="store_true", help="rewrite tests/plans/*")
     parser.addoption("--update-docs", action="store_true", help="rewrite README and tutorial")
+    parser.addoption(
+        "--every-suite",
+        action="store_true",
+        default=bool(os.environ.get("FLEET_EVERY_SUITE")),
+        help="run the role on bookworm and sid too (FLEET_EVERY_SUITE=1)",
+    )
 
 
 def pytest_configure() -> None:

@@ -43,7 +43,7 @@ class StrictAccount(AwsAccount):
     """An account whose clients are moto's, behind what is checked here."""
 
     def __init__(self, region: str, there: Registrar, time: datetime = NOW) -> None:
-        super().__init__(region)
+        super().__init__(region, connections=16, tries=3)
         self._there = there
         self._time = time
 

@@ -47,7 +47,9 @@ def main() -> int:
     console = re.search(r"file:(\S+)", options)
     assert console
     Path(console[1]).write_text(f"Linux boots and shows {shown}\n", encoding="utf-8")
-    orders.with_suffix(".pid").write_text(str(os.getpid()), encoding="utf-8")
+    written = orders.with_suffix(".partial")
+    written.write_text(str(os.getpid()), encoding="utf-8")
+    written.rename(orders.with_suffix(".pid"))
     if "register" in told:
         _come(WorkerClient(port), token)
     if "off" not in told:

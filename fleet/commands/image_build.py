@@ -1,4 +1,4 @@
-"""This module bakes a new version of an image on this computer."""
+"""This module bakes a new version of an image, on this computer or at a Debusine server."""
 
 import argparse
 import os
@@ -7,14 +7,16 @@ import subprocess
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.image_request import request_builder
 from fleet.commands.publishers import builder_at
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import load_config, lock_owner
 from fleet.errors import FleetError, WrongUsage
+from fleet.images.bake import Baked
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
 from fleet.images.role import role_digest
-from fleet.manifest import BuildOrder, BuildStep
+from fleet.manifest import BuildOrder, BuildStep, Manifest
 from fleet.operate.build import give_up_dead, remember_build
 from fleet.operate.publish import remember_publication
 from fleet.ports import Console
@@ -47,24 +49,32 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     if args.at:
         return _build_at(fleet, order, store, args, console)
-    builder = DiskBuilder(
-        images=places.images.resolve(),
-        cache=_cache(),
-        mirror=_mirror(args.mirror or os.environ.get("FLEET_MIRROR")),
-        snapshot=args.snapshot,
-        raw=args.raw,
-        check=args.check_reproducible,
-    )
+    images = places.images.resolve()
+    mirror = _mirror(args.mirror or os.environ.get("FLEET_MIRROR"))
+    tell = _Teller(order, console)
+
+    def bake() -> tuple[Manifest, Baked | None]:
+        if args.on is not None:
+            return request_builder(fleet, args, images, mirror).build(order, tell), None
+        builder = DiskBuilder(
+            images=images,
+            cache=_cache(),
+            mirror=mirror,
+            snapshot=args.snapshot,
+            raw=args.raw,
+            check=args.check_reproducible,
+        )
+        return builder.bake(order, tell)
+
     digests = (recipe_digest(recipe), role_digest())
     with Signals().heard():
-        manifest, baked = remember_build(
-            *(order, digests, store, clock), lambda: builder.bake(order, _Teller(order, console))
-        )
+        manifest, baked = remember_build(order, digests, store, clock, bake)
+    differences = baked.differences if baked else None
     result = BuildResult(
         folder=str(places.images / order.image / order.version),
         manifest=manifest,
-        same_base=baked.differences.same_base if baked.differences else None,
-        differences=baked.differences.rows() if baked.differences else (),
+        same_base=differences.same_base if differences else None,
+        differences=differences.rows() if differences else (),
     )
     console.out(value_to_json(result) if args.json else built_to_text(result))
     return 0 if result.same_base is not False else 1
@@ -78,8 +88,8 @@ def _build_at(
     console: Console,
 ) -> int:
     """Bake on a machine of a provider, which has the image then."""
-    if args.raw or args.check_reproducible or args.mirror or args.snapshot:
-        raise WrongUsage("--mirror, --snapshot, --raw, --check-reproducible: not with --at")
+    if args.raw or args.check_reproducible or args.mirror or args.snapshot or args.on:
+        raise WrongUsage("--on, --mirror, --snapshot, --raw, --check-reproducible: not with --at")
     places = find_places(fleet, args.file)
     builder = builder_at(fleet, args.at, places, Path(args.file).resolve().parent)
     digests = (recipe_digest(order.recipe), role_digest())

@@ -13,6 +13,7 @@ from fleet.commands.wiring import Config, lock_owner, look, wire
 from fleet.errors import StoreMissing
 from fleet.facts import World
 from fleet.operate.base import lay_bases
+from fleet.operate.journal import journalled
 from fleet.operate.observe import Sources
 from fleet.operate.orphans import Orphan, find_orphans
 from fleet.operate.rebuild import (
@@ -22,6 +23,7 @@ from fleet.operate.rebuild import (
     find_rebuild,
     forget_lost,
 )
+from fleet.plan import Outcome, StackOutcome
 from fleet.ports import Console
 from fleet.render.words import many
 from fleet.schema.model import Fleet
@@ -65,15 +67,27 @@ def rebuild(
             console.out("nothing was changed; to do it: fleet state rebuild --apply")
         return _code(found, ())
     store.init()
-    with store.lock(lock_owner(), SystemClock().now()):
+    started = SystemClock().now()
+    with store.lock(lock_owner(), started):
+        store.begin_run(started=started)
+        edges = journalled(sources, lambda step: store.record_step(started=started, step=step))
         lost, world = _look(config, sources, console)
         # What machines share is known by its mark too: its stack comes first.
-        world, troubles = lay_bases(fleet, world, sources, console.note)
+        world, troubles = lay_bases(fleet, world, edges, console.note)
         found = find_rebuild(fleet, world)
-        failed = carry_out(fleet, world, found, sources)
+        done = carry_out(fleet, world, found, edges)
+        store.record_run(
+            started=started,
+            ended=SystemClock().now(),
+            plan="",
+            outcome=Outcome(plan="", stacks=(*troubles, *done)).model_dump_json(),
+        )
     console.out(_shown(fleet, world, found, lost, as_json=args.json))
-    for reason in (*(f"{each.pool}: {each.error}" for each in troubles), *failed):
-        console.note(f"not rebuilt: {reason}")
+    failed = tuple(each for each in done if each.result == "failed")
+    for each in troubles:
+        console.note(f"not rebuilt: {each.pool}: {each.error}")
+    for each in failed:
+        console.note(f"not rebuilt: pool {each.pool}: {each.error}")
     return _code(found, failed)
 
 
@@ -94,7 +108,7 @@ def _copied(store: DatabaseStore, fleet: Fleet) -> Iterator[DatabaseStore]:
         yield copy
 
 
-def _code(found: Rebuild, failed: tuple[str, ...]) -> int:
+def _code(found: Rebuild, failed: tuple[StackOutcome, ...]) -> int:
     if failed:
         return 5 if len(failed) < len(found.pools) else 1
     return 1 if found.left or found.unknown else 0

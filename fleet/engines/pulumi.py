@@ -5,7 +5,7 @@ machines that exist although no state names them, which are adopted instead of m
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -117,7 +117,7 @@ class PulumiEngine:
                 try:
                     gate.let_through(self._declaring(ref, given))
                 except StackFailed as failure:
-                    self._adopt_lost(ref, given, _to_be_tried_again(failure), events)
+                    return self._settle(ref, given, _to_be_tried_again(failure), events)
                 return events.done
 
             gate.start(lambda: session.run(lambda: session.stack.up_through(gate, events), events))
@@ -162,8 +162,10 @@ class PulumiEngine:
         try:
             self._up(ref, given, events)
         except StackFailed as failure:
-            self._adopt_lost(ref, given, failure, events)
-        return tuple(step for step in events.done if step.worker not in left.gone)
+            done = self._settle(ref, given, failure, events)
+        else:
+            done = events.done
+        return tuple(step for step in done if step.worker not in left.gone)
 
     def forget(self, ref: StackRef, worker: str) -> None:
         """Take a worker's resources out of state and settings; no provider is told."""
@@ -234,28 +236,55 @@ class PulumiEngine:
             gone=frozenset(unsure.keys() - ids.keys()),
         )
 
-    def _adopt_lost(
+    def _settle(
         self, ref: StackRef, given: "_Given", failure: StackFailed, events: Events
-    ) -> None:
-        """Adopt at once what was made although its answer was lost; raise what failed beside it.
+    ) -> tuple[Step, ...]:
+        """Look at once for that whose answer was lost; return what is done, raise what failed.
 
-        Neither the state nor its pending operations know such a machine; its mark tells it.
+        The state knows nothing of a machine that was made so, and still knows one that is deleted.
         """
         recorded = self._recorded(ref)
-        if recorded and recorded.unready and not recorded.stack.interrupted:
-            self._cli.forget_init_errors(ref, self._account(ref))
-        failed = [each for each in given.workers if each.name in failure.failed]
-        left = self._leftovers(ref, recorded, failed) if recorded and failed else _Leftovers()
-        if recorded is None or not left.adopted:
+        if recorded is None:
             raise failure
-        known = {*recorded.stack.ids, *left.adopted}
-        there = [each for each in given.workers if each.name in known]
-        self._up(ref, _Given(there, left.adopted), events)
+        if recorded.unready and not recorded.stack.interrupted:
+            self._cli.forget_init_errors(ref, self._account(ref))
         names = {each.name for each in given.workers}
-        others = {name: said for name, said in events.failed.items() if name in names}
+        failed = [each for each in given.workers if each.name in failure.failed]
+        left = self._leftovers(ref, recorded, failed) if failed else _Leftovers()
+        deleted = self._deleted(ref, recorded, failure.failed.keys() - names)
+        if not (left.adopted or deleted):
+            raise failure
+        for name in deleted:
+            self._cli.forget_worker(ref, self._account(ref), name)
+        if left.adopted:
+            known = {*recorded.stack.ids, *left.adopted}
+            there = [each for each in given.workers if each.name in known]
+            self._up(ref, _Given(there, left.adopted), events)
+        steps = (*events.done, *(Step(worker=name, operation="delete") for name in deleted))
+        machines = (names | recorded.stack.ids.keys()) - set(deleted)
+        others = {name: said for name, said in events.failed.items() if name in machines}
         if others:
-            done = tuple(step.worker for step in events.done)
+            done = tuple(step.worker for step in steps)
             raise StackFailed(str(failure), done=done, failed=others) from failure
+        return tuple(sorted(steps, key=lambda step: step.worker))
+
+    def _deleted(
+        self, ref: StackRef, recorded: Deployment, names: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return those whose deletion failed although their provider lists them no more."""
+        going = [each for each in recorded.stack.workers if each.name in names]
+        listed: set[str] = set()
+        for fleet in {each.labels.get("fleet", "") for each in going}:
+            listing = self._account(ref).provider.list(fleet)
+            if isinstance(listing, Unknown):
+                return ()
+            listed |= {text for machine in listing.machines for text in (machine.name, machine.id)}
+        ids = recorded.stack.ids
+        return tuple(
+            each.name
+            for each in going
+            if each.name in ids and not listed & {each.name, ids[each.name]}
+        )
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from fleet.engines.projects import Project
+from fleet.engines.pulumi_cli import cache_folder
 from fleet.errors import StoreFailed
 
 _LOGS_KEPT = 20
@@ -64,6 +65,9 @@ class Home:
             yield named
         yield str(self.folder / "plugins")
         yield os.environ.get("PATH", "")
+        # Behind what a person has installed: what tools/pulumi_plugins.py keeps, the latest first.
+        kept = cache_folder().glob("pulumi-plugins-*/bin")
+        yield from map(str, sorted(kept, key=_written_at, reverse=True))
 
     def command_root(self, cli: Path) -> Path:
         """Return a folder whose bin/pulumi is this CLI, as the SDK wants it."""

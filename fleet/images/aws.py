@@ -23,6 +23,7 @@ from fleet.versions import Publication, Upload
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
 _ROOT = "/dev/xvda"
 _MINUTES = 60
+_TRIES = 8
 _POLLS = 1200
 _POLL_SECONDS = 3
 _TAKEN = "InvalidAMIName.Duplicate"
@@ -44,7 +45,7 @@ class AwsPublisher:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._fleet = fleet
-        self._account = account or AwsAccount(region, connections=16)
+        self._account = account or AwsAccount(region, connections=16, tries=_TRIES)
         self._pause = pause
 
     def uploads(self) -> tuple[Upload, ...]:

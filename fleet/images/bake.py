@@ -146,7 +146,7 @@ class _Bake:
 
     def _clean(self, root: Path, archive: Archive) -> None:
         with self._phase("clean"):
-            clean(root, self._log)
+            clean(root)
             diskfile.prepare_root(self._plan(root, archive))
 
     def _disk(self, root: Path, archive: Archive) -> None:
@@ -174,7 +174,7 @@ class _Bake:
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
         self._role(second)
-        clean(second, self._log)
+        clean(second)
         diskfile.prepare_root(self._plan(second, base.archive))
         with self._phase("compare"):
             files = compare(listing(root), listing(second))

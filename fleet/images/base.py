@@ -22,9 +22,21 @@ _PACKAGES = (
     *("python3", "python3-apt"),
 )
 """What boots, gets its user data, grows to its disk, and lets Ansible in."""
+_ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
+"""Debian leaves it off; cloud-init has it bring up the network."""
 _KEPT = 8
 """Archives that stay, the latest used."""
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
+
+
+def kernel_of(architecture: str) -> str:
+    """Return the package of the kernel that images boot."""
+    return _KERNELS.get(architecture, f"linux-image-{architecture}")
+
+
+def packages_of(architecture: str) -> tuple[str, ...]:
+    """Return the packages of any image's base, the kernel's among them."""
+    return tuple(sorted((*_PACKAGES, kernel_of(architecture), "systemd-boot-efi")))
 
 
 @dataclass(frozen=True)
@@ -40,8 +52,7 @@ class Base:
     @property
     def packages(self) -> tuple[str, ...]:
         """Return the packages that are asked for; others come with them."""
-        kernel = _KERNELS.get(self.architecture, f"linux-image-{self.architecture}")
-        return tuple(sorted((*_PACKAGES, kernel, "systemd-boot-efi")))
+        return packages_of(self.architecture)
 
     @property
     def key(self) -> str:
@@ -112,7 +123,8 @@ def _command(base: Base, tar: Path) -> list[str]:
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
         *(f"--architectures={base.architecture}", f"--include={','.join(base.packages)}"),
         *('--aptopt=APT::Install-Recommends "false"', *expired),
-        *("--dpkgopt=force-unsafe-io", base.suite, str(tar), "-"),
+        *("--dpkgopt=force-unsafe-io", f"--customize-hook={_ENABLE}"),
+        *(base.suite, str(tar), "-"),
     ]
 
 

@@ -49,10 +49,12 @@ class HcloudPublisher:
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
         """Have a snapshot hold the disk of a version."""
-        _, disk = disk_of(manifest)
+        # What was baked on a machine there is a snapshot already, and has no disk here.
+        is_there = manifest.way == "instance"
+        identity = manifest.digest if is_there else disk_of(manifest)[1].sha256
         lock = Path(folder).parent / ".publish-hcloud.lock"
         with held(lock) as holder, self._api.session():
-            found = self._found(manifest, disk.sha256) or self._take(
+            found = self._found(manifest, identity) or self._take(
                 manifest, Path(folder), holder, tell
             )
             if found.labels.get("state") != "whole":

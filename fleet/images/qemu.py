@@ -74,7 +74,7 @@ def booted(machine: Machine) -> Iterator["subprocess.Popen[bytes]"]:
     with _seed(machine.user_data) as seed:
         disk = f"file={machine.disk},format={machine.disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
-            *("-M", "q35", *_ACCELERATE[machine.accelerator], "-bios", _firmware()),
+            *("-M", "q35", *_ACCELERATE[machine.accelerator], "-bios", find_firmware()),
             *("-m", str(_MEMORY), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),
             *("-no-reboot", "-serial", f"file:{machine.console}", "-drive", disk),
             *("-drive", f"file=/dev/fd/{seed.fileno()},format=raw,if=virtio,readonly=on"),
@@ -83,6 +83,15 @@ def booted(machine: Machine) -> Iterator["subprocess.Popen[bytes]"]:
         )
         with _started(seed, *options) as process:
             yield process
+
+
+def find_firmware() -> str:
+    """Return the UEFI that a machine starts with; raises FleetError where there is none."""
+    for place in _FIRMWARE:
+        with suppress(OSError):
+            if Path(place).stat().st_size:
+                return place
+    raise FleetError("no UEFI firmware for QEMU is installed here: install the package ovmf")
 
 
 @contextmanager
@@ -127,11 +136,3 @@ def _run(file: IO[bytes], text: str, program: str, *args: str) -> None:
     )
     if done.returncode:
         raise FleetError(f"{program}: {done.stderr.decode(errors='replace').strip()}")
-
-
-def _firmware() -> str:
-    for place in _FIRMWARE:
-        with suppress(OSError):
-            if Path(place).stat().st_size:
-                return place
-    raise FleetError("no UEFI firmware for QEMU is installed here: install the package ovmf")

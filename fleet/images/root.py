@@ -31,7 +31,8 @@ _REMOVED = (
 """Files of the machine that baked it, logs, caches: each would differ in every build."""
 
 _QUERY = "${Package}\\t${Version}\\t${Architecture}\\t${source:Package}\\t${source:Version}\\n"
-_TARGETS = "$(FILENAME) $(SUITE)/$(COMPONENT) at $(REPO_URI)"
+# The release as sources name it: what a mirror calls stable is another one after the next release.
+_TARGETS = "$(FILENAME) $(RELEASE)/$(COMPONENT) at $(REPO_URI)"
 
 
 @contextmanager
@@ -60,10 +61,8 @@ def furnished(root: Path, log: Path) -> Iterator[None]:
             run("umount", "--recursive", "--lazy", place, log=log)
 
 
-def clean(root: Path, log: Path) -> None:
+def clean(root: Path) -> None:
     """Remove what belongs to the machine that baked it, and what is new in every build."""
-    # Debian leaves it to others to bring the network up; cloud-init writes its configuration.
-    run("chroot", root, "systemctl", "enable", "systemd-networkd.service", log=log)
     for pattern in _REMOVED:
         for path in root.glob(pattern):
             _remove(path)

@@ -98,7 +98,7 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
         notes.change("changed", warm.place, "demand (Resalloc never looks at the queue)", now)
     reused = next((pool for pool in pools if pool.reuse_seconds), None)
     if reused:
-        now = "fleet knows no sandboxes: whoever asks next gets the machine"
+        now = "`reuse` of a pool says that; the pools written here have none yet"
         notes.change("changed", reused.place, "reuse only within one sandbox", now)
     on_demand = {tag for pool in pools for tag in pool.on_demand}
     for pool in pools:

@@ -1,7 +1,8 @@
 """This module takes machines that exist into a pool's stack: marked first, then recorded.
 
-Neither step starts, stops, renames or replaces anything. A run that was killed in between leaves
-marked machines that no stack knows, which nothing deletes; the same command finishes it.
+Neither step starts, stops, renames or replaces anything. Nothing is marked before the engine has
+shown that it can record. A run that was killed in between leaves marked machines that no stack
+knows, which nothing deletes; the same command finishes it.
 """
 
 from collections.abc import Sequence
@@ -21,10 +22,6 @@ def adopt_machines(
     """Mark and record machines; PlanRefused where the engine would do anything but record them."""
     engine = sources.engine_of(adoption.provider)
     before = _read(engine, ref)
-    for each in adoption.machines:
-        adopter.mark(each.machine.id, each.inputs)
-        tell(f"{adoption.pool}: marked {each.machine.name}")
-    _check_marked(adoption, sources)
     sources.store.record_stack(_record(ref, engine, before))
     if before is None:
         # What exists is looked for only beside a stack that does.
@@ -32,10 +29,16 @@ def adopt_machines(
     recorded = before.workers if before else ()
     workers = sorted((*recorded, *(a.inputs for a in adoption.machines)), key=lambda w: w.name)
     names = tuple(each.machine.name for each in adoption.machines)
-    _check_preview(engine.preview(ref, workers), names)
+    _check_preview(engine.preview(ref, workers), names, "nothing was marked")
+    for each in adoption.machines:
+        adopter.mark(each.machine.id, each.inputs)
+        tell(f"{adoption.pool}: marked {each.machine.name}")
+    _check_marked(adoption, sources)
     # Nothing is given to them, so that the engine makes none that is gone by now.
     given = dict.fromkeys(names, "")
-    engine.up(ref, workers, lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
+    with engine.prepare(ref, workers) as change:
+        _check_preview(change.steps, names, "the machines are marked and not recorded")
+        change.make(lambda step: tell(f"{adoption.pool}: recorded {step.worker}"), given)
     after = _read(engine, ref)
     sources.store.record_stack(_record(ref, engine, after))
     _check_recorded(after, adoption.machines)
@@ -64,7 +67,7 @@ def _check_marked(adoption: Adoption, sources: Sources) -> None:
             )
 
 
-def _check_preview(steps: Sequence[Step], names: Sequence[str]) -> None:
+def _check_preview(steps: Sequence[Step], names: Sequence[str], left: str) -> None:
     """Refuse unless the engine is about to record these machines and nothing else."""
     planned = {(name, "create") for name in names}
     previewed = {(step.worker, step.operation) for step in steps}
@@ -73,8 +76,8 @@ def _check_preview(steps: Sequence[Step], names: Sequence[str]) -> None:
         lacking = ", ".join(name for name, _ in sorted(planned - previewed))
         raise PlanRefused(
             f"the engine would {said or 'do nothing'}"
-            f"{f' and not record {lacking}' if lacking else ''}; the machines are marked and not "
-            "recorded; `fleet apply` first, then run the same command again"
+            f"{f' and not record {lacking}' if lacking else ''}; {left}; `fleet apply` first, "
+            "then run the same command again"
         )
 
 

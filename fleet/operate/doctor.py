@@ -171,6 +171,10 @@ def _engines(case: Case, asked: Asked) -> Iterator[Finding]:
             engine = asked.sources.engine_of(name)
         except EngineAbsent as error:
             yield wrong(about, str(error), f"see providers.{name}.kind in fleet.yaml")
+            continue
+        if engine.name == "pulumi" and case.fleet.state.passphrase is None:
+            said = "it encrypts secrets in the state of stacks, and nothing says with what"
+            yield wrong(about, said, "state: {passphrase: {env: NAME}} in fleet.yaml")
         else:
             yield Finding(about=about, result="ok", said=f"{engine.name}")
 

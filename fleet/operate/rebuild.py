@@ -21,6 +21,7 @@ from fleet.ledger import charge, periods
 from fleet.making import NOTHING_SHARED, options_of
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.orphans import silent
+from fleet.plan import StackOutcome
 from fleet.ports import Charging, StackRecord, StackRef
 from fleet.recognition import made_from
 from fleet.schema.model import Fleet, Pool
@@ -85,18 +86,23 @@ def _why_left(fleet: Fleet, census: PoolCensus, shared: Mapping[str, str] | Unkn
     return shared.unknown if isinstance(shared, Unknown) else "; ".join(census.blind)
 
 
-def carry_out(fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources) -> tuple[str, ...]:
-    """Count what is not known, take machines into stacks; return why some pools were not."""
+def carry_out(
+    fleet: Fleet, world: World, rebuild: Rebuild, sources: Sources
+) -> tuple[StackOutcome, ...]:
+    """Count what is not known, take machines into stacks; return what became of each pool."""
     if rebuild.unknown:
         raise PlanRefused(f"refused, nothing was changed: {'; '.join(rebuild.unknown)}")
     _count(fleet, world, sources)
-    failed = []
+    outcomes = []
     for pool, workers in rebuild.pools.items():
         try:
             _adopt(fleet, world, pool, workers, sources)
         except FleetError as error:
-            failed.append(f"pool {pool}: {error}")
-    return tuple(failed)
+            outcomes.append(StackOutcome(pool=pool, result="failed", error=str(error)))
+        else:
+            names = tuple(worker.name for worker in workers)
+            outcomes.append(StackOutcome(pool=pool, result="applied", adopted=names))
+    return tuple(outcomes)
 
 
 def forget_lost(sources: Sources) -> tuple[str, ...]:

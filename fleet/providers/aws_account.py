@@ -46,9 +46,11 @@ _FAILURES = {
 class AwsAccount:
     """One account and region."""
 
-    def __init__(self, region: str, *, connections: int = 10) -> None:
+    def __init__(self, region: str, *, connections: int = 10, tries: int | None = None) -> None:
+        # Without a number of tries those of the environment count, as AWS documents them.
         self.region = region
         self._connections = connections
+        self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
 
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
@@ -81,6 +83,7 @@ class AwsAccount:
             connect_timeout=_CONNECT,
             read_timeout=_SILENCE,
             max_pool_connections=self._connections,
+            retries=self._retries,
         )
         return self.session.client(service, config=patience)
 

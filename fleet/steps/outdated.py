@@ -41,7 +41,9 @@ def _what_changed(draft: Draft, unit: Unit) -> str:
     """Say in which way a machine differs from those that are made today."""
     images = sorted({option.image for option in draft.options})
     if unit.machine and unit.machine.image and unit.machine.image not in images:
-        return f"it boots image {unit.machine.image}, today's is {' or '.join(images)}"
+        name_of = draft.choice.name_of
+        today = " or ".join(map(name_of, images))
+        return f"it boots image {name_of(unit.machine.image)}, today's is {today}"
     types = list(dict.fromkeys(option.type for option in draft.options))
     if unit.machine and unit.machine.type not in types:
         return f"its machine type is {unit.machine.type}, today's is {' or '.join(types)}"

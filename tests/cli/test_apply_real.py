@@ -74,4 +74,4 @@ def test_the_engine_is_started_once_for_each_operation_and_never_for_nothing(
     run_fleet("plan", env=cli.env)
     assert cli.started() == []
     second = run_fleet("apply", env=cli.env)
-    assert (second.returncode, cli.started()) == (0, ["preview", "up"]), second.stderr
+    assert (second.returncode, cli.started()) == (0, ["up"]), second.stderr

@@ -117,6 +117,16 @@ def test_a_lost_store_and_lost_stacks_are_made_anew_and_no_machine_is_touched(
     assert "nothing changed" in used.apply()
 
 
+def test_what_became_of_it_is_written_into_the_journal(used: Trial) -> None:
+    lose(used)
+
+    used.do("state", "rebuild", "--apply")
+
+    (run,) = store(used).last_runs(1)
+    (stack,) = json.loads(run["outcome"])["stacks"]
+    assert (stack["pool"], stack["adopted"]) == ("builders", [ONE, TWO])
+
+
 def test_without_apply_it_is_only_shown(used: Trial) -> None:
     lose(used)
     before = used.files()

@@ -24,10 +24,13 @@ REFERENCE = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs
 NEED_ENGINE = ("docs/how-to/try-the-real-engine.md",)
 # tests/live/test_how_to.py runs what needs a real Debusine.
 NEED_LIVE = ("docs/how-to/connect-debusine.md",)
+# tests/live/test_image.py bakes and boots for real.
+NEED_BAKING = ("docs/how-to/bake-an-image.md",)
 DOCUMENTS = [
     pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else ())
     for name in ("README.md", "docs/tutorial.md", *HOW_TO, *REFERENCE)
-    if name not in NEED_LIVE and "```console\n" in (ROOT / name).read_text(encoding="utf-8")
+    if name not in (*NEED_LIVE, *NEED_BAKING)
+    and "```console\n" in (ROOT / name).read_text(encoding="utf-8")
 ]
 BLOCK = re.compile(
     r"<!-- copy: (?P<copy>\S+) -->\n"

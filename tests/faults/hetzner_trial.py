@@ -10,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from fleet.user_data import read_user_data
 from tests.debusine_tables import RequestRow, Tables
 from tests.ports.engines import family_of
 from tests.ports.registries import DebusinePlace, a_channel
-from tests.process import Completed, clean_environment, fleet_command
+from tests.process import ROOT, Completed, clean_environment, fleet_command
 
 BUSY, TWO, THREE = (f"trial-builders-{number}" for number in (1, 2, 3))
 FLEET = """\
@@ -76,10 +77,10 @@ class HetznerTrial:
         said |= {name: os.environ[name] for name in found if name in os.environ}
         self.environment = clean_environment(self.folder / "home", said)
 
-    def begin(self, *args: str) -> subprocess.Popen[str]:
+    def begin(self, *args: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         """Start the program."""
         return subprocess.Popen(
-            [*fleet_command(), *args],
+            [*(by or fleet_command()), *args],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -117,6 +118,20 @@ class HetznerTrial:
         process.communicate(timeout=300)
         self.api.watch = lambda _, __: None
         return bool(killed)
+
+    def commits(self, last: int = 0) -> list[str]:
+        """Apply, and kill it with all that it started at a moment of its own; return those seen.
+
+        0: at none. See tests.faults.mortal_fleet.
+        """
+        file = self.folder / "moments"
+        named = f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); "
+        named += "runpy.run_module('tests.faults.mortal_fleet', run_name='__main__')"
+        mortal = (sys.executable, "-c", named, str(file), str(last))
+        process = self.begin("apply", by=mortal)
+        _, noted = process.communicate(timeout=300)
+        assert process.returncode == (-signal.SIGKILL if last else 0), noted
+        return file.read_text(encoding="utf-8").splitlines()
 
     def servers(self) -> list[str]:
         """Return the names of the servers that exist, sorted."""

@@ -187,7 +187,7 @@ def _try_fault(beginning: Beginning, folder: Path, case: Case) -> Seen:
         code = trial.fleet("apply").returncode
         made = len(trial.servers()) - 1
         case.cure(trial)
-        return _follow(trial, code, made, before)
+        return follow(trial, code, made, before)
 
 
 def _try_kill(beginning: Beginning, folder: Path, moment: str, ordinal: int) -> Seen:
@@ -195,10 +195,10 @@ def _try_kill(beginning: Beginning, folder: Path, moment: str, ordinal: int) -> 
         before = trial.id_of(BUSY)
         there = len(trial.servers())
         assert trial.killed_at(moment, ordinal), f"{moment} never came {ordinal} times"
-        return _follow(trial, -9, len(trial.servers()) - there, before)
+        return follow(trial, -9, len(trial.servers()) - there, before)
 
 
-def _follow(trial: HetznerTrial, struck: int, made: int, busy: int) -> Seen:
+def follow(trial: HetznerTrial, struck: int, made: int, busy: int) -> Seen:
     """Apply again, and look at everything."""
     following = trial.fleet("apply")
     return Seen(
@@ -212,15 +212,17 @@ def _follow(trial: HetznerTrial, struck: int, made: int, busy: int) -> Seen:
     )
 
 
-def _healed(seen: Seen, servers: int) -> bool:
+def is_healed(seen: Seen, servers: int) -> bool:
+    """Say whether all is as desired, with this many servers."""
     return seen == Seen(seen.struck, seen.made, 0, servers, (), False, True)
 
 
-def _row(fault: str, moments: int, struck: str, following: str) -> str:
+def row_of(fault: str, moments: int, struck: str, following: str) -> str:
+    """Return what the page says of a fault."""
     return f"| {fault} | {moments} | {struck} | {following} |"
 
 
-def _check_row(row: str, config: pytest.Config) -> None:
+def check_row(row: str, config: pytest.Config) -> None:
     """Compare a row with the page's, or write it there."""
     text = PAGE.read_text(encoding="utf-8")
     found = TABLE.search(text)
@@ -241,9 +243,9 @@ def test_after_a_fault_the_next_apply_reaches_what_is_desired(
     seen = tried[fault].result()
 
     assert (seen.struck, seen.made) == (CASES[fault].code, CASES[fault].made)
-    assert _healed(seen, servers=3), seen
+    assert is_healed(seen, servers=3), seen
     struck = f"exit code {seen.struck}, {seen.made} of 2 made"
-    _check_row(_row(fault, 1, struck, "exit code 0, all 3 are there"), request.config)
+    check_row(row_of(fault, 1, struck, "exit code 0, all 3 are there"), request.config)
 
 
 _CASES_TEST = test_after_a_fault_the_next_apply_reaches_what_is_desired.__name__
@@ -270,16 +272,16 @@ def test_killed_at_any_deed_of_making_the_next_apply_leaves_no_orphan_and_no_dou
 ) -> None:
     runs = _kill_each(beginning, pool, tmp_path, MAKING)
 
-    assert [seen for seen in runs if not _healed(seen, servers=3)] == []
+    assert [seen for seen in runs if not is_healed(seen, servers=3)] == []
     made = sorted({seen.made for seen in runs})
     struck = f"killed, up to {made[-1]} of 2 made"
-    row = _row(
+    row = row_of(
         "SIGKILL of fleet, engine and provider while 2 are made",
         len(runs),
         struck,
         "exit code 0, all 3 are there",
     )
-    _check_row(row, request.config)
+    check_row(row, request.config)
 
 
 def test_killed_at_any_deed_of_deleting_the_next_apply_finishes_and_keeps_who_is_busy(
@@ -296,13 +298,13 @@ def test_killed_at_any_deed_of_deleting_the_next_apply_finishes_and_keeps_who_is
 
     runs = _kill_each(full, pool, tmp_path, DELETING)
 
-    assert [seen for seen in runs if not _healed(seen, servers=1)] == []
+    assert [seen for seen in runs if not is_healed(seen, servers=1)] == []
     gone = sorted({-seen.made for seen in runs})
     struck = f"killed, up to {gone[-1]} of 2 deleted"
-    row = _row(
+    row = row_of(
         "SIGKILL of fleet, engine and provider while 2 are deleted",
         len(runs),
         struck,
         "exit code 0, only the busy one is there",
     )
-    _check_row(row, request.config)
+    check_row(row, request.config)

@@ -148,3 +148,14 @@ def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> No
 
     assert len(left) == 1
     assert rig.hetzner.left() == []
+
+
+def test_what_was_baked_there_is_published_there_already(rig: MachineRig) -> None:
+    rig.build()
+    place, manifest = folder.find_build(rig.images, "trixie", VERSION)
+    publisher = rig.hetzner.publisher()
+
+    published = publisher.publish(manifest, str(place), lambda _: None)
+
+    assert published.id == rig.publication.id
+    assert len(publisher.uploads()) == 1

@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
     if reason := chroot.why_not():
         pytest.skip(f"baking on a machine is NOT TESTED: {reason}")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet" / "images"
-    archive = chroot._archive()  # noqa: SLF001 - what this machine's apt is told, for tests
+    archive = chroot.archive()
     name = f"machine-{digest([SUITE, archive, PACKAGES])}"
     with kept(cache, name, partial(make, archive)) as (tar, _):
         place = tmp_path / "root"
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def make(archive: str, tar: Path) -> None:
-    options = [f"--aptopt={line}" for line in chroot._apt_configuration()]  # noqa: SLF001 - same
+    options = [f"--aptopt={line}" for line in chroot.apt_configuration()]
     command = [
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=tar"),
         *(f"--include={PACKAGES}", '--aptopt=APT::Install-Recommends "false"', *options),

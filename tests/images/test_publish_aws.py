@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
 
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.aws import AwsPublisher
@@ -109,6 +110,32 @@ def test_a_run_after_one_that_broke_off_sends_the_rest_only(
     assert uploads[0].done >= 0.5 * uploads[0].total
     assert len(there.blocks) == 1
     assert list(folder.parent.glob(".publish-snap*")) == []
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_call_that_is_refused_for_now_is_made_again(
+    there: Registrar, folder: Path, status: int
+) -> None:
+    account, refused = StrictAccount(REGION, there, NOW), []
+
+    def refuse(request: Any, **_: object) -> AWSResponse | None:  # noqa: ANN401 - same
+        refused.append(request.url)
+        return AWSResponse(request.url, status, {}, Empty()) if len(refused) == 1 else None
+
+    account.session.events.register("before-send.ebs.PutSnapshotBlock", refuse)
+    publisher = AwsPublisher("debian-ci", REGION, account=account, pause=lambda _: None)
+
+    published = publisher.publish(a_build(folder), str(folder), Watcher())
+
+    assert published.verified
+    assert len(refused) == len(set(refused)) + 1
+
+
+class Empty:
+    """The body of an answer that says nothing."""
+
+    def stream(self, **_: object) -> Iterator[bytes]:
+        return iter(())
 
 
 def test_a_snapshot_that_holds_something_else_is_deleted(there: Registrar, folder: Path) -> None:

@@ -115,8 +115,8 @@ def _build(folder: Path) -> None:
     """Make the chroot beside its place and move it there when it is complete."""
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    source = f"deb {_archive()} {SUITE} main"
-    options = (*_OPTIONS, *(f"--aptopt={line}" for line in _apt_configuration()))
+    source = f"deb {archive()} {SUITE} main"
+    options = (*_OPTIONS, *(f"--aptopt={line}" for line in apt_configuration()))
     sys.stderr.write(f"building {folder} from {SUITE}: takes minutes\n")
     sys.stderr.flush()
     command = (*dies_with_us(), "mmdebstrap", *options, SUITE, str(partial), source)
@@ -127,7 +127,7 @@ def _build(folder: Path) -> None:
     partial.rename(folder)
 
 
-def _archive() -> str:
+def archive() -> str:
     """Return the archive that this machine's apt is told to install Debian from."""
     done = _run("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages")
     sites = [site for site in dict.fromkeys(done.stdout.split()) if "security" not in site]
@@ -136,7 +136,8 @@ def _archive() -> str:
     return sites[0]
 
 
-def _apt_configuration() -> list[str]:
+def apt_configuration() -> list[str]:
+    """Return the lines of this machine's apt configuration that any apt here needs."""
     lines = _run("apt-config", "dump").stdout.splitlines()
     return [line for line in lines if _PASSED_ON.fullmatch(line)]
 

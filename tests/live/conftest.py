@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder; the page about a fresh server is replayed on one."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.path.is_relative_to(HERE) and "images_boot" not in item.keywords:
             item.add_marker(pytest.mark.live)
     items.sort(key=lambda item: item.path != HERE / "test_how_to.py")
 

@@ -134,6 +134,13 @@ class Server:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
+    def upload(self, path: str, content: bytes, *, token: str, scope: str) -> None:
+        """Put a file of an artifact where the REST API takes it."""
+        headers = {"Token": token, "X-Debusine-Scope": scope}
+        url = f"{self.url}/api/1.0/{path}"
+        answer = httpx.put(url, headers=headers, content=content, timeout=60)
+        assert answer.is_success, f"PUT {path}: {answer.status_code} {answer.text}"
+
     def _start_database(self) -> None:
         socket_folder = self._root / "run/postgresql"
         socket_folder.mkdir(exist_ok=True)

@@ -1,22 +1,24 @@
 """Machines that exist are marked and then recorded; nothing of them is made, and none is lost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from fleet.adoption import Adoption, judge_adoption
-from fleet.errors import PlanRefused, StackFailed
+from fleet.errors import PlanRefused, SecretMissing, StackFailed
 from fleet.facts import WorkerInputs
 from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, observe
 from fleet.plan import StackOutcome
-from fleet.ports import StackRef, Step
+from fleet.ports import Change, StackRef
 from fleet.providers.sim import SimCloud
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
-from tests.fakes_engine import Killed
+from tests.fakes_engine import FakeEngine, Killed
 from tests.fakes_store import FakeStore, Shelf
 from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
 from tests.ports.test_engine import PULUMI
@@ -128,19 +130,40 @@ def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> Non
     with pytest.raises(PlanRefused, match=f"does not list {NAME} as marked; it was not recorded"):
         adopt_machines(REF, adoption, Forgetful(), desk.sources, lambda _: None)
 
-    assert desk.rig.engine.read(REF) is None
+    assert read(desk.rig.engine).ids == {}
 
 
-def test_where_the_engine_would_do_more_nothing_is_recorded(tmp_path: Path) -> None:
+def test_where_the_engine_would_do_more_nothing_is_marked(tmp_path: Path) -> None:
     desk = Desk(EmbeddedRig(tmp_path))
     lost = a_sim_worker("debian-builders-1")
     desk.rig.engine.up(REF, [lost], lambda _: None)
     desk.rig.die_making("debian-builders-2", [lost, a_sim_worker("debian-builders-2")])
 
-    with pytest.raises(PlanRefused, match="would create debian-builders-2; the machines are mark"):
+    with pytest.raises(PlanRefused, match="would create debian-builders-2; nothing was marked"):
         desk.adopt()
 
-    assert NAME not in read(desk.rig.engine).ids
+    marked = {each.machine.name for each in desk.cloud.find("pool", REF.pool)}
+    assert NAME not in marked | read(desk.rig.engine).ids.keys()
+
+
+class Unable(FakeEngine):
+    """An engine that can read and do nothing else, as where its passphrase is missing."""
+
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> NoReturn:
+        raise SecretMissing(f"no passphrase for {ref.name} and {len(workers)}")
+
+    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> NoReturn:
+        self.prepare(ref, workers)
+
+
+def test_where_the_engine_cannot_record_nothing_is_marked(tmp_path: Path) -> None:
+    desk = Desk(EmbeddedRig(tmp_path))
+    sources = replace(desk.sources, engine_of=lambda _: Unable())
+
+    with pytest.raises(SecretMissing):
+        adopt_machines(REF, desk.judge(), desk.cloud, sources, lambda _: None)
+
+    assert desk.cloud.find("pool", REF.pool) == ()
 
 
 class Forestalled:
@@ -151,12 +174,13 @@ class Forestalled:
         self.engine = desk.rig.engine
         self.name = self.engine.name
         self.read, self.up, self.forget = self.engine.read, self.engine.up, self.engine.forget
-        self.prepare = self.engine.prepare
+        self.preview = self.engine.preview
 
-    def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
-        steps = self.engine.preview(ref, workers)
-        self.desk.cloud.delete(self.desk.id)
-        return steps
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        with self.engine.prepare(ref, workers) as change:
+            self.desk.cloud.delete(self.desk.id)
+            yield change
 
 
 def test_a_machine_that_is_gone_when_it_is_to_be_recorded_is_not_made_again(desk: Desk) -> None:

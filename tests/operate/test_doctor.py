@@ -82,7 +82,7 @@ def check(  # noqa: PLR0913 - whatever a test is about
 def _engine_of(name: str) -> Engine:
     if name == "attic":
         raise EngineAbsent("providers of kind aws have no engine yet")
-    return FakeEngine()
+    return FakeEngine("pulumi" if name == "far" else "embedded")
 
 
 def of(diagnosis: Diagnosis, about: str) -> Finding:

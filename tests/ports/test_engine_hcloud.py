@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pulumi import automation
@@ -179,6 +180,34 @@ def test_a_server_whose_answer_was_lost_is_adopted_at_once(rig: HcloudRig) -> No
     assert sorted(read(rig.engine, rig.ref).ids) == [ONE.name, TWO.name]
     assert rig.given(TWO.name) == sha256_of(GIVEN[TWO.name])
     assert rig.engine.preview(rig.ref, [ONE, TWO]) == ()
+
+
+@pytest.mark.parametrize("lost", [{"answer_lost": True}, {"status": 504, "done": True}])
+def test_a_server_whose_deletion_was_done_and_not_confirmed_is_out_of_its_stack_at_once(
+    rig: HcloudRig, lost: dict[str, Any]
+) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    rig.api.fail(Fault("DELETE", "/servers/*", **lost))
+    # That it is gone is not told to who asks for this one server.
+    number = read(rig.engine, rig.ref).ids[ONE.name]
+    rig.api.fail(Fault("*", f"/servers/{number}", status=500, after=1, count=None))
+
+    steps = rig.engine.up(rig.ref, [TWO], quiet)
+
+    assert steps == (Step(worker=ONE.name, operation="delete"),)
+    assert rig.machines() == [TWO.name]
+    assert sorted(read(rig.engine, rig.ref).ids) == [TWO.name]
+
+
+def test_a_server_that_was_not_deleted_stays_in_its_stack(rig: HcloudRig) -> None:
+    rig.engine.up(rig.ref, [ONE, TWO], quiet, GIVEN)
+    rig.api.fail(Fault("DELETE", "/servers/*", status=500, count=None))
+
+    with pytest.raises(StackFailed) as caught:
+        rig.engine.up(rig.ref, [TWO], quiet)
+
+    assert list(caught.value.failed) == [ONE.name]
+    assert sorted(read(rig.engine, rig.ref).ids) == rig.machines() == [ONE.name, TWO.name]
 
 
 def test_what_failed_beside_a_lost_answer_is_told_and_not_tried_again(rig: HcloudRig) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.pulumi_cli import find_cli
+from fleet.engines.workspace import Home
 from fleet.errors import EngineAbsent
 
 
@@ -60,3 +61,17 @@ def test_an_unfit_one_is_named_and_passed_over(
 def test_its_absence_says_what_to_do(environment: dict[str, str]) -> None:
     with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py.*engine: embedded"):
         find_cli(environment)
+
+
+def test_a_plugin_that_the_tools_keep_is_found_behind_what_a_person_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "fleet/pulumi-plugins-0123/bin"
+    kept.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("FLEET_PULUMI_PLUGINS", "/named")
+
+    places = Home(tmp_path).environment("file:///state", "made up")["PATH"].split(":")
+
+    assert places == ["/named", str(tmp_path / "plugins"), "/usr/bin", str(kept)]

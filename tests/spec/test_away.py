@@ -108,6 +108,14 @@ def test_without_anybody_to_ask_a_machine_that_is_off_stays_and_a_person_is_told
     assert plan.attention[0].startswith(f"{FIRST}: it may cost money, but its machine is off")
 
 
+def test_one_that_stays_for_want_of_anybody_to_ask_keeps_no_other_from_going() -> None:
+    world = a_debusine_world(
+        ours(SECOND, state=WorkerState.DISABLED), machines=(FIRST, SECOND), off=(FIRST, SECOND)
+    )
+
+    assert deletions(planned(a_debusine_fleet(admin=False), world)) == [(SECOND, Reason.STOPPED)]
+
+
 def test_a_paused_pool_keeps_what_is_off() -> None:
     assert planned(
         a_debusine_fleet(mode="pause"), a_debusine_world(busy_and_away(), off=(FIRST,))

@@ -45,6 +45,12 @@ def test_an_idle_one_gets_nothing_new() -> None:
     assert [action.cause for action in plan.actions] == [Cause.KNOWLEDGE]
 
 
+def test_one_that_works_keeps_no_other_from_being_drained() -> None:
+    plan = planned(failing(a_sim_world(*idle(FIRST, SECOND)), SECOND))
+
+    assert actions_of(plan) == [("drain", SECOND)]
+
+
 def test_a_busy_one_ends_what_it_runs() -> None:
     plan = planned(failing(a_sim_world(a_worker(name=FIRST, busy=True)), FIRST))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.facts import Attempt, Listing, Request, World
+from fleet.facts import Attempt, Listing, MachineState, Request, World
 from fleet.guard import guard
-from fleet.plan import Cause, Plan, Reason
+from fleet.plan import Cause, Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
 from tests.deciding import FIRST, fleet_with, reason_of, with_machines
@@ -59,6 +59,19 @@ def test_few_lost_registrations_let_their_machines_go_and_others_are_made() -> N
         ("create", Reason.BELOW_MIN, Cause.CONFIG),
         ("delete", Reason.REGISTRATION_LOST, Cause.KNOWLEDGE),
     ]
+
+
+def test_one_that_is_off_is_let_go_of_for_the_lost_registration_too() -> None:
+    off = with_machines(forgetful(*tries(), known=9), NAMES[9], state=MachineState.STOPPED)
+
+    (action,) = plan_of(off, min=9, spare=0).actions
+
+    assert isinstance(action, Delete)
+    assert (action.worker, action.reason) == (NAMES[9], Reason.REGISTRATION_LOST)
+    assert action.because == (
+        "its worker had registered, but its registry does not know it any more; "
+        "its token is revoked first"
+    )
 
 
 @pytest.mark.parametrize("result", ["starting", "failed"])

@@ -83,6 +83,14 @@ def test_two_limits_are_raised_together_where_neither_alone_does() -> None:
     )
 
 
+def test_an_edit_that_only_led_to_the_one_that_is_needed_is_left_out() -> None:
+    tags = {"powerful": {"on_demand": True}}
+    fleet = a_sim_fleet(pools=pools(max=0, provides=["amd64", "powerful"]), tags=tags)
+    world = a_sim_world(a_worker(), requests=(a_request(required=["amd64"]),))
+
+    assert said(fleet, world) == ["raise pools.builders.workers.max from 0 to 1"]
+
+
 def test_a_busy_worker_of_a_full_pool_is_waited_for_until_it_is_expected_to_be_free() -> None:
     work = {"task": "sbuild", "started_at": ago(minutes=10), "expected_seconds": 1200}
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))

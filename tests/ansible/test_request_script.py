@@ -1,0 +1,53 @@
+"""The script that `fleet image build --on QUEUE` sends along, run in a real root as the task does.
+
+With `nox -s images -- --every-suite`: Ansible and all it needs are installed in that root first.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.image_request import customization_script, task_data
+from fleet.images.requests import archive_of_the_role
+from fleet.recipes import role_variables
+from fleet.schema.model import ImageRecipe
+from tests.ansible import roots
+from tests.ansible.roots import chrooted
+from tests.live.chroot import Impossible, archive
+
+pytestmark = pytest.mark.images
+
+RECIPE = ImageRecipe(
+    suite="trixie", architecture="amd64", api_url="https://debusine.example.org", enable_tasks=[]
+)
+
+
+def test_the_script_makes_a_worker_of_a_root_and_leaves_no_ansible(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if not request.config.getoption("--every-suite"):
+        pytest.skip("Ansible in a root takes minutes: --every-suite")
+    try:
+        root = roots.unpack("trixie", tmp_path)
+    except Impossible as reason:
+        pytest.skip(str(reason))
+    script = customization_script(archive_of_the_role(), role_variables(RECIPE))
+    data = task_data(RECIPE, archive(), (), "", script)
+    options = json.loads(json.dumps(data["bootstrap_options"]))
+    chrooted(root, "apt-get", "-qq", "update")
+    wanted = ("apt-get", "-qq", "--yes", "--no-install-recommends", "install")
+    chrooted(root, *wanted, *filter(None, options["extra_packages"]))
+    (root / "customization_script").write_text(script, encoding="utf-8")
+    (root / "customization_script").chmod(0o555)
+
+    chrooted(root, "/customization_script")
+
+    config = (root / "etc/debusine/worker/config.ini").read_text(encoding="utf-8")
+    assert "api-url = https://debusine.example.org/api\n" in config
+    assert chrooted(root, "systemctl", "is-enabled", "debusine-worker").strip() == "enabled"
+    packages = chrooted(root, "dpkg-query", "-W", "-f", "${Package}\\n").split()
+    assert [name for name in packages if name.startswith("ansible")] == []
+    assert {"debusine-worker", "uidmap"} <= set(packages)
+    assert list((root / "tmp").iterdir()) == []
+    assert roots.processes_in(root) == []

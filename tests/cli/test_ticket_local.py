@@ -1,0 +1,39 @@
+"""`fleet ticket` where machines are processes on this computer."""
+
+from pathlib import Path
+
+from tests.local_machines import end_machines
+from tests.trial import Trial
+
+LOCAL = """\
+fleet: trial
+providers:
+  here: {kind: local, run: [sleep, infinity]}
+queues:
+  work: {kind: tickets}
+images:
+  builder: {existing: {here: x}}
+pools:
+  powerful: {provider: here, machine: {cores: 4, memory: 8GiB}, image: builder,
+    provides: [extra_powerful], workers: {max: 3}}
+tags:
+  extra_powerful: {on_demand: true}
+"""
+
+
+def test_a_process_on_this_computer_is_given_out_and_ended(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(LOCAL)
+    trial.init()
+    try:
+        number = trial.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")[1].split()[
+            0
+        ]
+        trial.apply()
+
+        assert f"trial-powerful-1 is given to ticket {number}" in trial.apply()
+
+        trial.do("ticket", "close", number, "--user", "ada")
+        assert "delete trial-powerful-1" in trial.apply()
+    finally:
+        end_machines(project / ".fleet/local-here")

@@ -1,0 +1,15 @@
+"""The doctor of an engine: what an apply would need and does not have."""
+
+from tests.builders import a_fleet
+from tests.operate.test_doctor import check, of
+
+
+def test_a_real_engine_without_a_passphrase_is_wrong() -> None:
+    fleet = a_fleet(providers={"far": {"kind": "sim", "engine": "pulumi"}}, pools={})
+
+    finding = of(check(fleet), "provider far, engine")
+
+    assert (finding.result, finding.fix) == (
+        "wrong",
+        "state: {passphrase: {env: NAME}} in fleet.yaml",
+    )
