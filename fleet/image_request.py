@@ -28,7 +28,7 @@ base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
 tar --extract --file "$work/role.tar" --directory "$work"
 ansible-playbook --inventory localhost, --connection local \\
     --extra-vars {variables} "$work/ansible/worker.yml"
-rm -rf "$work" /root/.ansible
+rm -rf "$work" ~root/.ansible
 apt-get --yes --quiet purge --autoremove {runner}
 """
 

@@ -49,11 +49,11 @@ apt-get -q -y --purge autoremove
 apt-get clean
 if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
 rm -rf /var/lib/apt/lists/* /var/lib/cloud/* /var/log/apt /var/log/journal/* /var/log/*.log
-rm -rf /root/.ansible /root/.cache /root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
+rm -rf ~root/.ansible ~root/.cache ~root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id /var/lib/systemd/random-seed
 : > /etc/machine-id
 echo localhost > /etc/hostname
-rm -rf /root/.ssh
+rm -rf ~root/.ssh
 sync
 """
 """What no image may hold: whose machine it was, who could enter it, what it logged."""
