@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-NAMES = ("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets")
+NAMES = ("startup", "tags", "reconcile", "debusine", "stacks", "apply", "tickets", "images")
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ _PACKAGES = (
 """What boots, gets its user data, grows to its disk, and lets Ansible in."""
 _ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
 """Debian leaves it off; cloud-init has it bring up the network."""
-_KEPT = 4
+_KEPT = 8
 """Archives that stay, the latest used."""
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
 

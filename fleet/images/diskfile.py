@@ -128,7 +128,7 @@ def _write_boot(plan: Plan, raw: Path, log: Path, environment: dict[str, str]) -
         log=log,
         env=environment,
     )
-    tree = raw.with_name("boot")
+    tree = plan.root.with_name("boot")
     _boot_tree(plan, tree)
     drive = f"{raw}@@{offset}"
     run("mcopy", "-s", "-m", "-i", drive, *sorted(tree.iterdir()), "::/", log=log, env=environment)

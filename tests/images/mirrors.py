@@ -1,7 +1,40 @@
-"""This module says from which archive tests bake: that of this machine's own apt."""
+"""This module says from which archive tests bake: that of this machine's own apt.
+
+Run as a program it prints why nothing can be baked here, with exit code 3.
+"""
 
 import subprocess
+import sys
 from functools import cache
+from pathlib import Path
+
+from fleet.errors import FleetError
+from fleet.images import diskfile, namespaces
+from fleet.images.programs import missing
+from fleet.images.sources import archive_of
+
+ABSENT = 3
+
+
+def main() -> int:
+    """Say why nothing can be baked here."""
+    if reason := why_not():
+        sys.stdout.write(f"{reason}\n")
+        return ABSENT
+    return 0
+
+
+def why_not() -> str:
+    """Return why nothing can be baked here; empty: it can."""
+    lacking = missing(("mmdebstrap", *diskfile.programs("amd64"))) or namespaces.why_not()
+    options = mirror_options()
+    if lacking or "--mirror" not in options:
+        return lacking or "apt is not told of any archive (apt-get indextargets)"
+    try:
+        archive_of("trixie", options[options.index("--mirror") + 1], Path("/dev/null"))
+    except FleetError as error:
+        return str(error)
+    return ""
 
 
 @cache
@@ -17,3 +50,7 @@ def mirror_options() -> tuple[str, ...]:
 def _ask(*command: str) -> list[str]:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stdout.splitlines()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

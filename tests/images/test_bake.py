@@ -188,7 +188,10 @@ def test_the_disk_boots_by_uefi_and_by_bios(built: Built) -> None:
     assert (boot["name"], boot["attrs"], root["name"]) == ("boot", "LegacyBIOSBootable", "root")
     offset = boot["start"] * 512
     files = subprocess.run(
-        ["mdir", "-b", "-/", "-i", f"{raw}@@{offset}"], capture_output=True, text=True, check=True
+        ["mdir", "-a", "-b", "-/", "-i", f"{raw}@@{offset}"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split()
     assert {"::/EFI/BOOT/BOOTX64.EFI", "::/vmlinuz", "::/initrd.img"} <= set(files)
     assert "::/syslinux/ldlinux.sys" in files

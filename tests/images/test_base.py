@@ -41,14 +41,14 @@ def test_a_root_that_could_not_be_made_leaves_nothing(tmp_path: Path) -> None:
 
 def test_the_roots_that_were_used_the_longest_ago_go(tmp_path: Path) -> None:
     made: list[str] = []
-    for number in range(5):
+    for number in range(9):
         keep(tmp_path, f"root-{number}", made)
         os.utime(tmp_path / f"root-{number}.tar", (number, number))
 
-    keep(tmp_path, "root-5", made)
+    keep(tmp_path, "root-9", made)
 
     left = sorted(path.name for path in tmp_path.glob("*.tar"))
-    assert left == ["root-2.tar", "root-3.tar", "root-4.tar", "root-5.tar"]
+    assert left == [f"root-{number}.tar" for number in range(2, 10)]
 
 
 def test_a_base_is_another_where_anything_that_goes_into_it_is() -> None:
