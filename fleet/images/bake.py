@@ -90,6 +90,8 @@ class _Bake:
         order, recipe = self._order, self._order.recipe
         with self._phase("sources"):
             archive = archive_of(recipe.suite, order.mirror, self._log)
+        for line in archive.absent:
+            _say(phase="sources", task=f"WITHOUT {line}: the mirror has no such suite", at=0.0)
         base = Base(recipe.suite, recipe.architecture, archive, order.snapshot)
         root = order.work / "root"
         again = self._root(base, root)

@@ -20,6 +20,7 @@ _LINE = re.compile(r"deb (?:\[[^\]]*\] )?(\S+) (\S+) (.+)")
 _SECONDS = 20.0
 _SHOW = 'sed "s/^/SOURCE /" "$1"/etc/apt/sources.list >&2; exit 1'
 _NOT_FOUND = 404
+_WITHOUT_UPDATES = ("sid", "unstable", "experimental")
 _NEXT = "name a mirror that works: --mirror URL, FLEET_MIRROR, or `mirror` in the recipe"
 
 
@@ -31,6 +32,8 @@ class Archive:
     state: str
     epoch: int
     """When the archive last changed: the moment of what is made of it."""
+    absent: tuple[str, ...] = ()
+    """Updates and security fixes that a stable suite would have, and this mirror has not."""
 
 
 def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
@@ -51,7 +54,10 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
                 f"`suite` in the recipe, or {_NEXT}"
             )
     digests = {line: hashlib.sha256(text).hexdigest() for line, text in found.items()}
-    return Archive(tuple(found), digest(digests), max(map(_moment, found.values())))
+    absent = () if suite in _WITHOUT_UPDATES else tuple(set(lines) - set(found))
+    return Archive(
+        tuple(found), digest(digests), max(map(_moment, found.values())), tuple(sorted(absent))
+    )
 
 
 def _usual_lines(suite: str, log: Path) -> list[str]:

@@ -48,6 +48,16 @@ def test_a_suite_without_updates_comes_alone(mirror: Loopback) -> None:
     assert ask(mirror, "sid").lines == (f"deb {mirror.url}/debian sid main",)
 
 
+def test_security_fixes_that_a_mirror_does_not_have_are_named(mirror: Loopback) -> None:
+    mirror.faults.instead["/debian-security/dists/trixie-security/InRelease"] = Answer(404, b"")
+
+    assert ask(mirror).absent == (f"deb {mirror.url}/debian-security trixie-security main",)
+
+
+def test_a_suite_that_never_has_updates_lacks_none(mirror: Loopback) -> None:
+    assert ask(mirror, "sid").absent == ()
+
+
 def test_the_moment_of_an_archive_is_when_any_of_its_suites_last_changed(mirror: Loopback) -> None:
     assert ask(mirror).epoch == 1795252270
 
