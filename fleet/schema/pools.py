@@ -260,7 +260,7 @@ class Pool(Section):
         description="Of machines that tickets are given: how far one may be used again in the "
         "same sandbox; left out: a machine is for one ticket.",
     )
-    priorities: dict[WorkerTag, int] = Field(
+    priorities: dict[WorkerTag, Annotated[int, Field(ge=-100_000, le=100_000)]] = Field(
         {},
         description="Of machines that tickets are given: tag to how much this pool is preferred "
         "for it; of the tags that a ticket asks for they add up. (Resalloc: priority of a tag)",
