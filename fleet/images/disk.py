@@ -18,16 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fleet.canonical import digest
 from fleet.errors import BuildFailed, Locked
 from fleet.images import diskfile, folder, namespaces
 from fleet.images.bake import Baked, Order
+from fleet.images.manifests import manifest_of
 from fleet.images.messages import explained, read_messages
 from fleet.images.programs import find, missing
-from fleet.images.role import role_digest
 from fleet.images.sbom import sbom_of
 from fleet.manifest import BuildOrder, BuildStep, Manifest
-from fleet.recipes import recipe_digest
 
 _PROGRAMS = ("mmdebstrap", "tar", "zstd")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
@@ -59,7 +57,7 @@ class DiskBuilder:
             log = self.images / order.image / f"{order.version}.log"
             try:
                 baked = self._run(order, partial, log, tell)
-                manifest = _manifest(order, baked)
+                manifest = manifest_of(order, "disk", baked.packages, baked.seconds)
                 (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
                 log.rename(partial / folder.LOG)
                 return folder.finish_build(partial, manifest)[1], baked
@@ -167,23 +165,3 @@ def _runs(architecture: str) -> bool:
         return False
     told = subprocess.run([program, architecture], check=False, capture_output=True)  # noqa: S603 - a word of a fixed set
     return told.returncode == 0
-
-
-def _manifest(order: BuildOrder, baked: Baked) -> Manifest:
-    recipe, role = recipe_digest(order.recipe), role_digest()
-    versions = [[each.name, each.version, each.architecture] for each in baked.packages]
-    return Manifest(
-        image=order.image,
-        version=order.version,
-        way="disk",
-        suite=order.recipe.suite,
-        architecture=order.recipe.architecture,
-        recipe_digest=recipe,
-        role_digest=role,
-        digest=digest([recipe, role, versions]),
-        built_at=order.built_at,
-        built_by=order.built_by,
-        commit=order.commit,
-        seconds=baked.seconds,
-        packages=baked.packages,
-    )

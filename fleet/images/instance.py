@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from fleet.canonical import digest
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
 from fleet.images import folder
 from fleet.images.disk import locked
 from fleet.images.hcloud import HcloudSite, take_snapshot
 from fleet.images.hetzner import Found, Hetzner
 from fleet.images.holding import held
-from fleet.images.role import Host, RoleFailed, RoleRun, role_digest, run_role, ssh_host
+from fleet.images.manifests import manifest_of
+from fleet.images.role import Host, RoleFailed, RoleRun, run_role, ssh_host
 from fleet.images.sbom import sbom_of
 from fleet.images.ssh import Ssh
 from fleet.images.temporary import Order, temporary_machine
 from fleet.manifest import BuildOrder, BuildStep, Manifest, Package
-from fleet.recipes import recipe_digest, role_variables
+from fleet.recipes import role_variables
 from fleet.versions import Publication
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
@@ -127,7 +127,7 @@ class _Run:
                 packages = read_packages(ssh.lines(PACKAGES))
             with self._phase("clean"):
                 self._run(ssh, CLEAN)
-            manifest = self._manifest(packages)
+            manifest = manifest_of(self.order, "instance", packages, self.seconds)
             with self._phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
         return manifest.model_copy(update={"seconds": self.seconds}), snapshot
@@ -154,26 +154,6 @@ class _Run:
         with self.log.open("a", encoding="utf-8") as log:
             for line in ssh.lines(script):
                 log.write(line)
-
-    def _manifest(self, packages: tuple[Package, ...]) -> Manifest:
-        order = self.order
-        recipe, role = recipe_digest(order.recipe), role_digest()
-        versions = [[each.name, each.version, each.architecture] for each in packages]
-        return Manifest(
-            image=order.image,
-            version=order.version,
-            way="instance",
-            suite=order.recipe.suite,
-            architecture=order.recipe.architecture,
-            recipe_digest=recipe,
-            role_digest=role,
-            digest=digest([recipe, role, versions]),
-            built_at=order.built_at,
-            built_by=order.built_by,
-            commit=order.commit,
-            seconds=self.seconds,
-            packages=packages,
-        )
 
     def _task(self, task: str) -> None:
         self._say("role", task)

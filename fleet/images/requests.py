@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fleet.canonical import digest
 from fleet.errors import BuildFailed
 from fleet.image_request import TASK, customization_script, task_data, why_not
 from fleet.images import folder
 from fleet.images.base import kernel_of, packages_of
 from fleet.images.disk import locked
-from fleet.images.role import ansible_folder, role_digest
+from fleet.images.manifests import manifest_of
+from fleet.images.role import ansible_folder
 from fleet.manifest import BuildOrder, BuildStep, Manifest, Package
-from fleet.recipes import recipe_digest, role_variables
+from fleet.recipes import role_variables
 
 _SECONDS = httpx.Timeout(60, connect=10)
 _PIECE = 1 << 20
@@ -99,7 +99,8 @@ class RequestBuilder:
                 with run.phase("take"):
                     artifact = run.take(number, artifacts, partial)
                 run.note(partial / folder.LOG)
-                return folder.finish_build(partial, _manifest(order, artifact, run.seconds))[1]
+                manifest = manifest_of(order, "debusine", _packages(artifact), run.seconds)
+                return folder.finish_build(partial, manifest)[1]
             except OSError as error:
                 raise BuildFailed(str(error)) from error
             except httpx.HTTPError as error:
@@ -278,25 +279,10 @@ def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
     )
 
 
-def _manifest(order: BuildOrder, artifact: _Artifact, seconds: dict[str, float]) -> Manifest:
-    recipe, role = recipe_digest(order.recipe), role_digest()
+def _packages(artifact: _Artifact) -> tuple[Package, ...]:
+    """Return what the server lists: name and version, nothing else."""
     listed = sorted(dict(artifact.data.get("pkglist", {})).items())
-    return Manifest(
-        image=order.image,
-        version=order.version,
-        way="debusine",
-        suite=order.recipe.suite,
-        architecture=order.recipe.architecture,
-        recipe_digest=recipe,
-        role_digest=role,
-        digest=digest([recipe, role, listed]),
-        built_at=order.built_at,
-        built_by=order.built_by,
-        commit=order.commit,
-        seconds=seconds,
-        # The server lists name and version, nothing else.
-        packages=tuple(
-            Package(name=name, version=version, architecture="", source="", source_version="")
-            for name, version in listed
-        ),
+    return tuple(
+        Package(name=name, version=version, architecture="", source="", source_version="")
+        for name, version in listed
     )
