@@ -63,6 +63,11 @@ class _Mark(BaseModel):
     at: datetime
 
 
+def _key(mark: _Mark) -> str:
+    """Return where a mark belongs; a copy of its folder elsewhere is not fleet's."""
+    return f"{mark.image}/{mark.version}/{MARK}"
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -78,9 +83,14 @@ class StorePublisher:
         self._now = now
 
     def uploads(self) -> tuple[Upload, ...]:
-        """Return every folder that carries this fleet's mark."""
-        marks = (self._mark(key) for key in self._shelf.keys("") if key.endswith(f"/{MARK}"))
-        found = (self._upload(mark) for mark in marks if mark and mark.fleet == self._fleet)
+        """Return every folder that carries this fleet's mark, in its own place: no copy."""
+        keys = [key for key in self._shelf.keys("") if key.endswith(f"/{MARK}")]
+        marks = ((key, self._mark(key)) for key in keys)
+        found = (
+            self._upload(mark)
+            for key, mark in marks
+            if mark and mark.fleet == self._fleet and key == _key(mark)
+        )
         return tuple(sorted(found, key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
@@ -163,7 +173,7 @@ class StorePublisher:
 
     def _note(self, mark: _Mark) -> None:
         content = mark.model_dump_json(indent=1).encode()
-        self._shelf.write(f"{mark.image}/{mark.version}/{MARK}", content)
+        self._shelf.write(_key(mark), content)
 
     def _mark(self, key: str) -> _Mark | None:
         content = self._shelf.read(key, _SMALL)
