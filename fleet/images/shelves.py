@@ -134,9 +134,9 @@ class StorePublisher:
             raise PublicationRefused(f"{upload_id} is of fleet {mark.fleet}, not {self._fleet}")
         self._remove(before)
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Remove folders that are not whole and were begun before a moment."""
-        old = [each for each in self.uploads() if not each.whole and each.since < before]
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._remove(f"{each.image}/{each.version}/")
         return tuple(f"{self._shelf.place}/{each.image}/{each.version}" for each in old)
