@@ -199,7 +199,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
     Where any provider or stack could not be read, a machine may be there. What the plan deletes
     is let go of with its machine.
     """
-    machines = _known_machines(world)
+    machines = known_machines(world)
     if machines is None:
         return
     deleted = {action.worker for action in actions if isinstance(action, Delete)}
@@ -229,22 +229,7 @@ def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iter
                 )
 
 
-def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
-    """Return why a worker is released; empty where it is not."""
-    is_over = worker.state is WorkerState.DISABLED and worker.running is None
-    is_up = machines.get(worker.machine or "", False)
-    if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
-        return ""
-    gone = _OFF if worker.machine in machines else "its machine is gone"
-    trouble = "no token of it works" if is_up else gone
-    if worker.running is not None:
-        return f"{trouble}: request {worker.running} goes back to the queue"
-    if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
-        return "it has a token, but no machine: the token is revoked"
-    return f"{trouble}: its token is switched off"
-
-
-def _known_machines(world: World) -> Mapping[str, bool] | None:
+def known_machines(world: World) -> Mapping[str, bool] | None:
     """Return every machine that anybody knows, False where it is off for sure; None: unknown."""
     machines: dict[str, bool] = {}
     for listing in world.providers.values():
@@ -261,3 +246,18 @@ def _known_machines(world: World) -> Mapping[str, bool] | None:
         for name in (*(worker.name for worker in stack.workers), *stack.ids):
             machines.setdefault(name, True)
     return machines
+
+
+def _why_released(worker: Worker, machines: Mapping[str, bool]) -> str:
+    """Return why a worker is released; empty where it is not."""
+    is_over = worker.state is WorkerState.DISABLED and worker.running is None
+    is_up = machines.get(worker.machine or "", False)
+    if worker.machine is None or worker.static or is_over or (is_up and not worker.stranded):
+        return ""
+    gone = _OFF if worker.machine in machines else "its machine is gone"
+    trouble = "no token of it works" if is_up else gone
+    if worker.running is not None:
+        return f"{trouble}: request {worker.running} goes back to the queue"
+    if worker.state is WorkerState.ENROLLED and trouble is not _OFF:
+        return "it has a token, but no machine: the token is revoked"
+    return f"{trouble}: its token is switched off"

@@ -12,11 +12,13 @@ from pydantic import Field
 from fleet.approvals import judge_approvals
 from fleet.facts import Listing, Unknown, Value, World
 from fleet.plan import Create, Plan
-from fleet.schema.model import Fleet, ImageRecipe, Pool
+from fleet.schema.model import ExistingImage, Fleet, ImageRecipe, Pool
 from fleet.versions import BOOTABLE, State, Version
 
 KEPT = 2
 """How many versions stay where `rebuild.keep` does not say."""
+PRUNED = "it was pruned: nothing referred to it"
+"""Why a version failed that a prune deletes, or began to delete."""
 _SERVING = ("candidate", "current", "previous")
 
 
@@ -107,6 +109,7 @@ def _references(case: _Case, version: Version) -> Iterator[str]:
         yield f"it is the {version.state} version"
     if image is not None and image.version == version.version:
         yield f"fleet.yaml pins it (images.{version.image}.version)"
+    yield from _named(case, version)
     yield from _machines(case, version)
     yield from _stacks(case, version)
     yield from _plans(case, version)
@@ -115,8 +118,18 @@ def _references(case: _Case, version: Version) -> Iterator[str]:
         yield "it is one of the newest that rebuild.keep keeps"
     if version.state == "built":
         yield "it waits for its test"
-    if version.state == "failed" and version.version > case.built.get(version.image, ""):
+    failed = image is not None and version.state == "failed" and version.why != PRUNED
+    if failed and version.version > case.built.get(version.image, ""):
         yield "it failed after the newest that passed its test: fleet image due counts it"
+
+
+def _named(case: _Case, version: Version) -> Iterator[str]:
+    """Yield what fleet.yaml names by the provider's own id, though fleet baked it."""
+    for name, image in case.fleet.images.items():
+        if isinstance(image, ExistingImage):
+            for place, upload in sorted(version.publications.items()):
+                if image.existing.get(place) == upload.id:
+                    yield f"fleet.yaml names it (images.{name}.existing.{place})"
 
 
 def _machines(case: _Case, version: Version) -> Iterator[str]:

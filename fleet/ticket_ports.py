@@ -17,7 +17,8 @@ class Desk(Protocol):
     def settle(self, now: datetime, machines: Collection[str] | None) -> tuple[Ticket, ...]:
         """Write down which tickets have expired, and return those that are open then.
 
-        Machines that are not among these are forgotten; None: which there are is not known.
+        Machines that are not among these, which are all that anybody knows, are forgotten; None:
+        which there are is not known.
         """
 
     def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:

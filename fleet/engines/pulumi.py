@@ -108,9 +108,11 @@ class PulumiEngine:
             events = Events(session.secrets)
 
             def make(progress: Progress, user_data: Mapping[str, str]) -> tuple[Step, ...]:
-                check_made_before(ref, user_data, {*adopted, *recorded.stack.ids})
+                # What was there for the preview may be gone by now.
+                there = self._leftovers(ref, recorded, workers).adopted if adopted else adopted
+                check_made_before(ref, user_data, {*there, *recorded.stack.ids})
                 new = {name: t for name, t in user_data.items() if name not in recorded.stack.ids}
-                given = _Given(workers, adopted, new)
+                given = _Given(workers, there, new)
                 session.secrets[:0] = given.secrets
                 self._configure(ref, workers)
                 events.go_on(progress)

@@ -31,8 +31,11 @@ class Shelf(Protocol):
     place: str
     """Its URL, without credentials."""
 
+    def reach(self) -> None:
+        """Raise where the place itself is not there: what it holds is not known then."""
+
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, sorted."""
+        """Return the keys that begin so, sorted; none where nothing was ever published."""
 
     def read(self, key: str, limit: int) -> bytes | None:
         """Return a small file; None where there is none."""
@@ -63,6 +66,11 @@ class _Mark(BaseModel):
     at: datetime
 
 
+def _key(mark: _Mark) -> str:
+    """Return where a mark belongs; a copy of its folder elsewhere is not fleet's."""
+    return f"{mark.image}/{mark.version}/{MARK}"
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -78,9 +86,14 @@ class StorePublisher:
         self._now = now
 
     def uploads(self) -> tuple[Upload, ...]:
-        """Return every folder that carries this fleet's mark."""
-        marks = (self._mark(key) for key in self._shelf.keys("") if key.endswith(f"/{MARK}"))
-        found = (self._upload(mark) for mark in marks if mark and mark.fleet == self._fleet)
+        """Return every folder that carries this fleet's mark, in its own place: no copy."""
+        keys = [key for key in self._shelf.keys("") if key.endswith(f"/{MARK}")]
+        marks = ((key, self._mark(key)) for key in keys)
+        found = (
+            self._upload(mark)
+            for key, mark in marks
+            if mark and mark.fleet == self._fleet and key == _key(mark)
+        )
         return tuple(sorted(found, key=lambda each: (each.image, each.version)))
 
     def publish(self, manifest: Manifest, folder: str, tell: Tell) -> Publication:
@@ -115,18 +128,21 @@ class StorePublisher:
 
     def delete(self, upload_id: str) -> None:
         """Remove the folder that an upload is in; its mark goes last."""
-        place, _, name = upload_id.rpartition("/")
-        before = f"{place.removeprefix(f'{self._shelf.place}/')}/"
-        mark = self._mark(before + MARK)
-        if not name or place == upload_id or mark is None:
+        key = upload_id.removeprefix(f"{self._shelf.place}/")
+        before, _, name = key.rpartition("/")
+        if not before or not name or key == upload_id:
+            return
+        self._shelf.reach()
+        mark = self._mark(f"{before}/{MARK}")
+        if mark is None:
             return
         if mark.fleet != self._fleet:
             raise PublicationRefused(f"{upload_id} is of fleet {mark.fleet}, not {self._fleet}")
-        self._remove(before)
+        self._remove(f"{before}/")
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Remove folders that are not whole and were begun before a moment."""
-        old = [each for each in self.uploads() if not each.whole and each.since < before]
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._remove(f"{each.image}/{each.version}/")
         return tuple(f"{self._shelf.place}/{each.image}/{each.version}" for each in old)
@@ -163,7 +179,7 @@ class StorePublisher:
 
     def _note(self, mark: _Mark) -> None:
         content = mark.model_dump_json(indent=1).encode()
-        self._shelf.write(f"{mark.image}/{mark.version}/{MARK}", content)
+        self._shelf.write(_key(mark), content)
 
     def _mark(self, key: str) -> _Mark | None:
         content = self._shelf.read(key, _SMALL)

@@ -6,6 +6,7 @@ store, which gives nothing to a ticket that no longer waits.
 
 from collections.abc import Callable, Collection
 
+from fleet.bystanders import known_machines
 from fleet.facts import Listing, QueueReading, Unknown, World
 from fleet.handout import hand_out
 from fleet.operate.observe import Sources
@@ -19,9 +20,11 @@ def hand_out_all(
     """Give out what is free, and return the world as it is then."""
     listings = [each for each in world.providers.values() if isinstance(each, Listing)]
     machines = {machine.name: machine for each in listings for machine in each.machines}
-    is_whole = len(listings) == len(world.providers)
+    # A listing may omit a machine once: one that a stack records is not forgotten for that.
+    known = known_machines(world)
+    there = None if known is None else frozenset(known)
     for queue, desk in sorted(sources.desks.items()):
-        tickets = desk.settle(world.time, frozenset(machines) if is_whole else None)
+        tickets = desk.settle(world.time, there)
         leases = hand_out(fleet, world, queue, tickets).leases
         given = [
             Given(

@@ -7,10 +7,8 @@ from fleet.errors import FleetError
 from fleet.image_ports import Publisher
 from fleet.operate.versions import change_version
 from fleet.ports import Store
-from fleet.pruning import PrunedVersion
+from fleet.pruning import PRUNED, PrunedVersion
 from fleet.versions import Version
-
-_WHY = "it was pruned: nothing referred to it"
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,11 @@ def _prune(judged: PrunedVersion, shears: Shears) -> PrunedVersion:
     def fail(version: Version) -> Version:
         if version.state != judged.state:
             raise FleetError(f"it is {version.state} since")
-        return version.model_copy(update={"state": "failed", "why": _WHY})
+        # What was baked elsewhere is judged without its places.
+        ids = {place: upload.id for place, upload in version.publications.items()}
+        if not version.elsewhere and ids != judged.places:
+            raise FleetError("where it is published has changed since")
+        return version.model_copy(update={"state": "failed", "why": PRUNED})
 
     try:
         change_version(shears.store, judged.image, judged.version, fail)

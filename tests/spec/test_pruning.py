@@ -6,7 +6,7 @@ import pytest
 
 from fleet.facts import Unknown, World
 from fleet.plan import Plan
-from fleet.pruning import find_unreferenced
+from fleet.pruning import PRUNED, find_unreferenced
 from fleet.schema.model import Fleet
 from fleet.versions import Publication, Version
 from tests.builders import (
@@ -73,6 +73,18 @@ def test_what_fleet_yaml_pins_stays() -> None:
     image = {"suite": "trixie", "architecture": "amd64", "version": V1}
 
     assert "pins it" in kept(quiet(), fleet=a_fleet(images={"trixie": image}))[V1]
+
+
+def test_what_fleet_yaml_names_by_its_id_stays() -> None:
+    images = {
+        "trixie": {"suite": "trixie", "architecture": "amd64"},
+        "frozen": {"existing": {"hetzner": f"id-{V1}", "aws": f"id-{V2}"}},
+    }
+
+    reasons = kept(quiet(), fleet=a_fleet(images=images))
+
+    assert reasons[V1] == "fleet.yaml names it (images.frozen.existing.hetzner)"
+    assert V2 not in reasons
 
 
 def test_what_a_machine_boots_stays() -> None:
@@ -159,6 +171,14 @@ def test_failures_stay_until_a_later_build_was_good() -> None:
 
     assert V1 not in reasons
     assert "fleet image due counts it" in reasons[V3]
+
+
+def test_a_failure_of_an_image_that_left_fleet_yaml_goes() -> None:
+    assert kept(quiet(), version(V4, "failed", image="buster")) == {}
+
+
+def test_what_a_prune_began_to_delete_is_no_failure_that_counts() -> None:
+    assert V4 not in kept(quiet(), *OLD[:3], version(V4, "failed", why=PRUNED))
 
 
 def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> None:
