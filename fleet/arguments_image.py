@@ -91,7 +91,7 @@ def _publish(actions: Verbs) -> None:
     action.add_argument(
         "--clean",
         action="store_true",
-        help="publish nothing; remove what runs that died more than two hours ago left there",
+        help="publish nothing; remove what runs that died more than six hours ago left there",
     )
     add_json(action)
 

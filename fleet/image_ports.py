@@ -47,5 +47,8 @@ class Publisher(Protocol):
     def delete(self, upload_id: str) -> None:
         """Delete an upload, whole or not; one that is already gone is fine."""
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
-        """Remove what runs that died left, begun before that moment; return what it was."""
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        """Remove what runs that died left, begun before that moment; return what it was.
+
+        An upload of `but_for`, an image and its version, stays: it is to be gone on with.
+        """

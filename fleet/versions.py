@@ -99,6 +99,11 @@ class Upload(_Value):
     whole: bool = Field(description="It was read back whole; else a run died, or still works.")
     since: datetime = Field(description="When it was begun.")
 
+    def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
+        """Say whether a run that died left it; not so what is to be gone on with."""
+        is_own = (self.image, self.version) == but_for
+        return not self.whole and self.since < before and not is_own
+
 
 class Transfer(_Value):
     """How far the upload of a version is."""

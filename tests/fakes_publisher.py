@@ -62,8 +62,8 @@ class FakePublisher:
                 raise PublicationRefused(f"{upload_id} is of fleet {key[0]}")
             del self._account.uploads[key]
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
-        old = [each for each in self.uploads() if not each.whole and each.since < before]
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self.delete(each.id)
         return tuple(each.id for each in old)

@@ -91,9 +91,9 @@ class AwsPublisher:
         for snapshot in self._snapshots(of_it):
             self._drop(snapshot["SnapshotId"])
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Delete snapshots that no AMI is made of."""
-        old = [each for each in self.uploads() if not each.whole and each.since < before]
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._drop(each.id)
         return tuple(f"snapshot {each.id} of {each.image} {each.version}" for each in old)

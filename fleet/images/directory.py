@@ -27,6 +27,14 @@ class Directory:
         self._root = root
         self.place = f"file://{root}"
 
+    def reach(self) -> None:
+        """Raise where there is no such directory; the first file that is published makes it."""
+        if not self._root.is_dir():
+            raise FileUnreadable(
+                f"{self._root} is not there, so what it holds is not known; mount it, or make an "
+                "empty one if it is gone for good"
+            )
+
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the names of files that begin so; those that are not whole too."""
         with _said(self._root):

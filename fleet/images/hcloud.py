@@ -74,10 +74,10 @@ class HcloudPublisher:
             )
         self._api.delete("images", upload_id)
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Delete snapshots that are not whole, temporary servers and their keys."""
         with self._api.session():
-            old = [each for each in self.uploads() if not each.whole and each.since < before]
+            old = [each for each in self.uploads() if each.was_left(before, but_for)]
             for each in old:
                 self.delete(each.id)
             removed = (f"snapshot {each.id} of {each.image} {each.version}" for each in old)

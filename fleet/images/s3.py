@@ -34,6 +34,11 @@ class Bucket:
         self._tries = tries
         self.place = f"s3://{self._bucket}/{folder}".rstrip("/")
 
+    def reach(self) -> None:
+        """Raise where there is no such bucket, or nobody answers."""
+        with self._asked():
+            self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._before, MaxKeys=1)
+
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Return the keys that begin so, however many there are."""
         with self._asked():

@@ -31,8 +31,11 @@ class Shelf(Protocol):
     place: str
     """Its URL, without credentials."""
 
+    def reach(self) -> None:
+        """Raise where the place itself is not there: what it holds is not known then."""
+
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """Return the keys that begin so, sorted."""
+        """Return the keys that begin so, sorted; none where nothing was ever published."""
 
     def read(self, key: str, limit: int) -> bytes | None:
         """Return a small file; None where there is none."""
@@ -125,18 +128,21 @@ class StorePublisher:
 
     def delete(self, upload_id: str) -> None:
         """Remove the folder that an upload is in; its mark goes last."""
-        place, _, name = upload_id.rpartition("/")
-        before = f"{place.removeprefix(f'{self._shelf.place}/')}/"
-        mark = self._mark(before + MARK)
-        if not name or place == upload_id or mark is None:
+        key = upload_id.removeprefix(f"{self._shelf.place}/")
+        before, _, name = key.rpartition("/")
+        if not before or not name or key == upload_id:
+            return
+        self._shelf.reach()
+        mark = self._mark(f"{before}/{MARK}")
+        if mark is None:
             return
         if mark.fleet != self._fleet:
             raise PublicationRefused(f"{upload_id} is of fleet {mark.fleet}, not {self._fleet}")
-        self._remove(before)
+        self._remove(f"{before}/")
 
-    def clean(self, before: datetime) -> tuple[str, ...]:
+    def clean(self, before: datetime, but_for: tuple[str, str] | None = None) -> tuple[str, ...]:
         """Remove folders that are not whole and were begun before a moment."""
-        old = [each for each in self.uploads() if not each.whole and each.since < before]
+        old = [each for each in self.uploads() if each.was_left(before, but_for)]
         for each in old:
             self._remove(f"{each.image}/{each.version}/")
         return tuple(f"{self._shelf.place}/{each.image}/{each.version}" for each in old)

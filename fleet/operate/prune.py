@@ -32,6 +32,10 @@ def _prune(judged: PrunedVersion, shears: Shears) -> PrunedVersion:
     def fail(version: Version) -> Version:
         if version.state != judged.state:
             raise FleetError(f"it is {version.state} since")
+        # What was baked elsewhere is judged without its places.
+        ids = {place: upload.id for place, upload in version.publications.items()}
+        if not version.elsewhere and ids != judged.places:
+            raise FleetError("where it is published has changed since")
         return version.model_copy(update={"state": "failed", "why": PRUNED})
 
     try:

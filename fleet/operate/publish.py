@@ -16,8 +16,11 @@ from fleet.operate.versions import change_version, find_version
 from fleet.ports import Store
 from fleet.versions import Publication, Published, Publishing, State, Transfer, Version
 
-LEFT_AFTER = timedelta(hours=2)
-"""An upload, or a machine for one, that is older is taken for left by a run that died."""
+LEFT_AFTER = timedelta(hours=6)
+"""An upload, or a machine for one, that is older is taken for left by a run that died.
+
+No run lives as long: a job of the pipeline for images is ended before.
+"""
 _PUBLISHED: tuple[State, ...] = ("built", "tested", "candidate", "current", "previous")
 _TESTED: tuple[State, ...] = ("tested", "candidate", "current")
 
@@ -65,7 +68,7 @@ def publish_version(
         try:
             if isinstance(publisher, FleetError):
                 raise publisher
-            removed = publisher.clean(now - LEFT_AFTER)
+            removed = publisher.clean(now - LEFT_AFTER, (manifest.image, manifest.version))
             publication = publisher.publish(manifest, consigned.folder, partial(tell, place))
             remember_publication(store, manifest, place, publication)
         except FleetError as error:

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.publishing import VERSION, a_build, some_disk
+from fleet.errors import SourceUnreachable
+from fleet.images.directory import Directory
+from fleet.images.shelves import StorePublisher
+from tests.builders import ago
+from tests.publishing import VERSION, Watcher, a_build, some_disk
 from tests.trial import Trial, fleet_yaml
 from tests.versioning import a_version
 
@@ -43,6 +47,20 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     assert last == f"{place}: trixie {VERSION} is published as {disk}"
     assert published(built) == {place: disk}
     assert Path(disk.removeprefix("file://")).read_bytes() == some_disk()
+
+
+def test_a_partial_upload_of_that_version_is_gone_on_with_however_old(built: Trial) -> None:
+    store = StorePublisher(
+        Directory(built.folder / "published"), "trial", now=lambda: ago(days=9000)
+    )
+    folder = built.folder / ".fleet/images/trixie" / VERSION
+    with pytest.raises(SourceUnreachable):
+        store.publish(a_build(folder), str(folder), Watcher(breaks_at=0.5))
+
+    code, said = built.do("image", "publish", "trixie", "--json")
+
+    (place,) = json.loads(said[said.index("{\n") :])["places"]
+    assert (code, place["removed"]) == (0, [])
 
 
 def test_publishing_as_json_tells_of_each_place(built: Trial) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.images.directory import Directory
 from fleet.images.shelves import StorePublisher
 from tests.builders import NOW
@@ -32,3 +32,12 @@ def test_a_copy_of_a_partial_folder_does_not_have_the_whole_one_deleted(tmp_path
     assert cleaned == ()
     assert [each.whole for each in publisher.uploads()] == [True]
     assert (root / "trixie" / VERSION / "disk.raw").exists()
+
+
+def test_what_a_directory_that_is_not_there_held_is_not_taken_for_deleted(tmp_path: Path) -> None:
+    root, build = tmp_path / "store", tmp_path / "build" / VERSION
+    published = a_store(root).publish(a_build(build), str(build), Watcher())
+    root.rename(tmp_path / "unmounted")
+
+    with pytest.raises(FileUnreadable, match="store is not there"):
+        a_store(root).delete(published.id)

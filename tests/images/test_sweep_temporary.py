@@ -21,7 +21,7 @@ FLEET = Fleet.model_validate(
     }
 )
 LEFT = {"fleet": "demo", "temporary": "build", "image": "trixie", "version": "20261121T060000Z"}
-LATER = NOW + timedelta(hours=3)
+LATER = NOW + timedelta(hours=7)
 
 
 class Notes:
@@ -82,7 +82,7 @@ def test_it_is_deleted_and_nothing_else(api: SimulatedHetzner) -> None:
 def test_one_that_may_still_be_in_use_stays(api: SimulatedHetzner) -> None:
     a_server(api, "young", LEFT)
 
-    sweep_temporary(FLEET, Path(), NOW + timedelta(hours=1), Notes(), apply=True)
+    sweep_temporary(FLEET, Path(), NOW + timedelta(hours=3), Notes(), apply=True)
 
     assert names(api) == ["young"]
 

@@ -4,13 +4,20 @@ from fleet.errors import FileUnreadable, FleetError, SourceUnreachable
 from fleet.image_ports import Publisher
 from fleet.operate.prune import Shears, prune_versions
 from fleet.pruning import PrunedVersion
-from fleet.versions import Upload, Version
+from fleet.versions import Publication, State, Upload, Version
 from tests.builders import NOW
 from tests.fakes_publisher import Account, FakePublisher
 from tests.fakes_store import FakeStore, Shelf
 from tests.versioning import a_version
 
 V1 = a_version().version
+PLACES = {"aws": "aws", "hetzner": "hetzner"}
+
+
+def published(state: State, *places: str) -> Version:
+    """Return a version that is remembered to be at these places; none named: at both."""
+    at = {each: Publication(id=each, at=NOW, verified=True) for each in places or PLACES}
+    return a_version(state=state, publications=at)
 
 
 class Sticky(FakePublisher):
@@ -45,7 +52,7 @@ class Trial:
             "image": "trixie",
             "version": V1,
             "state": "retired",
-            "places": {"aws": "aws", "hetzner": "hetzner"},
+            "places": PLACES,
         }
         judged = PrunedVersion.model_validate(values | overrides)
         shears = Shears(self.store, self.publishers.__getitem__, self._drop)
@@ -59,7 +66,7 @@ class Trial:
 
 
 def test_what_is_pruned_is_deleted_at_every_place_and_forgotten() -> None:
-    trial = Trial(a_version(state="retired"))
+    trial = Trial(published("retired"))
 
     pruned = trial.prune()
 
@@ -68,16 +75,16 @@ def test_what_is_pruned_is_deleted_at_every_place_and_forgotten() -> None:
 
 
 def test_what_stays_is_not_touched() -> None:
-    trial = Trial(a_version(state="retired"))
+    trial = Trial(published("retired"))
 
     trial.prune(kept="machine debian-ci-builders-1 boots it")
 
     assert len(trial.account.uploads) == 2
-    assert trial.store.image_versions() == (a_version(state="retired"),)
+    assert trial.store.image_versions() == (published("retired"),)
 
 
 def test_a_place_that_fails_stops_no_other_and_the_version_stays_remembered() -> None:
-    trial = Trial(a_version(state="retired"))
+    trial = Trial(published("retired"))
     trial.publishers["aws"] = Sticky(trial.account, "debian-ci")
 
     pruned = trial.prune()
@@ -88,14 +95,14 @@ def test_a_place_that_fails_stops_no_other_and_the_version_stays_remembered() ->
 
 
 def test_a_place_without_a_way_to_delete_keeps_the_version() -> None:
-    trial = Trial(a_version(state="retired"))
+    trial = Trial(published("retired"))
     trial.publishers["aws"] = SourceUnreachable("no token")
 
     assert trial.prune().kept == "it could not be deleted: aws: no token"
 
 
 def test_a_folder_that_cannot_be_deleted_keeps_the_version() -> None:
-    trial = Trial(a_version(state="retired"))
+    trial = Trial(published("retired"))
     trial.folders.clear()
 
     assert "permission denied" in trial.prune().kept
@@ -103,7 +110,7 @@ def test_a_folder_that_cannot_be_deleted_keeps_the_version() -> None:
 
 
 def test_what_was_promoted_meanwhile_stays_as_it_is() -> None:
-    trial = Trial(a_version(state="current"))
+    trial = Trial(published("current"))
 
     pruned = trial.prune(state="retired")
 
@@ -113,8 +120,26 @@ def test_what_was_promoted_meanwhile_stays_as_it_is() -> None:
 
 
 def test_a_prune_that_was_killed_is_finished_by_the_next() -> None:
-    trial = Trial(a_version(state="failed"))
+    trial = Trial(published("failed"))
     trial.account.uploads.clear()
 
     assert trial.prune(state="failed").kept == ""
+    assert trial.store.image_versions() == ()
+
+
+def test_what_was_published_meanwhile_stays_until_it_is_judged_with_that_place() -> None:
+    trial = Trial(published("retired"))
+
+    pruned = trial.prune(places={"aws": "aws"})
+
+    assert pruned.kept == "it could not be deleted: where it is published has changed since"
+    assert len(trial.account.uploads) == 2
+    assert trial.store.image_versions() == (published("retired"),)
+
+
+def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
+    trial = Trial(published("failed").model_copy(update={"elsewhere": True}))
+
+    assert trial.prune(state="failed", places={}).kept == ""
+    assert len(trial.account.uploads) == 2
     assert trial.store.image_versions() == ()

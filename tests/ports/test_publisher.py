@@ -129,6 +129,19 @@ def test_cleaning_removes_what_was_begun_before_and_is_not_whole(
     assert left == [*unfinished, (VERSION, True)]
 
 
+def test_cleaning_leaves_the_version_that_is_to_be_gone_on_with(
+    place: Place, folder: Path
+) -> None:
+    publisher, manifest = place.open("debian-ci"), a_build(folder, disk=BIG)
+    with pytest.raises(SourceUnreachable):
+        publisher.publish(manifest, str(folder), Watcher(breaks_at=0.7))
+
+    cleaned = publisher.clean(NOW + HOUR, ("trixie", VERSION))
+
+    assert cleaned == ()
+    assert len(publisher.uploads()) == int(place.keeps_partial)
+
+
 def test_cleaning_twice_finds_nothing_more(place: Place, folder: Path) -> None:
     publisher = place.open("debian-ci")
     with pytest.raises(SourceUnreachable):

@@ -1,11 +1,13 @@
 """The child pipeline has a job for each image that is due, and is valid for GitLab."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
 from fleet.due import DueImage, DueReport
+from fleet.operate.publish import LEFT_AFTER
 from fleet.render.child_pipeline import to_child_pipeline
 from tests.builders import NOW
 from tests.process import ROOT, clean_environment, run_process
@@ -34,6 +36,13 @@ def test_each_image_that_is_due_has_a_job_that_does_it_and_keeps_its_log() -> No
     ]
     assert job["artifacts"]["when"] == "always"
     assert ".fleet/images/trixie/*/build.log" in job["artifacts"]["paths"]
+
+
+def test_a_job_ends_before_what_it_uploads_is_taken_for_left_by_a_dead_run() -> None:
+    number, unit = yaml.safe_load(pipeline(BUILD))["image trixie"]["timeout"].split()
+
+    assert unit == "hours"
+    assert timedelta(hours=int(number)) < LEFT_AFTER
 
 
 def test_what_is_left_of_a_version_is_done_with_that_version() -> None:
