@@ -54,7 +54,9 @@ class TicketDesk:
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
-            return replace(tenancy if tenancy.draining else touch(tenancy, now), draining=True)
+            # One that was switched off is over: it may be another machine of its name that drains.
+            drains = tenancy.draining and not tenancy.disabled
+            return replace(tenancy if drains else touch(tenancy, now), draining=True)
 
         self._book.mark(worker, step, now)
 
