@@ -31,6 +31,7 @@ class Events:
     """Collects one operation's events; resources of the engine itself are left out.
 
     Each resource counts by itself, also where one bears the name of another, or of no worker.
+    Without a progress they are a preview's: it tells of outputs too, and nothing of it is done.
     """
 
     def __init__(self, secrets: Collection[str], progress: Progress | None = None) -> None:
@@ -54,11 +55,12 @@ class Events:
         """Take one event; called from the SDK's own thread."""
         if (begun := event.resource_pre_event) and (step := _step(begun.metadata)):
             self._planned[begun.metadata.urn] = step
-        if (ended := event.res_outputs_event) and (step := _step(ended.metadata)):
+        progress, ended = self._progress, event.res_outputs_event
+        if progress and ended and (step := _step(ended.metadata)):
             first = ended.metadata.urn not in self._done
             self._done[ended.metadata.urn] = step
-            if first and self._progress:
-                self._progress(step)
+            if first:
+                progress(step)
         self.is_complete = self.is_complete or event.summary_event is not None
         told = event.diagnostic_event
         if told and told.severity == "error":

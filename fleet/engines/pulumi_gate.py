@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import StackRef
@@ -62,15 +62,20 @@ class Gate(AbstractContextManager["Gate"]):
         if self._wrong:
             raise PlanRefused(f"stacks/{self._ref.project}: {self._wrong}") from self._wrong
         if self._running.done():
-            self._running.result()
-            raise StackFailed(f"stack {self._ref.name}: the engine ended after its preview")
+            self._raise_end(self._running)
 
     def let_through(self, update: Program) -> None:
-        """Have the update be made; raises what it does."""
+        """Have the update be made; raises what it does, or what has ended it meanwhile."""
+        if self._running and self._running.done():
+            self._raise_end(self._running)
         self._update = update
         self._is_decided.set()
         if self._running:
             self._running.result()
+
+    def _raise_end(self, running: Future[None]) -> NoReturn:
+        running.result()
+        raise StackFailed(f"stack {self._ref.name}: the engine ended after its preview")
 
     def __exit__(
         self,

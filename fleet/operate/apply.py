@@ -209,9 +209,9 @@ def _apply_pool(work: _Work, actions: Sequence[Action]) -> StackOutcome:
             result = "failed" if enrolled.troubles or switched.troubles else "applied"
             if kept:
                 # What was looked at is more than what may be done now.
-                held.close()
                 change = None
-            done = tuple(step.worker for step in _change(work, enrolled, switched.going, change))
+            steps = _change(work, enrolled, switched.going, change, held)
+            done = tuple(step.worker for step in steps)
     except PlanRefused as refusal:
         result, error = "refused", str(refusal)
     except StackFailed as failure:
@@ -319,15 +319,24 @@ def _gone(work: _Work, deletes: Sequence[Delete]) -> set[str]:
 
 
 def _change(
-    work: _Work, enrolled: Enrolled, going: Sequence[Delete], prepared: Change | None
+    work: _Work,
+    enrolled: Enrolled,
+    going: Sequence[Delete],
+    prepared: Change | None,
+    held: ExitStack,
 ) -> tuple[Step, ...]:
-    """Change the stack; what was enrolled and not made has its token revoked."""
+    """Change the stack; what was enrolled and not made has its token revoked.
+
+    Where nothing is prepared, what is `held` is given up for what these actions come to.
+    """
     creates = enrolled.creates
     if not (creates or going):
         return ()
     try:
-        with ExitStack() as held:
-            return _make(work, prepared or _prepare(work, creates, going, held), enrolled)
+        if prepared is None:
+            held.close()
+            prepared = _prepare(work, creates, going, held)
+        return _make(work, prepared, enrolled)
     except FleetError:
         if enrolled.user_data:
             for trouble in work.enrolling.revoke(creates, enrolled, _stack_now(work)):

@@ -1,15 +1,19 @@
 """New workers of a queue get a token each, their machine gets it, and none is left over."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from fleet.errors import PlanRefused, SourceUnreachable
-from fleet.ports import Enrolment
+from fleet.engines.changes import previewed
+from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
+from fleet.facts import WorkerInputs
+from fleet.ports import Change, Enrolment, StackRef
 from fleet.user_data import read_user_data
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
-from tests.fakes_engine import Killed
+from tests.fakes_engine import FakeEngine, Killed
 from tests.fakes_registry import FakeRegistry
 from tests.queue_desk import Desk
 from tests.queue_worlds import FIRST, QUEUE, SECOND, THIRD
@@ -26,6 +30,15 @@ class FailingRegistry(FakeRegistry):
         if len(self.enrolled) == self.most:
             raise SourceUnreachable("the database does not answer")
         return super().enrol(enrolment)
+
+
+class FailingToGiveUp(FakeEngine):
+    """An engine whose held changes are never given up in good order: its process is gone."""
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        yield previewed(self, ref, workers)
+        raise StackFailed("the engine's process ended in the middle")
 
 
 @pytest.fixture
@@ -103,6 +116,18 @@ def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token
     assert (outcome.stacks[0].result, outcome.stacks[0].created) == ("failed", (FIRST,))
     assert list(desk.registry.tokens) == [FIRST]
     assert outcome.stacks[0].error == f"{SECOND} is not made: the database does not answer"
+
+
+def test_where_what_was_held_ends_badly_when_it_is_given_up_no_token_is_left(desk: Desk) -> None:
+    desk.engine = FailingToGiveUp()
+    desk.registry = FailingRegistry(most=1)
+
+    outcome = desk.make(FIRST, SECOND)
+
+    assert (outcome.stacks[0].result, outcome.stacks[0].created) == ("failed", ())
+    assert outcome.stacks[0].error.endswith("the engine's process ended in the middle")
+    assert [each.worker for each in desk.registry.enrolled] == [FIRST]
+    assert desk.registry.tokens == {}
 
 
 def test_where_no_worker_can_be_enrolled_those_that_go_are_deleted_all_the_same(

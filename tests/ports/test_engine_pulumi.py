@@ -1,8 +1,13 @@
 """What only the real engine does: its CLI, its passphrase, its locks, its own folder."""
 
 import json
+import multiprocessing
 import os
+import signal
 import socket
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +23,7 @@ from tests.ports.engines import (
     REF,
     PulumiRig,
     a_sim_worker,
+    family_of,
     quiet,
     read,
     skip_without_cli,
@@ -69,6 +75,17 @@ def test_a_change_is_held_with_its_stack_locked_and_given_up_with_what_is_record
     assert held == 1
     assert list((real.folder / LOCKS).glob("*.json")) == []
     assert recorded() == before
+
+
+@pytest.mark.engine
+def test_of_a_held_change_whose_cli_is_killed_nothing_is_done(real: PulumiRig) -> None:
+    real.engine.up(REF, [ONE], quiet)
+
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as child:
+        failure = child.submit(kill_the_cli_of_a_held_change, real.folder).result()
+
+    assert failure == ((), {})
+    assert real.machines() == [ONE.name]
 
 
 def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiRig) -> None:
@@ -319,6 +336,23 @@ def begin_deletion(path: Path, worker: str) -> None:
     (resource,) = (each for each in latest["resources"] if each["urn"].endswith(f"::{worker}"))
     latest["pending_operations"] = [{"resource": resource, "type": "deleting"}]
     path.write_text(json.dumps(checkpoint))
+
+
+def kill_the_cli_of_a_held_change(folder: Path) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return what is said to be done and failed; a process of its own has no other CLI."""
+    with PulumiRig(folder).engine.prepare(REF, [TWO]) as change:
+        assert [step.operation for step in change.steps] == ["delete", "create"]
+        for process in family_of(os.getpid())[1:]:
+            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
+            if Path(command.decode()).name == "pulumi":
+                os.kill(process, signal.SIGKILL)
+                while Path(f"/proc/{process}").exists():
+                    threading.Event().wait(0.05)
+        try:
+            change.make(quiet, {})
+        except StackFailed as failure:
+            return failure.done, failure.failed
+    pytest.fail("what was killed cannot be made")
 
 
 def read_ids(rig: PulumiRig) -> dict[str, str]:

@@ -33,6 +33,39 @@ def begins(urn: str, operation: str) -> "EngineEvent":
     return told
 
 
+def ends(urn: str, operation: str) -> "EngineEvent":
+    """Return that an operation on a resource has ended, or would have."""
+    automation: Any = pytest.importorskip("pulumi.automation")
+    op = automation.OpType(operation)
+    metadata = automation.events.StepEventMetadata(op, urn, "a:type", "a provider")
+    outputs = automation.events.ResOutputsEvent(metadata)
+    told: EngineEvent = automation.EngineEvent(1, 1, res_outputs_event=outputs)
+    return told
+
+
+def test_of_a_preview_nothing_is_done() -> None:
+    events = Events(secrets=())
+
+    events(begins(URN, "create"))
+    events(ends(URN, "create"))
+
+    assert events.planned == (Step(worker="debian-builders-1", operation="create"),)
+    assert events.done == ()
+
+
+def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done() -> None:
+    told: list[Step] = []
+    events = Events(secrets=())
+
+    events(ends(URN, "delete"))
+    events.go_on(told.append)
+    nothing = events.done
+    events(ends(URN, "delete"))
+
+    assert nothing == ()
+    assert events.done == tuple(told) == (Step(worker="debian-builders-1", operation="delete"),)
+
+
 def test_a_step_on_what_is_no_worker_is_seen() -> None:
     events = Events(secrets=())
 

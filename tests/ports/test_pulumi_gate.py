@@ -1,0 +1,33 @@
+"""What holds an update between its preview and its first change."""
+
+import threading
+
+import pytest
+
+from fleet.engines.pulumi_gate import Gate
+from fleet.errors import StackFailed
+from tests.ports.engines import REF
+
+
+def nothing() -> None:
+    """Declare nothing."""
+
+
+def test_an_update_that_ended_while_it_was_held_is_not_begun() -> None:
+    is_killed = threading.Event()
+    gate = Gate(REF, nothing)
+    held = threading.Thread(target=gate.passes, kwargs={"is_preview": False})
+
+    def up() -> None:
+        held.start()
+        is_killed.wait()
+        raise StackFailed("the CLI was killed")
+
+    with gate:
+        gate.start(up)
+        is_killed.set()
+    held.join()
+
+    with pytest.raises(StackFailed, match="the CLI was killed"):
+        gate.let_through(nothing)
+    assert not gate.passes(is_preview=False)
