@@ -5,7 +5,6 @@ A machine that has a ticket is a busy worker. One that was released is idle whil
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from fleet.facts import (
@@ -20,7 +19,17 @@ from fleet.facts import (
     World,
 )
 from fleet.schema.model import Fleet, Pool, Reuse, TicketQueue
-from fleet.tickets import SANDBOX, Tenancy, Ticket, TicketState, expire, to_request, why_spent
+from fleet.tickets import (
+    SANDBOX,
+    Tenancy,
+    Ticket,
+    TicketState,
+    expire,
+    is_older,
+    to_request,
+    touch,
+    why_spent,
+)
 
 
 def read_desk(
@@ -46,7 +55,7 @@ def workers_of(
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
         # Where its ticket has just expired it is released now, and looked at from now on.
-        current = replace(tenancy, since=now) if tenancy.machine in lapsed else tenancy
+        current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
         spent = bool(why_spent(current, _reuse(fleet, current), now))
         draining = spent if ticket is None else current.draining
         workers.append(_worker(current, ticket, draining=draining))
@@ -79,12 +88,18 @@ def attend(
     first = next(iter(found))
     for worker in _running(listing):
         desk, own = told.pop(worker.name, (first, None))
-        # A machine may carry the name of one that is gone.
-        is_older = own is None or (own.since and own.since < created.get(worker.name, own.since))
-        found[desk].append(worker if own is None or is_older else _joined(worker, own))
+        is_new = own is None or _is_of_older(own, created.get(worker.name))
+        found[desk].append(worker if own is None or is_new else _joined(worker, own))
     for desk, own in told.values():
         found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
+
+
+def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
+    """Say whether what a desk tells is of a machine that is gone, whose name another carries."""
+    if own.state is WorkerState.BUSY or own.since is None or created_at is None:
+        return False
+    return is_older(own.since, created_at)
 
 
 def _running(listing: Listing) -> Iterator[Worker]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from fleet.facts import QueueReading, Worker
-from fleet.tickets import Given, Ticket
+from fleet.tickets import Given, Leased, Ticket
 
 
 class Desk(Protocol):
@@ -21,8 +21,11 @@ class Desk(Protocol):
         which there are is not known.
         """
 
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
-        """Give machines to tickets that still wait, and return which got theirs."""
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
+        """Give machines to tickets that still wait, and return which got theirs.
+
+        A machine that must not have its ticket is left out, and it is said why.
+        """
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""

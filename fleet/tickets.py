@@ -5,8 +5,8 @@ stays so. A machine that a ticket had is in that ticket's sandbox for good: only
 same sandbox may reuse it, and only as far as the pool's `reuse` goes.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -75,7 +75,7 @@ class Tenancy:
 
     machine: str
     since: datetime
-    """When it was last given out, released, drained or switched off."""
+    """When it was last given out, released, drained or switched off: never before it was made."""
     pool: str = ""
     sandbox: str = ""
     uses: int = 0
@@ -93,6 +93,16 @@ class Given:
     machine: str
     pool: str
     answer: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Which tickets got their machines, and why others did not get theirs."""
+
+    tickets: tuple[int, ...] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Tickets that wait on, to what is the matter with their machines."""
 
 
 def close(ticket: Ticket, now: datetime) -> Ticket:
@@ -131,6 +141,34 @@ def give(ticket: Ticket, machine: str, answer: str) -> Ticket:
     return replace(ticket, state=TicketState.READY, machine=machine, answer=answer)
 
 
+def is_older(since: datetime, created_at: datetime) -> bool:
+    """Say whether what was done then was done to an older machine than one that was made then.
+
+    Of a machine with a ticket it is not asked: nobody makes another of its name.
+    """
+    return since < created_at
+
+
+def admit(
+    given: Given, ticket: Ticket, known: Tenancy | None, holder: int | None, now: datetime
+) -> Tenancy:
+    """Return what is remembered of a machine once a ticket has it; nothing of an older one.
+
+    Raises ValueError where another ticket holds it, or it must not have this one.
+    """
+    if holder is not None:
+        raise ValueError(f"machine {given.machine} has ticket {holder}")
+    if known is None or is_older(known.since, given.created_at):
+        # The provider's clock may be ahead of this one.
+        known = Tenancy(given.machine, max(now, given.created_at))
+    return replace(occupy(known, ticket, now), pool=given.pool)
+
+
+def touch(tenancy: Tenancy, now: datetime) -> Tenancy:
+    """Return what is remembered of a machine to which something was done now."""
+    return replace(tenancy, since=max(now, tenancy.since))
+
+
 def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
     """Return what is remembered of a machine once a ticket has it.
 
@@ -141,8 +179,7 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
     if tenancy.uses and tenancy.sandbox != ticket.place:
         raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox}")
     return replace(
-        tenancy,
-        since=now,
+        touch(tenancy, now),
         sandbox=ticket.place,
         uses=tenancy.uses + 1,
         first_used=tenancy.first_used or now,

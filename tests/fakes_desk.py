@@ -7,7 +7,17 @@ from datetime import datetime
 from fleet.desk import read_desk, workers_of
 from fleet.facts import QueueReading, Worker
 from fleet.schema.model import Fleet
-from fleet.tickets import Given, Tenancy, Ticket, TicketState, expire, give, occupy
+from fleet.tickets import (
+    Given,
+    Leased,
+    Tenancy,
+    Ticket,
+    TicketState,
+    admit,
+    expire,
+    give,
+    touch,
+)
 
 
 class FakeDesk:
@@ -28,7 +38,7 @@ class FakeDesk:
         """Take a step with a ticket; the machine of one that ends is released."""
         before, self.all[number] = self.all[number], step(self.all[number])
         if before.is_open and before.machine and not self.all[number].is_open:
-            self.known[before.machine] = replace(self.known[before.machine], since=now)
+            self.known[before.machine] = touch(self.known[before.machine], now)
 
     def tickets(self) -> tuple[Ticket, ...]:
         """Return the tickets that are open."""
@@ -43,15 +53,24 @@ class FakeDesk:
             self.known = {k: t for k, t in self.known.items() if k in machines or k in held}
         return self.tickets()
 
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait."""
-        got = [g for g in given if self.all[g.ticket].state is TicketState.WAITING]
-        for each in got:
-            ticket = give(self.all[each.ticket], each.machine, each.answer)
-            tenancy = self.known.get(each.machine, Tenancy(each.machine, now))
-            self.known[each.machine] = replace(occupy(tenancy, ticket, now), pool=each.pool)
-            self.all[each.ticket] = ticket
-        return tuple(each.ticket for each in got)
+        got = []
+        refused = {}
+        for each in given:
+            ticket = self.all[each.ticket]
+            if ticket.state is not TicketState.WAITING:
+                continue
+            holder = next((t.id for t in self.tickets() if t.machine == each.machine), None)
+            try:
+                tenancy = admit(each, ticket, self.known.get(each.machine), holder, now)
+            except ValueError as error:
+                refused[each.ticket] = str(error)
+                continue
+            self.known[each.machine] = tenancy
+            self.all[each.ticket] = give(ticket, each.machine, each.answer)
+            got.append(each.ticket)
+        return Leased(tuple(got), refused)
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""

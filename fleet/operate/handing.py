@@ -32,14 +32,19 @@ def hand_out_all(
                 machine=lease.machine,
                 pool=machines[lease.machine].pool,
                 answer=machines[lease.machine].address or lease.machine,
+                created_at=machines[lease.machine].created_at,
             )
             for lease in leases
             if lease.machine in machines
         ]
-        got = frozenset(desk.lease(given, world.time))
+        leased = desk.lease(given, world.time)
+        got = frozenset(leased.tickets)
         for each in given:
             if each.ticket in got:
                 tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
+            elif each.ticket in leased.refused:
+                because = leased.refused[each.ticket]
+                tell(f"{each.pool}: ticket {each.ticket} waits on, as {because}")
         if got:
             reading = _without(world.queues[queue], {str(number) for number in got})
             reading = reading.model_copy(update={"workers": desk.workers(world.time)})

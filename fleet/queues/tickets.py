@@ -13,7 +13,7 @@ from fleet.facts import QueueReading, Unknown, Worker
 from fleet.ports import Clock
 from fleet.schema.model import Fleet
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, Tenancy, Ticket, expire, fail
+from fleet.tickets import Given, Leased, Tenancy, Ticket, expire, fail, touch
 
 
 class TicketDesk:
@@ -45,7 +45,7 @@ class TicketDesk:
         """Return who has a ticket or had one."""
         return workers_of(self._fleet, self._book.ready(), self._book.tenancies(), now)
 
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait, and return which got theirs."""
         return self._book.lease(given, now)
 
@@ -54,8 +54,7 @@ class TicketDesk:
         now = self._clock.now()
 
         def step(tenancy: Tenancy, _: Ticket | None) -> Tenancy:
-            since = tenancy.since if tenancy.draining else now
-            return replace(tenancy, draining=True, since=since)
+            return replace(tenancy if tenancy.draining else touch(tenancy, now), draining=True)
 
         self._book.mark(worker, step, now)
 
@@ -66,7 +65,7 @@ class TicketDesk:
         def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
             if holder is not None:
                 raise WorkerBusy(f"machine {worker} has ticket {holder.id}; it was not disabled")
-            return replace(tenancy, disabled=True, since=now)
+            return replace(touch(tenancy, now), disabled=True)
 
         self._book.mark(worker, step, now)
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from fleet.errors import TicketRefused
 from fleet.store.tables import TENANCIES, TICKETS
-from fleet.tickets import OPEN, Given, Tenancy, Ticket, TicketState, occupy
+from fleet.tickets import OPEN, Given, Leased, Tenancy, Ticket, TicketState, admit, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""
@@ -83,40 +83,53 @@ class DatabaseTickets:
                 update = sa.update(TICKETS).where(self._own(), *same).values(_row(after))
                 if connection.execute(update).rowcount:
                     if before.machine and not after.is_open:
-                        _release(connection, [before.machine], now)
+                        _release(connection, before.machine, now)
                     return after
         raise TicketRefused(f"ticket {number} is changed by others all the time; try again")
 
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait, and return which got theirs."""
         if not given:
-            return ()
-        wanted = {each.ticket: each for each in given}
-        waits = TICKETS.c.state == TicketState.WAITING
+            return Leased()
+        waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
         update = (
             sa.update(TICKETS)
-            .where(self._own(), TICKETS.c.id == sa.bindparam("number"), waits)
+            .where(*waits, TICKETS.c.id == sa.bindparam("number"))
             .values(state=TicketState.READY, machine=sa.bindparam("m"), answer=sa.bindparam("a"))
         )
-        rows = [{"number": g.ticket, "m": g.machine, "a": g.answer} for g in given]
         with self._tables() as connection:
-            connection.execute(update, rows)
-            ready = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
-            got = [
-                ticket
-                for ticket in map(_ticket, connection.execute(ready))
-                if ticket.id in wanted and wanted[ticket.id].machine == ticket.machine
-            ]
-            known = {each.machine: each for each in map(_tenancy, connection.execute(_ALL))}
-            occupied = [
-                replace(
-                    occupy(known.get(t.machine, Tenancy(t.machine, now)), t, now),
-                    pool=wanted[t.id].pool,
-                )
-                for t in got
-            ]
-            _write(connection, occupied)
-        return tuple(ticket.id for ticket in got)
+            occupied, refused = self._admit(connection, given, now)
+            fit = [each for each in given if each.ticket in occupied]
+            if fit:
+                rows = [{"number": g.ticket, "m": g.machine, "a": g.answer} for g in fit]
+                connection.execute(update, rows)
+            held = _holders(connection)
+            got = [each for each in fit if held.get(each.machine) == each.ticket]
+            _write(connection, [occupied[each.ticket] for each in got])
+        return Leased(tuple(each.ticket for each in got), refused)
+
+    def _admit(
+        self, connection: sa.Connection, given: Sequence[Given], now: datetime
+    ) -> tuple[dict[int, Tenancy], dict[int, str]]:
+        """Return what is remembered of each machine once its ticket has it, and who is refused."""
+        numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
+        waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
+        tickets = {t.id: t for t in map(_ticket, connection.execute(waiting.where(numbers)))}
+        known = {each.machine: each for each in map(_tenancy, connection.execute(_ALL))}
+        holders = _holders(connection)
+        occupied: dict[int, Tenancy] = {}
+        refused: dict[int, str] = {}
+        for each in given:
+            if each.ticket in tickets:
+                ticket, own = tickets[each.ticket], known.get(each.machine)
+                try:
+                    tenancy = admit(each, ticket, own, holders.get(each.machine), now)
+                except ValueError as error:
+                    refused[each.ticket] = str(error)
+                else:
+                    occupied[each.ticket] = tenancy
+                    holders[each.machine] = each.ticket
+        return occupied, refused
 
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
@@ -196,9 +209,20 @@ class DatabaseTickets:
 _ALL = sa.select(TENANCIES)
 
 
-def _release(connection: sa.Connection, machines: Collection[str], now: datetime) -> None:
-    same = TENANCIES.c.machine.in_(sorted(machines))
-    connection.execute(sa.update(TENANCIES).where(same).values(since=now.isoformat()))
+def _holders(connection: sa.Connection) -> dict[str, int]:
+    """Return the machines that tickets of any queue have, to these."""
+    has = TICKETS.c.state == TicketState.READY
+    rows = connection.execute(sa.select(TICKETS.c.machine, TICKETS.c.id).where(has))
+    return {row.machine: row.id for row in rows}
+
+
+def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
+    """Write down since when a machine is free, and nothing else: a run may be marking it."""
+    same = TENANCIES.c.machine == machine
+    row = connection.execute(_ALL.where(same)).first()
+    if row:
+        since = touch(_tenancy(row), now).since.isoformat()
+        connection.execute(sa.update(TENANCIES).where(same).values(since=since))
 
 
 def _write(connection: sa.Connection, tenancies: Sequence[Tenancy]) -> None:

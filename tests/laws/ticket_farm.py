@@ -10,7 +10,7 @@ from fleet.operate.handing import hand_out_all
 from fleet.operate.observe import Sources
 from fleet.plan import Plan
 from fleet.schema.model import Fleet
-from fleet.tickets import Given, Tenancy, Ticket, fail
+from fleet.tickets import Given, Leased, Tenancy, Ticket, fail, touch
 from tests.fakes_desk import FakeDesk
 from tests.laws.machine import CLOUDS, Cloud, Farm
 from tests.ticketing import a_ticket
@@ -33,11 +33,11 @@ class FarmDesk(FakeDesk):
         known = machines if isinstance(machines, frozenset) else None
         return super().settle(now, known)
 
-    def lease(self, given: Sequence[Given], now: datetime) -> tuple[int, ...]:
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give out machines, and note them."""
         got = super().lease(given, now)
         for each in given:
-            if each.ticket in got:
+            if each.ticket in got.tickets:
                 made = self._farm.made[each.machine]
                 key = (each.machine, made.created_at)
                 self.places.setdefault(key, set()).add(self.all[each.ticket].place)
@@ -54,14 +54,14 @@ class FarmDesk(FakeDesk):
     def drain(self, worker: str) -> None:
         """Give a machine no other ticket."""
         self._farm.burn()
-        self.known[worker] = replace(self._tenancy(worker), draining=True, since=self._farm.now)
+        self.known[worker] = replace(touch(self._tenancy(worker), self._farm.now), draining=True)
 
     def disable(self, worker: str) -> None:
         """Give a machine no ticket for good."""
         self._farm.burn()
         if any(ticket.machine == worker for ticket in self.tickets()):
             raise WorkerBusy(f"{worker} has a ticket")
-        self.known[worker] = replace(self._tenancy(worker), disabled=True, since=self._farm.now)
+        self.known[worker] = replace(touch(self._tenancy(worker), self._farm.now), disabled=True)
 
     def revoke(self, worker: str) -> None:
         """Give a machine that never booted no ticket."""

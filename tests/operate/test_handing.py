@@ -1,6 +1,7 @@
 """Machines are given to tickets before a run decides, whatever the desk remembers of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.facts import Listing, Stack, Unknown, World
@@ -11,7 +12,7 @@ from fleet.tickets import close
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.fakes_desk import FakeDesk
 from tests.fakes_store import FakeStore, Shelf
-from tests.ticketing import a_ticket, a_ticket_fleet
+from tests.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 
 NAME = "debian-ci-powerful-1"
 FLEET = a_ticket_fleet()
@@ -41,8 +42,9 @@ class Farm:
         *,
         at: datetime = NOW,
         stacks: Mapping[str, Stack | Unknown] = RECORDED,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Give out what is free."""
+        """Give out what is free; something else happens once the desk was read."""
         world = World(
             fleet="debian-ci",
             time=at,
@@ -50,6 +52,7 @@ class Farm:
             providers={"desk": listing},
             stacks=dict(stacks),
         )
+        meanwhile()
         sources = Sources(
             queues={},
             providers={},
@@ -104,3 +107,26 @@ def test_a_machine_that_neither_listing_nor_stack_knows_is_forgotten() -> None:
     farm.run(a_listing(), at=LATER, stacks={})
 
     assert farm.desk.known == {}
+
+
+def test_a_machine_made_anew_under_the_name_of_one_that_was_switched_off_is_given_out() -> None:
+    farm = Farm()
+    farm.use()
+    farm.desk.known[NAME] = replace(farm.desk.known[NAME], disabled=True)
+
+    farm.run(listed(created_at=LATER), at=LATER + timedelta(minutes=1))
+
+    assert farm.bob_has() == NAME
+    assert farm.desk.known[NAME].sandbox == "bob"
+
+
+def test_a_machine_that_a_desk_refuses_is_told_and_ends_no_run() -> None:
+    farm = Farm()
+    farm.desk.open(a_ticket())
+    off = a_tenancy(machine=NAME, disabled=True)
+
+    farm.run(listed(), meanwhile=lambda: farm.desk.known.update({NAME: off}))
+
+    assert farm.said == [
+        f"powerful: ticket 1 waits on, as machine {NAME} gets no tickets any more"
+    ]

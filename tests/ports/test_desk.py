@@ -12,7 +12,7 @@ from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
 from fleet.ticket_ports import Desk
-from fleet.tickets import Given, Ticket, close
+from fleet.tickets import Given, Leased, Ticket, close
 from tests.builders import NOW
 from tests.fakes_desk import FakeDesk
 from tests.fakes_engine import FixedClock
@@ -57,8 +57,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Desk, Client]
     return TicketDesk(FLEET, book, FixedClock(NOW)), _Tickets(book)
 
 
-def given(number: int, machine: str = "m1") -> Given:
-    return Given(number, machine, "powerful", "192.0.2.1")
+def given(
+    number: int, machine: str = "m1", created_at: datetime = NOW - timedelta(hours=1)
+) -> Given:
+    return Given(number, machine, "powerful", "192.0.2.1", created_at)
 
 
 def workers_of(desk: Desk, now: datetime = NOW) -> tuple[Worker, ...]:
@@ -115,7 +117,7 @@ def test_a_ticket_that_is_given_a_machine_is_ready_and_its_worker_busy(
     desk, client = place
     number = client.open(a_ticket(sandbox="s"))
 
-    assert desk.lease([given(number)], NOW) == (number,)
+    assert desk.lease([given(number)], NOW).tickets == (number,)
 
     (ticket,) = desk.settle(NOW, None)
     assert (ticket.machine, ticket.answer) == ("m1", "192.0.2.1")
@@ -134,7 +136,7 @@ def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[Desk, Clie
     number = client.open(a_ticket())
     client.change(number, lambda ticket: close(ticket, NOW), NOW)
 
-    assert desk.lease([given(number)], NOW) == ()
+    assert desk.lease([given(number)], NOW).tickets == ()
 
     assert workers_of(desk) == ()
 
@@ -144,7 +146,7 @@ def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[Desk, Client]) -
     number = client.open(a_ticket())
     desk.lease([given(number)], NOW)
 
-    assert desk.lease([given(number, "m2")], NOW) == ()
+    assert desk.lease([given(number, "m2")], NOW).tickets == ()
 
     assert [worker.name for worker in workers_of(desk)] == ["m1"]
 
@@ -173,7 +175,7 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, 
     client.change(first, lambda ticket: close(ticket, NOW), NOW)
     second = client.open(a_ticket(sandbox="s"))
 
-    assert desk.lease([given(second)], LATER) == (second,)
+    assert desk.lease([given(second)], LATER).tickets == (second,)
 
     assert [worker.uses for worker in workers_of(desk)] == [2]
 
@@ -185,10 +187,54 @@ def test_a_machine_of_another_sandbox_is_refused(place: tuple[Desk, Client]) -> 
     client.change(first, lambda ticket: close(ticket, NOW), NOW)
     second = client.open(a_ticket(sandbox="t"))
 
-    with pytest.raises(ValueError, match="machine m1 is in sandbox s"):
-        desk.lease([given(second)], LATER)
+    leased = desk.lease([given(second)], LATER)
 
+    assert leased == Leased((), {second: "machine m1 is in sandbox s"})
     assert waiting(desk) == [str(second)]
+
+
+def test_a_machine_that_is_refused_keeps_no_other_from_being_given(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    first = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(first)], NOW)
+    second, third = (client.open(a_ticket(sandbox="s")) for _ in range(2))
+
+    leased = desk.lease([given(second), given(third, "m2")], NOW)
+
+    assert leased == Leased((third,), {second: f"machine m1 has ticket {first}"})
+    assert waiting(desk) == [str(second)]
+    assert [(w.name, w.uses) for w in workers_of(desk)] == [("m1", 1), ("m2", 1)]
+
+
+def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    first = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(first)], NOW)
+    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    second = client.open(a_ticket(sandbox="t"))
+
+    assert desk.lease([given(second, created_at=LATER)], LATER) == Leased((second,))
+
+    assert [(w.uses, w.requires) for w in workers_of(desk)] == [(1, ("sandbox:t",))]
+
+
+def test_a_machine_keeps_its_sandbox_where_its_provider_s_clock_is_ahead(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    ahead = NOW + timedelta(minutes=10)
+    first = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(first, created_at=ahead)], NOW)
+    client.change(first, lambda ticket: close(ticket, LATER), LATER)
+    second = client.open(a_ticket(sandbox="t"))
+
+    leased = desk.lease([given(second, created_at=ahead)], LATER)
+
+    assert leased == Leased((), {second: "machine m1 is in sandbox s"})
 
 
 def test_a_silent_client_loses_ticket_and_machine(place: tuple[Desk, Client]) -> None:

@@ -126,6 +126,16 @@ def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> N
     assert [worker.uses for worker in workers["tickets"]] == [None]
 
 
+def test_a_machine_with_a_ticket_is_busy_also_where_its_provider_s_clock_is_ahead() -> None:
+    ticket = a_ticket(7, machine=NAME, state="ready")
+    reading = a_reading(ticket, tenancies=(used(machine=NAME, since=ago(hours=2)),))
+
+    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of())
+
+    assert isinstance(workers, dict)
+    assert [worker.running for worker in workers["tickets"]] == ["7"]
+
+
 def test_a_worker_that_drains_at_its_provider_drains() -> None:
     listing = a_listing(
         a_machine(name=NAME, created_at=ago(hours=3)),
