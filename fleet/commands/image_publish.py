@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
@@ -14,7 +15,9 @@ from fleet.operate.publish import Consignment, choose_version, clean_places, pub
 from fleet.ports import Console
 from fleet.render.publishing_text import phase_to_text, publishing_to_text, transfer_to_text
 from fleet.render.to_json import value_to_json
+from fleet.schema.concealed import holds_secret
 from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.pools import PLACE_PATTERN
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
@@ -58,12 +61,23 @@ def _named(fleet: Fleet, args: argparse.Namespace) -> list[str]:
         raise FleetError(f"there is no image {args.image}; there are: {names}")
     if not isinstance(image, ImageRecipe):
         raise FleetError(f"image {args.image} was baked elsewhere: there is nothing to upload")
+    for place in args.to or ():
+        _check(place)
     named = args.to or image.publish
     if not named:
         raise WrongUsage(
             f"images.{args.image}.publish names no place; name one there, or with --to"
         )
     return list(dict.fromkeys(named))
+
+
+def _check(place: str) -> None:
+    """Refuse what fleet.yaml would refuse too; it is not repeated, as it may hold credentials."""
+    if not re.fullmatch(PLACE_PATTERN, place) or holds_secret(place):
+        raise WrongUsage(
+            "--to: expected the name of a provider, or a URL without credentials: write "
+            "file:///PATH or s3://BUCKET/PREFIX"
+        )
 
 
 class _Told:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +41,8 @@ class Account:
     config: Mapping[str, str] = field(default_factory=dict)
     environment: Callable[[], Mapping[str, str]] = dict
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    pause: Callable[[float], None] = time.sleep
+    """Waits that many seconds between two looks at the provider."""
 
 
 class Session(NamedTuple):

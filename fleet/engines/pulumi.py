@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from fleet.engines.absence import surely_gone
 from fleet.engines.backends import open_objects
 from fleet.engines.changes import previewed
 from fleet.engines.cli import Account, Cli, Session
@@ -275,18 +276,8 @@ class PulumiEngine:
     ) -> tuple[str, ...]:
         """Return those whose deletion failed although their provider lists them no more."""
         going = [each for each in recorded.stack.workers if each.name in names]
-        listed: set[str] = set()
-        for fleet in {each.labels.get("fleet", "") for each in going}:
-            listing = self._account(ref).provider.list(fleet)
-            if isinstance(listing, Unknown):
-                return ()
-            listed |= {text for machine in listing.machines for text in (machine.name, machine.id)}
-        ids = recorded.stack.ids
-        return tuple(
-            each.name
-            for each in going
-            if each.name in ids and not listed & {each.name, ids[each.name]}
-        )
+        account = self._account(ref)
+        return surely_gone(account.provider, going, recorded.stack.ids, account.pause)
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""

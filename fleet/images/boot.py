@@ -76,11 +76,15 @@ def boot_image(trial: Trial, tell: Tell, watch: Tell) -> Booted:
         url = f"http://{HOST}:{reception.port}"
         user_data = write_user_data(url, trial.token)
         machine = Machine(trial.disk, trial.console, trial.accelerator, user_data)
-        with booted(machine) as process:
-            ended = _wait(trial, reception, process, tell, watch)
+        try:
+            with booted(machine) as process:
+                ended = _wait(trial, reception, process, tell, watch)
+        finally:
+            # Also where somebody interrupts this: the token may still be good.
+            leaks = _leaks(trial)
         reached, provides = reception.reached(), reception.provides
         refused = reception.refusals
-    problems = [*ended, *_leaks(trial)]
+    problems = [*ended, *leaks]
     if ended and refused:
         problems.append(f"the server refused {refused[-1]}: see there why it was asked that")
     return Booted(trial.accelerator, reached, provides, tuple(problems))

@@ -38,7 +38,9 @@ class Bench:
         for name, value in install_qemu(self.folder / "bin", *told).items():
             self._monkeypatch.setenv(name, value)
 
-    def boot(self, *, limit: float = 30, token: str = TOKEN) -> Booted:
+    def boot(
+        self, *, limit: float = 30, token: str = TOKEN, watch: Callable[[str], None] | None = None
+    ) -> Booted:
         """Boot; the stand-in waits for TOKEN."""
         trial = Trial(
             disk=self.folder / "disk.qcow2",
@@ -49,7 +51,7 @@ class Bench:
             accelerator="tcg",
             limit=limit,
         )
-        return boot_image(trial, self.told.append, self.told.append)
+        return boot_image(trial, self.told.append, watch or self.told.append)
 
 
 @pytest.fixture
@@ -142,6 +144,19 @@ def test_a_token_on_the_console_is_a_problem_and_is_not_kept(bench: Bench) -> No
     assert problem == (
         f"{bench.console}: the machine printed its token on the console: see there what did"
     )
+    assert bench.console.read_text() == "Linux boots and shows ***\n"
+
+
+def test_a_token_on_the_console_is_not_kept_where_somebody_interrupts(bench: Bench) -> None:
+    bench.has_qemu("print")
+
+    def interrupt(_: str) -> None:
+        if bench.console.exists() and TOKEN in bench.console.read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.boot(watch=interrupt)
+
     assert bench.console.read_text() == "Linux boots and shows ***\n"
 
 

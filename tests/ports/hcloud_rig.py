@@ -96,6 +96,7 @@ def an_engine(folder: Path, endpoint: str, token: str, owner: str | None = None)
         HcloudMachines(PROVIDER, token, base_url=endpoint),
         environment=lambda: {"HCLOUD_TOKEN": token, "HCLOUD_ENDPOINT": endpoint},
         inputs={"notes": NOTES},
+        pause=lambda _: None,
     )
     return PulumiEngine(
         f"file://{folder / 'state'}",

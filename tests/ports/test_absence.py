@@ -1,0 +1,59 @@
+"""When a machine counts as gone whose deletion nobody has confirmed."""
+
+import pytest
+
+from fleet.engines.absence import surely_gone
+from fleet.facts import Listing, Unknown
+from tests.builders import a_listing, a_machine
+from tests.ports.engines import a_sim_worker
+
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+IDS = {ONE.name: "1", TWO.name: "2"}
+NONE = a_listing()
+BOTH = a_listing(*(a_machine(name=name, id=each) for name, each in IDS.items()))
+SECOND = a_listing(*BOTH.machines[1:])
+
+
+class Cloud:
+    """A provider that gives one listing after the other."""
+
+    def __init__(self, *listings: Listing | Unknown) -> None:
+        self.listings = list(listings)
+        self.pauses: list[float] = []
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        assert fleet == "debian"
+        return self.listings.pop(0)
+
+    def gone(self) -> tuple[str, ...]:
+        return surely_gone(self, (ONE, TWO), IDS, self.pauses.append)
+
+
+def test_a_machine_that_two_listings_lack_is_gone() -> None:
+    cloud = Cloud(SECOND, SECOND)
+
+    assert cloud.gone() == (ONE.name,)
+    assert cloud.pauses == [10]
+
+
+@pytest.mark.parametrize("later", [BOTH, Unknown(unknown="no answer")])
+def test_a_machine_that_one_listing_lacks_may_exist(later: Listing | Unknown) -> None:
+    assert Cloud(NONE, later).gone() == ()
+
+
+@pytest.mark.parametrize("first", [BOTH, Unknown(unknown="no answer")])
+def test_where_no_machine_is_missing_nobody_waits(first: Listing | Unknown) -> None:
+    cloud = Cloud(first)
+
+    assert cloud.gone() == ()
+    assert cloud.pauses == []
+
+
+def test_a_machine_that_is_listed_by_another_name_exists() -> None:
+    renamed = a_listing(a_machine(name="renamed", id="1"))
+
+    assert Cloud(renamed, renamed).gone() == (TWO.name,)
+
+
+def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
+    assert surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
