@@ -48,6 +48,8 @@ class Made:
     recipe: ImageRecipe
     first: RoleRun
     second: RoleRun
+    policy: str
+    """What apt would install of the worker then; later tests change that."""
 
     def again(self, **keys: object) -> RoleRun:
         """Run the role once more, for another recipe."""
@@ -90,7 +92,8 @@ def made(
     )
     log, host = folder / "log", chroot_host(root)
     first, second = (run_role(host, role_variables(recipe), log=log) for _ in range(2))
-    yield Made(suite, root, version, stranger, log, recipe, first, second)
+    policy = chrooted(root, "apt-cache", "policy", "debusine-worker")
+    yield Made(suite, root, version, stranger, log, recipe, first, second, policy)
     assert roots.processes_in(root) == []
 
 
@@ -115,11 +118,9 @@ def test_what_a_source_with_its_key_inline_has_can_be_installed(made: Made) -> N
 
 
 def test_the_pinned_version_stays_although_a_source_has_a_newer_one(made: Made) -> None:
-    policy = chrooted(made.root, "apt-cache", "policy", "debusine-worker")
-
-    assert f"Installed: {made.version}\n" in policy
-    assert f"Candidate: {made.version}\n" in policy
-    assert f" {roots.NEWER} " in policy
+    assert f"Installed: {made.version}\n" in made.policy
+    assert f"Candidate: {made.version}\n" in made.policy
+    assert f" {roots.NEWER} " in made.policy
 
 
 def test_the_worker_starts_at_boot_and_nothing_starts_before(made: Made) -> None:

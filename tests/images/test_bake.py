@@ -127,6 +127,7 @@ class Built:
     second: Completed
     folder: Path
     manifest: Manifest
+    states: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     second = site.build("--json")
     assert second.returncode == 0, second.stderr
     folder = site.builds / site.left()[-1]
-    return Built(site, first, second, folder, read_manifest(folder))
+    return Built(site, first, second, folder, read_manifest(folder), site.states())
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_the_example_is_baked_with_every_file_as_its_manifest_says(built: Built)
     verify(built.folder, built.manifest)
 
     assert sorted(built.manifest.files) == ["build.log", "disk.qcow2", "sbom.spdx.json"]
-    assert built.site.states() == ["built", "built"]
+    assert built.states == ["built", "built"]
     assert "next: fleet image test trixie-amd64" in built.first.stdout
 
 
@@ -338,8 +339,10 @@ def an_ordinary_user() -> str:
     names = [line.split(":")[0] for line in lent if not line.startswith("root")]
     known = {user.pw_name for user in pwd.getpwall()}
     for name in names:
-        command = ["setpriv", f"--reuid={name}", "--clear-groups", str(FLEET), "--version"]
-        if name in known and subprocess.run(command, check=False).returncode == 0:
+        if name not in known:
+            continue
+        command = ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", FLEET]
+        if subprocess.run([*command, "--version"], check=False).returncode == 0:
             return name
     pytest.skip("no ordinary user with subordinate ids can run fleet here (useradd makes one)")
 
