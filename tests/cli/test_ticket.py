@@ -27,7 +27,7 @@ tags:
 """
 
 
-def ticket_yaml(queue: str = "{kind: tickets}", desk: str = "boot: 1s", more: str = TAGS) -> str:
+def ticket_yaml(queue: str = "{kind: tickets}", desk: str = "boot: 1m", more: str = TAGS) -> str:
     written = fleet_yaml(pools=POOLS, queue=queue, desk=desk, more=more)
     return written.replace("architecture: amd64}", "architecture: amd64, provides: [arch_x86_64]}")
 
