@@ -341,8 +341,8 @@ def an_ordinary_user() -> str:
     for name in names:
         if name not in known:
             continue
-        command = ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", str(FLEET)]
-        if subprocess.run([*command, "--version"], check=False).returncode == 0:
+        becomes = ("setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", "env")
+        if subprocess.run([*becomes, str(FLEET), "--version"], check=False).returncode == 0:
             return name
     pytest.skip("no ordinary user with subordinate ids can run fleet here (useradd makes one)")
 
