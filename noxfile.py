@@ -20,7 +20,7 @@ BIN = OWN if OWN.is_dir() else Path(sys.executable).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fleet"
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
-NO_CLI = NO_SERVER = NO_BAKING = 3
+ABSENT = 3
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -96,19 +96,11 @@ def kills(session: nox.Session) -> None:
 @nox.session
 def live(session: nox.Session) -> None:
     """Run against a real Debusine server, made from Debian's packages the first time."""
-    made = subprocess.run(
-        [BIN / "python", "-m", "tests.live.chroot"],
-        cwd=ROOT,
-        check=False,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if made.returncode == NO_SERVER:
-        skip(session, made.stdout.strip())
-    elif made.returncode:
-        session.error(f"python -m tests.live.chroot ended with {made.returncode}")
+    is_there, told = ask(session, "-m", "tests.live.chroot")
+    if is_there:
+        run_marked(session, FLEET_LIVE=told)
     else:
-        run_marked(session, FLEET_LIVE=made.stdout.strip())
+        skip(session, told)
 
 
 @nox.session(name="live-aws")
@@ -126,35 +118,21 @@ def live_hcloud(session: nox.Session) -> None:
 @nox.session
 def images(session: nox.Session) -> None:
     """Bake an image for real, from the archive that this machine's apt installs from."""
-    asked = subprocess.run(
-        [BIN / "python", "-m", "tests.images.mirrors"],
-        cwd=ROOT,
-        check=False,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if asked.returncode == NO_SERVER:
-        skip(session, asked.stdout.strip())
-    else:
+    is_there, told = ask(session, "-m", "tests.images.mirrors")
+    if is_there:
         run_marked(session)
+    else:
+        skip(session, told)
 
 
 @nox.session(name="images-boot")
 def images_boot(session: nox.Session) -> None:
     """Bake an image, boot it, and have its worker do a piece of a real server's work."""
-    lacking = subprocess.run(
-        [BIN / "python", "-m", "tests.baking"],
-        cwd=ROOT,
-        check=False,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if lacking.returncode == NO_BAKING:
-        skip(session, lacking.stdout.strip())
-    elif lacking.returncode:
-        session.error(f"python -m tests.baking ended with {lacking.returncode}")
-    else:
+    is_there, told = ask(session, "-m", "tests.baking")
+    if is_there:
         run_marked(session)
+    else:
+        skip(session, told)
 
 
 @nox.session
@@ -214,14 +192,18 @@ def lock(session: nox.Session) -> None:
 
 def obtain(session: nox.Session, tool: str) -> str | None:
     """Return what a tool prints; None when it says that this cannot be had here."""
-    found = subprocess.run(
-        [BIN / "python", tool], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
+    is_there, told = ask(session, tool)
+    return told if is_there else None
+
+
+def ask(session: nox.Session, *program: str) -> tuple[bool, str]:
+    """Return whether a program of ours says that this machine can, and what it prints of it."""
+    done = subprocess.run(
+        [BIN / "python", *program], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
     )
-    if found.returncode == NO_CLI:
-        return None
-    if found.returncode:
-        session.error(f"{tool} ended with {found.returncode}")
-    return found.stdout.strip()
+    if done.returncode not in (0, ABSENT):
+        session.error(f"{' '.join(program)} ended with {done.returncode}")
+    return done.returncode == 0, done.stdout.strip()
 
 
 def live_cloud(session: nox.Session, absent: str) -> None:
