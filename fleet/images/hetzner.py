@@ -236,15 +236,10 @@ class Hetzner:
         assert isinstance(labels, dict)  # noqa: S101 - all that is made here is labelled
         selector = ",".join(f"{key}=={value}" for key, value in labels.items())
         for attempt in range(self._tries):
-            try:
-                reply = self._once("POST", path, body)
-            except OutOfStock:
-                raise
-            except SourceUnreachable as error:
-                # It may have been made all the same.
-                reply = _Reply(error=Failure(message=str(error)))
+            reply = self._once("POST", path, body)
             if reply.error is None:
                 return reply
+            # Without an answer it may have been made all the same.
             if found := listed(selector):
                 return _Reply(server=found[0], image=found[0], ssh_key=found[0])
             if reply.error.code == _TAKEN:
@@ -291,12 +286,7 @@ class Hetzner:
     ) -> _Reply:
         """Ask until there is an answer that asking again would not change; empty: it is gone."""
         for attempt in range(self._tries):
-            try:
-                reply = self._once(method, path, body, query)
-            except OutOfStock:
-                raise
-            except SourceUnreachable as error:
-                reply = _Reply(error=Failure(message=str(error)))
+            reply = self._once(method, path, body, query)
             if reply.error is None:
                 return reply
             self._pause(2**attempt)
@@ -309,10 +299,16 @@ class Hetzner:
         body: Body | None = None,
         query: Mapping[str, str] | None = None,
     ) -> _Reply:
-        with self.session() as reader:
-            if method == "GET":
-                return _judged(reader.get(path, query or {}, self._headers))
-            return _judged(reader.change(method, path, self._headers, body))
+        """Return an answer; with an error where there was none, or asking again may help."""
+        try:
+            with self.session() as reader:
+                if method == "GET":
+                    return _judged(reader.get(path, query or {}, self._headers))
+                return _judged(reader.change(method, path, self._headers, body))
+        except OutOfStock:
+            raise
+        except SourceUnreachable as error:
+            return _Reply(error=Failure(message=str(error)))
 
 
 def _judged(reply: "Reply") -> _Reply:
