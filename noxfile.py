@@ -25,6 +25,8 @@ COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
 os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+# Without it each process compiles anew what it loads, and pytest rewrites every test anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "tests"]
@@ -42,6 +44,8 @@ def lint(session: nox.Session) -> None:
         *("check-jsonschema", "--builtin-schema", "vendor.gitlab-ci", "--data-transform"),
         *("gitlab-ci", ".gitlab-ci.yml"),
     )
+    compose = "tests/live/server/compose.yaml"
+    session.run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", compose)
     session.run("ansible-lint", "--offline", "--strict", "ansible", env=ansible_environment())
 
 
@@ -53,7 +57,13 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything that needs no server, no Go, no browser; with branch coverage."""
+    """Everything that needs no server, no Go, no browser."""
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Run the same tests with branch coverage, which takes half as long again."""
     session.run("pytest", "--cov", *COVERAGE, *session.posargs)
 
 
@@ -71,7 +81,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def engine(session: nox.Session) -> None:
-    """Run what needs the real Pulumi CLI; with Hetzner's plugin what needs that one too."""
+    """Run what needs the real Pulumi CLI, and Hetzner's plugin or an S3 server besides."""
     cli = obtain(session, "tools/pulumi_cli.py")
     if cli is None:
         skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")
@@ -79,8 +89,11 @@ def engine(session: nox.Session) -> None:
     plugins = obtain(session, "tools/pulumi_plugins.py")
     if plugins is None:
         print(f"WITHOUT {session.name}: the plugin of Hetzner Cloud (see above)", flush=True)
-    parallel = ("-n", "2", "--dist", "loadfile")
-    run_marked(session, *parallel, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins or "")
+    buckets = obtain(session, "tools/s3_server.py")
+    if buckets is None:
+        print(f"WITHOUT {session.name}: a real S3 server (see above)", flush=True)
+    found = {"FLEET_PULUMI_PLUGINS": plugins or "", "FLEET_S3_SERVER": buckets or ""}
+    run_marked(session, "-n", "2", "--dist", "loadfile", FLEET_PULUMI=cli, **found)
 
 
 @nox.session
@@ -91,6 +104,12 @@ def kills(session: nox.Session) -> None:
         skip(session, "no Pulumi CLI, or no plugin of Hetzner Cloud (see above)")
         return
     run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins)
+
+
+@nox.session
+def crowd(session: nox.Session) -> None:
+    """Have a thousand clients ask one service that is killed under them (scheduled)."""
+    run_marked(session)
 
 
 @nox.session
@@ -128,7 +147,7 @@ def images(session: nox.Session) -> None:
 @nox.session(name="images-boot")
 def images_boot(session: nox.Session) -> None:
     """Bake an image, boot it, and have its worker do a piece of a real server's work."""
-    is_there, told = ask(session, "-m", "tests.baking")
+    is_there, told = ask(session, "-m", "tests.rigs.baking")
     if is_there:
         run_marked(session)
     else:
@@ -179,7 +198,7 @@ def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
     for name, extra in (
-        ("run", ("--group", "build", "--extra", "postgres")),
+        ("run", ("--group", "build", "--extra", "postgres", "--extra", "images")),
         ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
     ):
         session.run(

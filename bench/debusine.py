@@ -3,7 +3,8 @@
 100 pools and 100,000 pending requests, see `bench.debusine_rows`. `ours_*` is our whole decision:
 demand and workers read over SQL with the role of `fleet debusine grants`, then planned and
 guarded. `create_new_workers_*` is what Debusine's provisioner runs each minute, in its own
-process on the same rows, with nothing launched, in a transaction that is undone.
+process on the same rows, with nothing launched, in a transaction that is undone. Of each the
+quickest of its rounds counts; ours are run before and after theirs.
 `demand_100k_x_2000_workers_s` is reading alone, with 2,000 workers, 1,500 of them busy.
 
 It runs the server of `tests/live` in a chroot, which takes minutes to build the first time. Or it
@@ -30,7 +31,8 @@ import psycopg
 from bench import debusine_rows
 from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
-from fleet.facts import Demand, Ledger, Listing, QueueReading, World
+from fleet.facts import Demand, Listing, QueueReading, World
+from fleet.facts.ledger import Ledger
 from fleet.guard import guard
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import write_grants
@@ -43,6 +45,7 @@ WORKERS = 2_000
 MOST = 5
 """Machines that a pool may have, in both."""
 ROUNDS = 3
+THEIR_ROUNDS = 2
 ROLE = "fleet_bench"
 PASSWORD = "made-up"  # noqa: S105 - of a role of a throw-away database
 _THEIRS = """
@@ -105,8 +108,10 @@ def measure_at(place: Place) -> dict[str, float]:
         reader = psycopg.conninfo.make_conninfo(place.dsn, user=ROLE, password=PASSWORD)
         database = connection.info.dbname
     _analyze(place)
-    decided = min(_decide(reader) for _ in range(ROUNDS))
+    before = min(_decide(reader) for _ in range(ROUNDS))
     theirs = _theirs(place, database)
+    # After it too: what else the computer does comes and goes within a minute.
+    decided = min(before, *(_decide(reader) for _ in range(ROUNDS)))
     with psycopg.connect(place.dsn) as connection:
         debusine_rows.add_workers(connection, WORKERS, "bench")
     _analyze(place)
@@ -210,7 +215,7 @@ def _fleet() -> Fleet:
 
 def _theirs(place: Place, database: str) -> float:
     """Return the seconds of Debusine's own decision, its process started before."""
-    script = _THEIRS.format(database=database, rounds=1)
+    script = _THEIRS.format(database=database, rounds=THEIR_ROUNDS)
     done = subprocess.run(
         [*place.admin, "shell", "-v0"],
         input=f"exec({script!r})\n",

@@ -23,8 +23,8 @@ from fleet.tagrules.bulk import match
 from fleet.tagrules.debusine import TASK_TYPES
 from fleet.tagrules.debusine_sql import PoolOffer, count_waiting
 from fleet.tagrules.sql import Terms
-from tests import postgres
-from tests.debusine_tables import RequestRow, Tables
+from tests.rigs import postgres
+from tests.rigs.debusine_tables import RequestRow, Tables
 
 ROUNDS = 5
 REQUESTS = 100_000

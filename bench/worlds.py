@@ -22,7 +22,6 @@ from datetime import UTC, datetime, timedelta
 
 from fleet.facts import (
     Demand,
-    Ledger,
     Listing,
     Machine,
     MachineState,
@@ -35,6 +34,7 @@ from fleet.facts import (
     WorkerState,
     World,
 )
+from fleet.facts.ledger import Ledger
 from fleet.schema.model import Fleet, Pool
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -4,9 +4,9 @@ import gc
 import resource
 import signal
 import sys
-from types import ModuleType
 
 from fleet.cli import main as run
+from fleet.commands.lean import start_lean
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _leave_no_core()
-    _start_lean()
+    start_lean()
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
     sys.exit(code)
@@ -29,18 +29,6 @@ def _leave_no_core() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     if hard != 0:
         resource.setrlimit(resource.RLIMIT_CORE, (1, hard))
-
-
-def _start_lean() -> None:
-    """Leave out what costs a third of start-up and does nothing for this program.
-
-    pydantic reads the metadata of every installed package to look for plugins; none may change
-    what our models mean. And while modules load, nearly everything that is made stays.
-    """
-    no_plugins = ModuleType("pydantic.plugin._loader")
-    vars(no_plugins)["get_plugins"] = tuple
-    sys.modules.setdefault(no_plugins.__name__, no_plugins)
-    gc.set_threshold(5_000_000, 20, 20)
 
 
 if __name__ == "__main__":

@@ -11,23 +11,15 @@ from dataclasses import dataclass, field
 
 from fleet.canonical import digest
 from fleet.catalogue import type_names
-from fleet.census import State, take_census
+from fleet.census import take_census
+from fleet.census.failures import recall
+from fleet.census.units import State
 from fleet.checks.name_too_long import LONGEST
 from fleet.errors import PlanRefused
-from fleet.facts import (
-    Found,
-    Listing,
-    Machine,
-    MachineState,
-    Stack,
-    Unknown,
-    Value,
-    WorkerInputs,
-    World,
-)
-from fleet.failures import recall
-from fleet.image_choice import ImageChoice, choose_image
+from fleet.facts import Found, Listing, Machine, MachineState, Stack, Unknown, WorkerInputs, World
+from fleet.facts.values import Value
 from fleet.making import Option, market_of, new_inputs
+from fleet.making.image_choice import ImageChoice, choose_image
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool

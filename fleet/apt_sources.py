@@ -54,6 +54,16 @@ def problems(text: str) -> Iterator[Problem]:
             yield from _wrong_key(stanza)
 
 
+def archives(text: str) -> tuple[tuple[str, str], ...]:
+    """Return each URI of the sources in a text with each of its suites, in their order."""
+    return tuple(
+        (uri, suite)
+        for stanza in _stanzas(text)[0]
+        for uri in stanza.words("uris")
+        for suite in stanza.words("suites")
+    )
+
+
 def _stanzas(text: str) -> tuple[list[_Stanza], Problem | None]:
     stanzas: list[_Stanza] = []
     current: _Stanza | None = None

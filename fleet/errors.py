@@ -112,9 +112,3 @@ class PublicationRefused(FleetError):
 
 class TicketRefused(FleetError):
     """A ticket that is not opened, not known, or not the client's to close."""
-
-
-class Interrupted(FleetError):
-    """The person pressed Ctrl-C."""
-
-    exit_code = 130

@@ -7,17 +7,18 @@ The table of steps is the body of `begin`, then that of `reconcile`, in this ord
 from fleet.allocate import allocate
 from fleet.budgets import judge_budgets
 from fleet.demand import sign_demand
-from fleet.drafting import begin
+from fleet.draft.headroom import Headroom
+from fleet.draft.layout import lay_out
+from fleet.draft.limits import judge_limits
+from fleet.draft.staffing import staff
+from fleet.draft.supplies import find_supplies
 from fleet.facts import World
-from fleet.headroom import Headroom
-from fleet.layout import lay_out
 from fleet.plan import Plan
 from fleet.schema.model import Fleet
-from fleet.staffing import staff
+from fleet.steps.drafting import begin
 from fleet.steps.replace import replace_due
 from fleet.steps.surplus import dismiss_booting, release_surplus
 from fleet.steps.warm import keep_warm
-from fleet.supplies import find_supplies
 from fleet.verdicts import Decided, assemble
 
 
@@ -38,5 +39,6 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
         release_surplus(world, draft)
         dismiss_booting(world, draft)
     budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
-    decided = Decided(demand, service, budgets, allocation.proof)
+    limits = tuple(judge_limits(layout.uses, allocation.counts))
+    decided = Decided(demand, service, budgets, limits, allocation.proof)
     return assemble(fleet, world, drafts, decided)

@@ -8,15 +8,16 @@ keeps no expired machine: then its provider's own listing is the witness.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fleet.census import PoolCensus, Unit, take_census
-from fleet.digests import seal
+from fleet.census import PoolCensus, take_census
+from fleet.census.expiry import expired_at
+from fleet.census.units import Unit
 from fleet.draft import Draft, is_going
-from fleet.expiry import expired_at
+from fleet.draft.staffing import Service
 from fleet.facts import Listing, Unknown, World
 from fleet.plan import Plan, Reason
+from fleet.plan.digests import seal
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
-from fleet.staffing import Service
 from fleet.tagrules import serves_queue
 from fleet.verdicts import Decided, assemble
 

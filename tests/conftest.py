@@ -1,5 +1,7 @@
 """This module holds what every test may ask for: the program, a project, a fixed time zone."""
 
+import functools
+import gc
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -9,8 +11,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.process import Completed, RunFleet, clean_environment, fleet_command, run_process
-from tests.warm import Warm
+from tests.rigs import postgres
+from tests.rigs.process import Completed, RunFleet, clean_environment, fleet_command, run_process
+from tests.rigs.warm import Warm
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a private folder in it
+GIGABYTE = 2**30
 
 settings.register_profile(
     "default",
@@ -34,11 +40,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Make every run alike: one time zone, one locale, one Hypothesis budget."""
     os.environ.update(TZ="UTC", LC_ALL="C.UTF-8", COLUMNS="100")
     time.tzset()
+    # Until all is collected, nearly everything that is made stays.
+    gc.disable()
+    # Stores wait for the disk a hundred times a test. Whole images stay out of memory.
+    if "not images" in config.option.markexpr and _is_roomy(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_finish() -> None:
+    """Spare what collects garbage the hundreds of thousands of objects that stay to the end.
+
+    Nor does it look each few hundred objects: what a test leaves is soon let go all the same.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _is_roomy(folder: Path) -> bool:
+    """Say whether folders of tests have their place here, programs in them too."""
+    if not folder.is_dir():
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= GIGABYTE and not found.f_flag & os.ST_NOEXEC
 
 
 @pytest.fixture
@@ -58,6 +88,15 @@ def warm() -> Iterator[Warm]:
         program.end()
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """Return the URL of a PostgreSQL for all tests of this process, or skip loudly."""
+    if because := postgres.why_not():
+        pytest.skip(f"PostgreSQL is NOT TESTED: {because}")
+    with postgres.running() as url:
+        yield url
+
+
 @pytest.fixture
 def run_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
     """Return a function that runs `fleet ARGS` as a process in the project folder.
@@ -67,7 +106,7 @@ def run_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
     home = tmp_path / "home"
     home.mkdir()
 
-    def run(
+    def run_once(
         *args: str | Path,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -75,12 +114,7 @@ def run_fleet(project: Path, tmp_path: Path, warm: Warm) -> RunFleet:
     ) -> Completed:
         # What Python itself looks at when it starts has to be there by then.
         is_cold = any(name.startswith(("PYTHON", "LC_")) for name in env or {})
-        return run_process(
-            *(fleet_command() if is_cold else warm.command()),
-            *args,
-            cwd=cwd or project,
-            env=clean_environment(home, env),
-            stdin=stdin,
-        )
+        run = functools.partial(run_process, *fleet_command()) if is_cold else warm.run
+        return run(*args, cwd=cwd or project, env=clean_environment(home, env), stdin=stdin)
 
-    return run
+    return run_once

@@ -1,8 +1,9 @@
 """This module changes the code of decisions in small ways, and names the changes no test notices.
 
 Run: python tools/mutants.py [TARGET ...] (or `nox -s mutants -- TARGET ...`). mutmut makes the
-changes, in a copy of this tree; tests/mutants.toml says what is changed, which tests have to
-notice, and why some changes may live. A run that was ended goes on where it stopped.
+changes, in a copy of this tree, and tools/mutant_trial.py tries them; tests/mutants.toml says what
+is changed, which tests have to notice, and why some changes may live. A run that was ended goes on
+where it stopped; one after that tries what was not noticed again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PLAN = ROOT / "tests" / "mutants.toml"
 COPIES = ROOT / ".nox" / "mutants"
+TRIAL = ROOT / "tools" / "mutant_trial.py"
 MUTMUT = Path(sys.executable).parent / "mutmut"
 NOTICED = frozenset({"killed", "timeout", "caught by type check", "segfault"})
 
@@ -53,7 +55,7 @@ def main(names: Sequence[str]) -> int:
         target = plan["targets"][name]
         folder = prepare(name, target)
         jobs = os.environ.get("FLEET_MUTANT_JOBS", "2")
-        subprocess.run([MUTMUT, "run", "--max-children", jobs], cwd=folder, check=True)
+        subprocess.run([sys.executable, TRIAL, jobs, *target["tests"]], cwd=folder, check=True)
         mutants = list(results(folder))
         reasons = [each for each in plan.get("survivors", ()) if each["target"] == name]
         alive = list(unexplained(folder, mutants, reasons))
@@ -68,6 +70,8 @@ def main(names: Sequence[str]) -> int:
 def prepare(name: str, target: Mapping[str, Any]) -> Path:
     """Copy the tree to where a target's mutants are made, and tell mutmut what to do there."""
     folder = COPIES / name
+    for old in ("fleet", "tests", "mutants/tests"):  # the verdicts stay, in mutants/fleet
+        shutil.rmtree(folder / old, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard")
     paths = subprocess.run(listed, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -85,9 +89,7 @@ def settings(target: Mapping[str, Any]) -> Iterator[str]:
     yield "[tool.mutmut]"
     yield 'source_paths = ["fleet"]'
     yield f"only_mutate = {target['modules']}"
-    yield 'also_copy = ["fleet", "stacks", "bench", "contrib", "docs"]'
-    yield 'pytest_add_cli_args = ["-n0", "-p", "no:randomly", "-p", "no:cacheprovider"]'
-    yield f"pytest_add_cli_args_test_selection = {target['tests']}\n"
+    yield 'also_copy = ["fleet", "stacks", "bench", "contrib", "docs"]\n'
 
 
 def results(folder: Path) -> Iterator[Mutant]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.facts import World
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
-from tests.replay import PENDING, TOKEN, Replay
+from tests.rigs.replay import PENDING, TOKEN, Replay
 
 TARGET = Path(__file__).parent.parent / "world.json"
 RECORDED_AT = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)

@@ -22,7 +22,9 @@ from fleet.schema.pools import (
 )
 from fleet.schema.sources import (
     ADDRESSES_PATTERN,
+    ANSWER_PATTERN,
     CIDR_PATTERN,
+    COUNTER_PATTERN,
     PORT_PATTERN,
     SUBNET_PATTERN,
     VPC_PATTERN,
@@ -63,6 +65,8 @@ _WORDS = {
     VPC_PATTERN: "id, as in `vpc-0123abcd`",
     SUBNET_PATTERN: "id, as in `subnet-0123abcd`",
     CIDR_PATTERN: "addresses, as in `192.0.2.0/24`",
+    ANSWER_PATTERN: "text with `{name}`, `{host}`, `{port}`, `{pool}`, `{data}`",
+    COUNTER_PATTERN: "name of letters, digits and `_`",
 }
 _HEAD = """\
 # fleet.yaml
@@ -120,11 +124,10 @@ def _tables(key: str, part: Mapping[str, Any], defs: Mapping[str, Any]) -> Itera
             continue
         if len(forms) > 1:
             kind = form["properties"].get("kind", {}).get("const")
-            mark = kind and any(k.path == (key, "*", "kind") and kind in k.values for k in KEYS)
             title = f"`kind: {kind}`" if kind else form["description"].rstrip(".")
             yield f"### {title}\n"
             if kind:
-                yield form["description"] + ("\n\n**Not yet supported.**" if mark else "") + "\n"
+                yield form["description"] + "\n"
         yield "| Key | Value | Left out | Meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
@@ -137,13 +140,6 @@ def _rows(
         meaning = _meaning(part, defs)
         if _without_effect(here):
             meaning += " **Not yet supported.**"
-        if "enum" in part:
-            meaning += "".join(
-                f" **`{value}` is not yet supported.**"
-                for known in KEYS
-                for value in known.values
-                if known.path == tuple("*" if step == "NAME" else step for step in here)
-            )
         default = _default(part, required=key in form.get("required", ()))
         cells = (f"`{name}`", _value(part, defs), default, meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -227,7 +223,7 @@ def _resolved(part: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, 
 def _without_effect(path: tuple[str, ...]) -> bool:
     """Say whether a key has no effect yet, whatever is written there."""
     steps = tuple("*" if step == "NAME" else step for step in path)
-    return any(not key.values and steps[: len(key.path)] == key.path for key in KEYS)
+    return any(steps[: len(key)] == key for key in KEYS)
 
 
 if __name__ == "__main__":

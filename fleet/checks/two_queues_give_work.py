@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.schema.findings import Finding
-from fleet.schema.model import DebusineQueue, Fleet, HooksPool, TicketQueue
+from fleet.schema.model import DebusineQueue, Fleet, TicketQueue
 from fleet.tagrules import serves_queue
 
 RULE = "two-queues-give-work"
@@ -13,8 +13,6 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     """Refuse pools that serve tickets and a Debusine: neither asks the other what it gave out."""
     kinds = {name: type(queue) for name, queue in fleet.queues.items()}
     for name, pool in fleet.pools.items():
-        if isinstance(pool, HooksPool):
-            continue
         served = sorted(queue for queue in kinds if serves_queue(pool, queue))
         desks = [queue for queue in served if kinds[queue] is TicketQueue]
         servers = [queue for queue in served if kinds[queue] is DebusineQueue]

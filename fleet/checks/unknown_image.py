@@ -11,7 +11,7 @@ RULE = "unknown-image"
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Require that the image of a pool is declared under `images`."""
     for name, pool in fleet.pools.items():
-        if isinstance(pool, StaticPool) or pool.image is None or pool.image in fleet.images:
+        if isinstance(pool, StaticPool) or pool.image in fleet.images:
             continue
         yield Finding(
             RULE,

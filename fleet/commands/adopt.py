@@ -4,12 +4,13 @@ import argparse
 
 from fleet.adoption import Adoption, judge_adoption, pool_to_adopt
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
+from fleet.commands.config import Config, load_config
+from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
 from fleet.facts import Found, Stack, Unknown, World
 from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, stack_ref
-from fleet.plan import Outcome
+from fleet.plan.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.sim import SimCloud

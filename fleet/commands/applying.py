@@ -6,17 +6,20 @@ from datetime import datetime
 from functools import partial
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import Config
 from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import Config, configure_sims, lock_owner, look, plan_for, wire
+from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, wire
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all
 from fleet.operate.journal import journalled
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
-from fleet.plan import Outcome, Plan, StackOutcome
-from fleet.ports import Console, Store
+from fleet.plan import Plan
+from fleet.plan.outcome import Outcome, StackOutcome
+from fleet.ports import Console
+from fleet.ports.store import Store
 from fleet.render.journal import said_of_begun
 from fleet.render.progress import Progress
 

@@ -9,11 +9,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from fleet.census.expiry import extended
+from fleet.commands.withheld import withheld
 from fleet.errors import EngineAbsent, SecretMissing
-from fleet.expiry import extended
 from fleet.facts import Listing, Unknown
 from fleet.ports import Clock, Engine, Keeper, Provider, Registry, Sharer
 from fleet.providers.aws import AwsMachines
+from fleet.providers.aws_shared import AwsShared
 from fleet.providers.hcloud import HcloudMachines, write_moment
 from fleet.providers.hcloud_shared import HcloudShared
 from fleet.providers.hooks import HookMachines, Surroundings
@@ -27,6 +29,7 @@ from fleet.schema.model import (
     HcloudProvider,
     HooksProvider,
     LocalProvider,
+    Pool,
     SimProvider,
 )
 from fleet.schema.model import Provider as ProviderModel
@@ -86,6 +89,7 @@ def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Cloud
                     state=places.folder / f"hooks-{name}",
                     environment=environment,
                     ours=os.environ,
+                    pools=_pools_at(fleet, name),
                 ),
                 clock,
             )
@@ -129,7 +133,7 @@ def engines_of(
         if name == "embedded":
             from fleet.engines.embedded import EmbeddedEngine
 
-            return EmbeddedEngine(places.embedded, clouds.here)
+            return EmbeddedEngine(places.embedded, clouds.here, hearsay=clouds.hooked)
         from fleet.engines.pulumi import PulumiEngine
 
         passphrase = fleet.state.passphrase
@@ -147,14 +151,7 @@ def engines_of(
                 f"provider {provider} is no longer in fleet.yaml; keep it until its machines are "
                 "gone"
             )
-        match declared:
-            case SimProvider():
-                return engine(declared.engine)
-            case LocalProvider() | HooksProvider():
-                return engine("embedded")
-            case AwsProvider() | HcloudProvider():
-                return engine("pulumi")
-        assert_never(declared)
+        return engine(declared.engine)
 
     return engine_of
 
@@ -173,9 +170,15 @@ def bases_of(fleet: Fleet, places: Places, secrets: HostSecrets) -> Mapping[str,
     for name, provider in declared.items():
         listed, marked = provider_of(provider, secrets), partial(_shared_parts, provider, secrets)
         if isinstance(provider, AwsProvider):
-            account = Account(listed, config={"aws:region": provider.region})
+            account = Account(
+                listed,
+                config={"aws:region": provider.region},
+                environment=partial(_environment, fleet),
+                clear=AwsShared(provider.region).clear,
+            )
         else:
-            account = Account(listed, environment=partial(_hcloud_environment, provider, secrets))
+            own = partial(_hcloud_environment, fleet, provider, secrets)
+            account = Account(listed, environment=own)
         bases[name] = PulumiBase(
             places.backend,
             places.folder / "pulumi",
@@ -203,12 +206,14 @@ def _accounts(
     from fleet.engines.pulumi import Account
 
     accounts = {
-        name: Account(cloud, config={"sim:path": str(cloud.path)})
+        name: Account(
+            cloud, config={"sim:path": str(cloud.path)}, environment=partial(_environment, fleet)
+        )
         for name, cloud in simulated.items()
     }
     for name, declared in fleet.providers.items():
         if isinstance(declared, HcloudProvider):
-            environment = partial(_hcloud_environment, declared, secrets)
+            environment = partial(_hcloud_environment, fleet, declared, secrets)
             accounts[name] = Account(
                 provider_of(declared, secrets), environment=environment, inputs={"notes": notes}
             )
@@ -216,6 +221,7 @@ def _accounts(
             accounts[name] = Account(
                 AwsMachines(declared),
                 config={"aws:region": declared.region},
+                environment=partial(_environment, fleet),
                 inputs={"notes": notes},
             )
     return accounts
@@ -224,14 +230,25 @@ def _accounts(
 def _shared_parts(
     provider: AwsProvider | HcloudProvider, secrets: HostSecrets, fleet: str
 ) -> Mapping[str, str] | Unknown:
-    """Return what exists of a base; at AWS it is not looked for, and nothing of it is adopted."""
+    """Return what of a base can be adopted; at AWS it is cleared away instead."""
     if isinstance(provider, AwsProvider):
         return {}
     return HcloudShared(secrets.read(provider.token)).list(fleet)
 
 
-def _hcloud_environment(provider: HcloudProvider, secrets: HostSecrets) -> dict[str, str]:
-    return {"HCLOUD_TOKEN": secrets.read(provider.token)}
+def _environment(fleet: Fleet) -> dict[str, str]:
+    return withheld(fleet, os.environ)
+
+
+def _hcloud_environment(
+    fleet: Fleet, provider: HcloudProvider, secrets: HostSecrets
+) -> dict[str, str]:
+    return {**_environment(fleet), "HCLOUD_TOKEN": secrets.read(provider.token)}
+
+
+def _pools_at(fleet: Fleet, provider: str) -> frozenset[str]:
+    pools = fleet.pools.items()
+    return frozenset(k for k, p in pools if isinstance(p, Pool) and p.provider == provider)
 
 
 def _sim_path(provider: SimProvider, name: str, places: Places, base: Path) -> Path:

@@ -5,18 +5,21 @@ while a helper does an engine's operation do the others go on.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.commands.early import HELPER
 from fleet.engines.apart import EngineApart, Helpers, Turns
-from fleet.errors import FleetError
-from fleet.operate.observe import Sources
+from fleet.engines.helper_process import HelperProcess
 from fleet.ports import Engine
+from fleet.ports.at_once import Hurried
 from fleet.schema.model import Fleet
+
+if TYPE_CHECKING:
+    from fleet.operate.observe import Sources
 
 _LEAST, _MOST = 2, 8
 _LOOK_SECONDS = 0.5
@@ -28,40 +31,69 @@ def default_jobs() -> int:
 
 
 class Pace(NamedTuple):
-    """How many pools are changed at once, and whether somebody waits for it."""
+    """How many pools are changed at once, and by whom."""
 
     jobs: int = 1
-    in_haste: bool = True
-    """A helper gets ready before it is known whether any is needed."""
+    helpers: Helpers | None = None
+    """Some that were started before; None: they are when it is known that any is needed."""
+
+
+@contextmanager
+def early_helpers(
+    fleet: Fleet, file: str, process: HelperProcess | None
+) -> Iterator[Helpers | None]:
+    """Yield helpers of which one gets ready, before anybody knows whether it is needed.
+
+    None where every engine is embedded: there is nothing for them to do.
+    """
+    if not _has_real_engine(fleet):
+        if process:
+            process.end()
+        yield None
+        return
+    helpers = _helpers_of(fleet, file)
+    if process:
+        helpers.take(process)
+    else:
+        helpers.start()
+    try:
+        yield helpers
+    finally:
+        helpers.end()
 
 
 @contextmanager
 def crewed(
     fleet: Fleet,
     file: str,
-    sources: Sources,
+    sources: "Sources",
     pace: Pace,
     tell: Callable[[str], None],
-) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
+) -> Iterator[tuple["Sources", Callable[[], None] | None]]:
     """Yield sources that change pools of the real engine at once, and what cuts their work short.
 
     Where every engine is embedded they change one after the other, in this process.
     """
-    if not any(_is_apart(sources, name) for name in fleet.providers):
+    if not _has_real_engine(fleet):
         yield sources, None
         return
-    command = (sys.executable, "-P", "-m", "fleet.commands.engine_helper")
-    crew = _Crew(Helpers(command, (fleet, file)), Turns(), pace.jobs, sources.is_ending, tell)
+    helpers = pace.helpers or _helpers_of(fleet, file)
+    crew = _Crew(helpers, Turns(), pace.jobs, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
         apart = engine.name == "pulumi"
         return EngineApart(engine, crew.helpers, crew.turns) if apart else engine
 
-    if pace.in_haste:
-        crew.helpers.start()
+    def cut() -> None:
+        crew.helpers.interrupt()
+        for provider in sources.providers.values():
+            if isinstance(provider, Hurried):
+                # For good: what follows in its pool is not begun either.
+                provider.cut_short()
+
     try:
-        yield replace(sources, engine_of=engine_of, crew=crew.run), crew.helpers.interrupt
+        yield replace(sources, engine_of=engine_of, crew=crew.run), cut
     finally:
         crew.helpers.end()
 
@@ -99,8 +131,9 @@ class _Crew:
                     )
 
 
-def _is_apart(sources: Sources, provider: str) -> bool:
-    try:
-        return sources.engine_of(provider).name == "pulumi"
-    except FleetError:
-        return False
+def _has_real_engine(fleet: Fleet) -> bool:
+    return any(provider.engine == "pulumi" for provider in fleet.providers.values())
+
+
+def _helpers_of(fleet: Fleet, file: str) -> Helpers:
+    return Helpers(HELPER, (fleet, file))

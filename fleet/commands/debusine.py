@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleet.commands.wiring import load_config
+from fleet.commands.config import load_config
 from fleet.errors import FleetError, WrongUsage
 from fleet.ports import Console
 from fleet.queues.debusine.grants import Standing, compare, rights, write_grants

@@ -9,8 +9,9 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from fleet.checkup import Finding
-from fleet.commands.wiring import Config, load_config, look, plan_for, wire
+from fleet.commands.config import Config, load_config
+from fleet.commands.wiring import look, plan_for, wire
+from fleet.doctor import Finding
 from fleet.errors import SecretMissing
 from fleet.explain.reasons import Case
 from fleet.operate.doctor import Asked, examine
@@ -102,17 +103,26 @@ def _database(
 
 
 def _tools(fleet: Fleet) -> Iterator[_Look]:
-    for provider in fleet.providers.values():
-        is_simulated = isinstance(provider, SimProvider) and provider.engine == "embedded"
-        if not (is_simulated or isinstance(provider, LocalProvider | HooksProvider)):
-            yield "Pulumi", _pulumi
-            return
+    kinds = sorted({each.kind for each in fleet.providers.values() if each.engine == "pulumi"})
+    if kinds:
+        yield "Pulumi", _pulumi
+    for kind in kinds:
+        yield f"stacks/{kind}", partial(_program, kind)
 
 
 def _pulumi() -> Sequence[Finding]:
     from fleet.engines.pulumi_cli import find_cli
 
     return (Finding(about="Pulumi, version", result="ok", said=f"{find_cli()} fits"),)
+
+
+def _program(project: str) -> Sequence[Finding]:
+    from fleet.engines.evaluate import evaluate
+    from fleet.engines.projects import load_project
+
+    program = load_project(project).program
+    evaluate(lambda: program({"workers": []}), project=project, stack="of-nothing")
+    return (Finding(about=f"stacks/{project}, program", result="ok", said="it runs"),)
 
 
 def _unchecked(fleet: Fleet) -> Iterator[tuple[str, str]]:

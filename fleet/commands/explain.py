@@ -2,7 +2,8 @@
 
 import argparse
 
-from fleet.commands.wiring import Config, Decision, decide
+from fleet.commands.config import Config
+from fleet.commands.wiring import Decision, decide
 from fleet.errors import FleetError
 from fleet.explain import (
     Everything,
@@ -15,12 +16,15 @@ from fleet.explain import (
     explain_request,
     explain_worker,
 )
+from fleet.explain.unblock import Suggestion
 from fleet.ports import Console
 from fleet.render import words
 from fleet.render.explain_text import everything_to_text, explanation_to_text
 from fleet.render.terminal import clean
 from fleet.render.to_json import value_to_json
-from fleet.unblock import Suggestion
+from fleet.schema.findings import nearest
+
+_SHOWN = 8
 
 
 class _Usage(FleetError):
@@ -73,7 +77,15 @@ def _unknown(decision: Decision, kind: str, name: str) -> str:
         return f"nobody knows whether {name} waits: {unsure[0]}"
     also = " (it may run already, be done or be blocked)" if kind == "request" else ""
     waits = "waiting request" if kind == "request" else kind
-    return f"no {waits} is called {name}{also}; known are: {_known(decision, kind)}"
+    names = _names(decision, kind)
+    # Requests are numbers: the nearest is another, and no misspelling.
+    meant = nearest(name, names) if kind != "request" else ""
+    hint = f"did you mean '{meant}'? " if meant else ""
+    if not names:
+        return f"no {waits} is called {name}{also}; there is none"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    known = ", ".join(map(clean, names[:_SHOWN])) + more
+    return f"no {waits} is called {name}{also}; {hint}known are: {known}"
 
 
 def _all_with_places(config: Config, everything: Everything) -> Everything:
@@ -128,12 +140,10 @@ def place_of(config: Config, path: Path) -> str:
     return f"{'.'.join(map(str, path))} (a default: {document.name} does not say it)"
 
 
-def _known(decision: Decision, kind: str, most: int = 8) -> str:
+def _names(decision: Decision, kind: str) -> list[str]:
     plan = decision.plan
-    names = {
+    return {
         "request": [key for signature in plan.signatures for key in signature.requests],
         "pool": [pool.pool for pool in plan.pools],
         "worker": [worker.worker for worker in plan.workers],
     }[kind]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(map(clean, names[:most])) or "none") + more

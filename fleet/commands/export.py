@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, console: "Console") -> int:
 
 
 def _export(args: argparse.Namespace, fleet: "Fleet", today: "date") -> Exported:
-    from fleet.digests import config_digest
+    from fleet.plan.digests import config_digest
 
     digest = config_digest(fleet)
     if args.target == "copr":

@@ -14,13 +14,13 @@ from fleet.commands.clock import SystemClock
 from fleet.commands.options import read_seconds
 from fleet.commands.registries import registries_of
 from fleet.errors import FleetError, WorkerBusy, WrongUsage
+from fleet.facts.manifest import Manifest, Test
 from fleet.images.boot import CONSOLE, Booted, Trial, boot_image
 from fleet.images.folder import QCOW2, measure
 from fleet.images.pass_on import PassOn
 from fleet.images.qemu import choose_accelerator
 from fleet.images.reception import Backend, Stage
 from fleet.images.stand_in import StandIn
-from fleet.manifest import Manifest, Test
 from fleet.ports import Console, Enrolment, Registry
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.store.secrets import HostSecrets

@@ -7,20 +7,22 @@ import subprocess
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import load_config
+from fleet.commands.image_cache import image_cache
 from fleet.commands.image_request import request_builder
 from fleet.commands.publishers import builder_at
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import load_config, lock_owner
+from fleet.commands.wiring import lock_owner
 from fleet.errors import FleetError, WrongUsage
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
+from fleet.facts.recipes import recipe_digest
 from fleet.images.bake import Baked
 from fleet.images.disk import DiskBuilder
 from fleet.images.folder import version_at
 from fleet.images.role import role_digest
-from fleet.manifest import BuildOrder, BuildStep, Manifest
 from fleet.operate.build import give_up_dead, remember_build
 from fleet.operate.publish import remember_publication
 from fleet.ports import Console
-from fleet.recipes import recipe_digest
 from fleet.render.build_text import BuildResult, built_to_text, step_to_text
 from fleet.render.to_json import value_to_json
 from fleet.schema.model import Fleet
@@ -39,9 +41,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
     now = clock.now()
+    taken = {known.version for known in store.image_versions() if known.image == args.image}
     order = BuildOrder(
         image=args.image,
-        version=version_at(now),
+        version=version_at(now, taken),
         recipe=recipe,
         built_at=now,
         built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             return request_builder(fleet, args, images, mirror).build(order, tell), None
         builder = DiskBuilder(
             images=images,
-            cache=_cache(),
+            cache=image_cache(),
             mirror=mirror,
             snapshot=args.snapshot,
             raw=args.raw,
@@ -139,11 +142,6 @@ def _mirror(url: str | None) -> str | None:
             "image keeps it as its source"
         )
     return url or None
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fleet" / "images"
 
 
 def _commit(folder: Path) -> str:

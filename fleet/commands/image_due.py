@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import load_config
-from fleet.due import News, find_due, latest_built
+from fleet.commands.config import load_config
+from fleet.commands.image_cache import image_cache
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.facts import Unknown
+from fleet.facts.versions import Version
 from fleet.images.folder import find_build
 from fleet.images.indexes import read_index
 from fleet.images.role import role_digest
 from fleet.ports import Console
+from fleet.promotion.due import News, find_due, latest_built
+from fleet.promotion.updates import Source, find_updates, sources_of
 from fleet.render.child_pipeline import to_child_pipeline
 from fleet.render.due_text import due_to_text
 from fleet.render.to_json import value_to_json
@@ -20,8 +23,6 @@ from fleet.schema.model import Fleet, ImageRecipe
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
 from fleet.store.places import Places, find_places
-from fleet.updates import Source, find_updates, sources_of
-from fleet.versions import Version
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -59,7 +60,7 @@ def _news(
             for source in sources_of(manifest):
                 if source not in lists:
                     console.progress(f"reading packages of {source.suite} at {source.uri}")
-                    lists[source] = read_index(source)
+                    lists[source] = read_index(source, image_cache() / "lists")
             offered = {source: lists[source] for source in sources_of(manifest)}
             news[name] = find_updates(manifest, offered)
         except (FileUnreadable, SourceUnreachable) as error:

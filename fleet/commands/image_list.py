@@ -3,9 +3,9 @@
 import argparse
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import load_config
-from fleet.image_list import list_images
+from fleet.commands.config import load_config
 from fleet.ports import Console
+from fleet.promotion.listing import list_images
 from fleet.render.images_text import list_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.database import DatabaseStore

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from fleet.commands.promoting import move_versions
 from fleet.errors import FleetError
+from fleet.facts.versions import Move, Version
 from fleet.ports import Console
 from fleet.promotion import declared_version, newest_promotable, promote
 from fleet.schema.model import ExistingImage
 from fleet.schema.pools import Image
 from fleet.store.holders import name_process
-from fleet.versions import Move, Version
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

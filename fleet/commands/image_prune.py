@@ -3,20 +3,35 @@
 import argparse
 import os
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import Config, load_config
 from fleet.commands.publishers import publisher_of
-from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
+from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import FileUnreadable
 from fleet.operate.observe import Sources
-from fleet.operate.prune import Shears, prune_versions
+from fleet.operate.prune import (
+    Shears,
+    delete_forgotten,
+    list_uploads,
+    name_forgotten,
+    prune_versions,
+)
+from fleet.plan.saved import LIMIT_BYTES, read_plan
 from fleet.ports import Console
-from fleet.pruning import PrunedVersion, Pruning, find_unreferenced
+from fleet.promotion.pruning import (
+    Forgotten,
+    PrunedVersion,
+    Pruning,
+    find_forgotten,
+    find_unreferenced,
+    places_of,
+)
 from fleet.render.pruning_text import pruning_to_text
 from fleet.render.to_json import value_to_json
-from fleet.saved import LIMIT_BYTES, read_plan
 from fleet.store.files import LocalFiles
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
@@ -26,23 +41,54 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Show what nothing refers to, or delete it while no run makes a machine of it."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    if args.dry_run:
-        pruning = _pruning(config, _judged(args, config, sources, console), done=False)
-    else:
-        with sources.store.lock(lock_owner(), SystemClock().now()):
-            judged = _judged(args, config, sources, console)
-            pruned = prune_versions(judged, _shears(args, config, sources))
-            pruning = _pruning(config, pruned, done=True).model_copy(
-                update={"failed": judged != pruned}
-            )
+    lock: AbstractContextManager[object] = nullcontext()
+    if not args.dry_run:
+        lock = sources.store.lock(lock_owner(), SystemClock().now())
+    with lock:
+        pruning = _prune(args, config, sources, console)
     console.out(
         value_to_json(pruning) if args.json else pruning_to_text(pruning, colour=console.colour)
     )
     return pruning.exit_code
 
 
-def _pruning(config: Config, versions: tuple[PrunedVersion, ...], *, done: bool) -> Pruning:
-    return Pruning(fleet=config.fleet.fleet, versions=versions, done=done)
+def _prune(
+    args: argparse.Namespace, config: Config, sources: Sources, console: Console
+) -> Pruning:
+    shears = _shears(args, config, sources)
+    # First, so that an id that nothing has is refused before anything is deleted.
+    forgotten, unlisted = _forgotten(args, config, sources, shears)
+    judged = _judged(args, config, sources, console)
+    before = Pruning(
+        fleet=config.fleet.fleet,
+        versions=judged,
+        forgotten=forgotten,
+        unlisted=unlisted,
+        done=False,
+    )
+    if args.dry_run:
+        return before
+    pruned = prune_versions(judged, shears)
+    gone = delete_forgotten(forgotten, shears.publisher_of)
+    failed = (judged, forgotten) != (pruned, gone)
+    return before.model_copy(
+        update={"versions": pruned, "forgotten": gone, "failed": failed, "done": True}
+    )
+
+
+def _forgotten(
+    args: argparse.Namespace, config: Config, sources: Sources, shears: Shears
+) -> tuple[tuple[Forgotten, ...], dict[str, str]]:
+    """Return what places hold and nobody remembers, as a killed build or publish leaves it.
+
+    And why where a place could not be listed.
+    """
+    places = places_of(config.fleet, sources.store.image_versions())
+    listed, unlisted = list_uploads(places, shears.publisher_of)
+    # Read after the listing: what was published meanwhile is remembered by now.
+    found = find_forgotten(config.fleet, sources.store.image_versions(), listed)
+    ours = (each for each in found if args.image in (None, each.image))
+    return name_forgotten(ours, args.forgotten), unlisted
 
 
 def _judged(

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import load_config
 from fleet.commands.publishers import publisher_of
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import load_config
 from fleet.errors import FleetError, WrongUsage
+from fleet.facts.versions import Publishing, Transfer
 from fleet.images.folder import find_build, verify
 from fleet.operate.publish import Consignment, choose_version, clean_places, publish_version
 from fleet.ports import Console
@@ -21,7 +22,6 @@ from fleet.schema.pools import PLACE_PATTERN
 from fleet.store.database import DatabaseStore
 from fleet.store.places import Places, find_places
 from fleet.store.secrets import HostSecrets
-from fleet.versions import Publishing, Transfer
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

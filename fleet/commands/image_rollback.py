@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fleet.commands.promoting import move_versions
+from fleet.facts.versions import Move, Version
 from fleet.ports import Console
 from fleet.promotion import take_back
 from fleet.schema.pools import Image
-from fleet.versions import Move, Version
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -2,11 +2,11 @@
 
 import argparse
 
-from fleet.commands.wiring import load_config
+from fleet.commands.config import load_config
 from fleet.errors import FleetError
-from fleet.image_list import list_images
 from fleet.operate.versions import find_version
 from fleet.ports import Console
+from fleet.promotion.listing import list_images
 from fleet.render.images_text import image_to_text
 from fleet.render.to_json import value_to_json
 from fleet.store.database import DatabaseStore

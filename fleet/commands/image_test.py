@@ -5,16 +5,16 @@ import time
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import load_config
+from fleet.commands.config import load_config
 from fleet.errors import FileUnreadable, FleetError, WrongUsage
-from fleet.image_checks import check_image
-from fleet.image_tests import VersionTests, after_tests
+from fleet.facts.image_checks import check_image
+from fleet.facts.image_tests import VersionTests, after_tests
+from fleet.facts.manifest import Manifest, Test
+from fleet.facts.recipes import recipe_digest
 from fleet.images.contents import open_disk
 from fleet.images.folder import QCOW2, find_build, list_builds, verify, write_manifest
-from fleet.manifest import Manifest, Test
 from fleet.operate.versions import change_version, find_version
 from fleet.ports import Console
-from fleet.recipes import recipe_digest
 from fleet.render.image_tests_text import tested_to_text
 from fleet.render.to_json import value_to_json
 from fleet.schema.model import Fleet, ImageRecipe
@@ -91,7 +91,7 @@ def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Con
     if QCOW2 not in manifest.files:
         raise FleetError(
             f"{folder}: this version has no disk here to look into (it was built by way of "
-            f"{manifest.way})"
+            f"{manifest.way}); {_instead(manifest)}"
         )
     at, began = SystemClock().now(), time.monotonic()
     console.progress(f"reading {folder / QCOW2}")
@@ -101,3 +101,9 @@ def _offline(folder: Path, manifest: Manifest, recipe: ImageRecipe, console: Con
         problems = [*disk.problems(), *check_image(disk.root, recipe)]
     seconds = round(time.monotonic() - began, 1)
     return Test(kind="offline", at=at, seconds=seconds, problems=tuple(problems))
+
+
+def _instead(manifest: Manifest) -> str:
+    if manifest.tests:
+        return "its machine was looked into at the end of the build, and it is tested since"
+    return f"`fleet image build {manifest.image} --at PROVIDER` makes one that is tested there"

@@ -2,7 +2,8 @@
 
 import argparse
 
-from fleet.commands.wiring import load_config, look, wire
+from fleet.commands.config import load_config
+from fleet.commands.wiring import look, wire
 from fleet.facts import World
 from fleet.ports import Console
 from fleet.render.to_json import value_to_json

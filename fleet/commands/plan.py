@@ -1,17 +1,23 @@
 """This module says which machines should exist, at what cost and why."""
 
 import argparse
+from dataclasses import replace
 
-from fleet.changes import Comparison, compare, find_unseen
-from fleet.commands.wiring import Config, Decision, decide, load_base, plan_for
-from fleet.config_changes import find_config_changes
+from fleet.changes import Comparison
+from fleet.changes.comparing import compare, find_unseen
+from fleet.changes.config import find_config_changes
+from fleet.changes.renames import find_renames, rename_pools
+from fleet.commands.config import Config
+from fleet.commands.wiring import Decision, decide, load_base, plan_for
 from fleet.facts import Unknown
 from fleet.plan import Plan
+from fleet.plan.digests import config_digest
 from fleet.ports import Console
 from fleet.render.to_gitlab import plan_to_terraform_report
 from fleet.render.to_json import plan_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
+from fleet.schema.model import Fleet
 from fleet.store.files import LocalFiles
 
 
@@ -42,10 +48,23 @@ def _change(name: str, decision: Decision, console: Console) -> Comparison:
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
         return base
-    unseen = find_unseen(base.fleet, decision.world)
-    edited = find_config_changes(base.fleet, decision.config.fleet)
-    planned = plan_for(base, decision.world)
-    return compare(planned, decision.plan, unseen=unseen, config=edited)
+    head = decision.config.fleet
+    renames = find_renames(base.fleet, head)
+    renamed = rename_pools(base.fleet, renames)
+    planned = plan_for(replace(base, fleet=renamed), decision.world)
+    return compare(
+        _with_config(planned, base.fleet),
+        decision.plan,
+        unseen=find_unseen(renamed, decision.world),
+        config=find_config_changes(renamed, head),
+        renames=renames,
+    )
+
+
+def _with_config(plan: Plan, fleet: Fleet) -> Plan:
+    """Return a plan that names this fleet.yaml as what it was made of."""
+    digests = plan.digests.model_copy(update={"config": config_digest(fleet)})
+    return plan.model_copy(update={"digests": digests})
 
 
 def _rendered(

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 from fleet.catalogue import AS_OF, SOURCE
-from fleet.commands.wiring import load_config
+from fleet.catalogue.prices import PriceCheck, PriceReport, compare_prices, used_types
+from fleet.commands.config import load_config
 from fleet.errors import FleetError
 from fleet.ports import Console
-from fleet.prices import PriceCheck, PriceReport, compare_prices, used_types
 from fleet.providers.hcloud_prices import read_tariff
 from fleet.render.prices_text import prices_to_text
 from fleet.render.to_json import value_to_json

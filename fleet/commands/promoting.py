@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import Config, load_config, look, wire
+from fleet.commands.config import Config, load_config
+from fleet.commands.wiring import look, wire
 from fleet.errors import FleetError, PromotionRefused
+from fleet.facts.versions import Move, Version
 from fleet.ports import Console
-from fleet.recycling import foresee
+from fleet.promotion.recycling import foresee
 from fleet.render.promotion_text import promotion_to_text
 from fleet.render.to_json import value_to_json
 from fleet.schema.pools import Image
-from fleet.versions import Move, Version
 
 Decide = Callable[[Image, Sequence[Version], datetime], tuple[Move, ...]]
 """Says of an image and its versions what moves; raises PromotionRefused."""

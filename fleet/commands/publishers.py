@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 from fleet.errors import FleetError, PublicationRefused
-from fleet.image_ports import Publisher
+from fleet.ports.images import Publisher
 from fleet.schema.model import (
     AwsProvider,
     Fleet,

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_LONGEST_SLEEP = 0.5
+
 
 class Signals:
     """Waits between runs, and hears when to end."""
@@ -55,9 +57,16 @@ class Signals:
 
     def wait(self, seconds: float) -> bool:
         """Wait that long; False, at once, where somebody asked to end before."""
-        if not self._asked:
-            time.sleep(seconds)
+        self._doze(seconds, time.sleep)
         return not self._asked
+
+    def _doze(self, seconds: float, doze: Callable[[float], bool | None]) -> None:
+        """Doze that long, until that says true, or until somebody asks to end."""
+        until = time.monotonic() + seconds
+        while not self._asked and (left := until - time.monotonic()) > 0:
+            # A signal that arrives right before a sleep does not end it: none is long.
+            if doze(min(left, _LONGEST_SLEEP)):
+                return
 
     def _hear(self, _: int, __: FrameType | None) -> None:
         was_asked, self._asked = self._asked, True

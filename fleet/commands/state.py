@@ -5,15 +5,16 @@ import json
 from collections.abc import Callable
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import Config, load_config
 from fleet.commands.state_carry import export_state, import_state
 from fleet.commands.state_rebuild import orphans, rebuild
 from fleet.commands.state_unlock import unlock
-from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
+from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
 from fleet.operate.confirming import confirm_all
 from fleet.operate.forget import forget_machine
-from fleet.plan import Outcome, StackOutcome
+from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Console, Engine, StackRef
 from fleet.render.journal import run_to_text, run_to_value
 from fleet.render.words import many

@@ -17,12 +17,12 @@ from fleet.commands.state_stacks import Stacks, stacks_of
 from fleet.commands.wiring import lock_owner
 from fleet.engines.records import StackRows
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreMissing, WrongUsage
-from fleet.facts import Moment, Value
+from fleet.facts.values import Moment, Value
 from fleet.ports import Console
 from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
-from fleet.store.dump import Cell, find_mistake
+from fleet.store.dump import Cell, complete, find_mistake
 from fleet.store.places import Places
 
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
@@ -147,10 +147,11 @@ def _read(path: Path) -> StateFile:
         raise FileUnreadable(
             f"{path}: not what `fleet state export` writes: {place}: {first['msg']}"
         ) from None
-    mistake = find_mistake(file.store)
+    store = complete(file.store)
+    mistake = find_mistake(store)
     if mistake:
         raise FileUnreadable(f"{path}: not what `fleet state export` writes: {mistake}")
-    return file
+    return file.model_copy(update={"store": store})
 
 
 def _write(path: Path, text: str) -> None:

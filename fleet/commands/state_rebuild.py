@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import Config, lock_owner, look, wire
+from fleet.commands.config import Config
+from fleet.commands.wiring import lock_owner, look, plan_for, wire
 from fleet.errors import StoreMissing
 from fleet.facts import World
 from fleet.operate.base import lay_bases
@@ -23,7 +24,7 @@ from fleet.operate.rebuild import (
     find_rebuild,
     forget_lost,
 )
-from fleet.plan import Outcome, StackOutcome
+from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Console
 from fleet.render.words import many
 from fleet.schema.model import Fleet
@@ -37,7 +38,8 @@ _SAID = {
 
 def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
     """List what one witness of a machine knows and the other does not."""
-    found = find_orphans(config.fleet, look(config, wire(config.fleet, args.file), console))
+    world = look(config, wire(config.fleet, args.file), console)
+    found = find_orphans(config.fleet, world, plan_for(config, world))
     if args.json:
         console.out(json.dumps(found.model_dump(mode="json"), indent=2, sort_keys=True))
     else:
@@ -49,7 +51,8 @@ def orphans(config: Config, args: argparse.Namespace, console: Console) -> int:
 
 def _orphan_to_text(orphan: Orphan) -> str:
     where = f"pool {orphan.pool}, provider {orphan.provider}, id {orphan.id or 'unknown'}"
-    return f"{orphan.name} ({where}): {_SAID[orphan.kind]}"
+    goes = f" until it goes by itself: fleet explain worker {orphan.name}" if orphan.goes else ""
+    return f"{orphan.name} ({where}): {_SAID[orphan.kind]}{goes}"
 
 
 def rebuild(

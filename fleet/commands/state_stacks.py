@@ -6,15 +6,16 @@ from functools import cached_property
 from typing import Any
 
 from fleet.engines.backends import open_objects
+from fleet.engines.files import replace_file
 from fleet.engines.objects import Objects, place_of
 from fleet.engines.projects import load_project, stacks_folder
 from fleet.engines.pulumi_locks import Lock, find_locks
 from fleet.engines.pulumi_state import find_checkpoint, stack_key
 from fleet.engines.records import Records, StackRows
-from fleet.engines.workspace import project_name, replace_file
+from fleet.engines.workspace import project_name
 from fleet.errors import StoreFailed
 from fleet.operate.observe import base_ref, stack_ref
-from fleet.ports import StackRecord
+from fleet.ports.store import StackRecord
 from fleet.schema.model import Fleet, Pool
 from fleet.store.places import Places
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.wiring import decide, load_config
+from fleet.commands.config import load_config
+from fleet.commands.wiring import decide
 from fleet.errors import WrongUsage
-from fleet.heartbeats import judge_heartbeat
 from fleet.operate.observe import ended_runs
 from fleet.ports import Console
 from fleet.render.status_text import status_to_text
@@ -16,6 +16,7 @@ from fleet.render.to_json import status_to_json, value_to_json
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
 from fleet.store.places import find_places
+from fleet.verdicts.heartbeats import judge_heartbeat
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

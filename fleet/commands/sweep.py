@@ -6,20 +6,25 @@ It works from anywhere: without the store it takes the providers' own listings, 
 import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import Config, load_config
+from fleet.commands.crew import Pace, crewed, default_jobs
+from fleet.commands.signals import Signals
 from fleet.commands.sweep_temporary import sweep_temporary
-from fleet.commands.wiring import Config, load_config, lock_owner, look, wire
+from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
 from fleet.operate.observe import Sources
 from fleet.operate.sweep import sweep_machines
-from fleet.ports import Console, Store
+from fleet.ports import Console
+from fleet.ports.store import Store
 from fleet.render.outcome_text import outcome_to_text
 from fleet.render.sweep_text import sweep_to_text
-from fleet.render.to_json import outcome_to_json, plan_to_json
+from fleet.render.to_json import plan_to_json, value_to_json
 from fleet.sweep import sweep
 
 _COMMAND = "fleet sweep --expired --apply"
@@ -42,24 +47,33 @@ def _show(args: argparse.Namespace, console: Console, config: Config, sources: S
 
 
 def _apply(args: argparse.Namespace, console: Console, config: Config, sources: Sources) -> int:
-    clock = SystemClock()
+    clock, signals = SystemClock(), Signals()
     started = clock.now()
-    with _locked(sources.store, started, console) as has_store:
+    sources = replace(sources, is_ending=signals.is_ending)
+    crew = crewed(config.fleet, args.file, sources, Pace(default_jobs()), console.note)
+    with (
+        signals.heard(),
+        _locked(sources.store, started, console) as has_store,
+        crew as (many, cut),
+    ):
         world = look(config, sources, console)
         plan = guard(config.fleet, sweep(config.fleet, world))
         if not args.json:
             console.out(sweep_to_text(plan, applies=True, colour=console.colour))
-        outcome = sweep_machines(config.fleet, world, plan, sources, console.note)
+        with signals.changing(cut):
+            outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
             # Without a plan: nobody looked after the fleet, so this is no heartbeat.
             sources.store.record_run(
                 started=started, ended=clock.now(), plan="", outcome=outcome.model_dump_json()
             )
     console.out(
-        outcome_to_json(outcome)
+        value_to_json(outcome)
         if args.json
         else outcome_to_text(outcome, plan, colour=console.colour, command=_COMMAND)
     )
+    if signals.is_ending():
+        raise KeyboardInterrupt
     return outcome.exit_code or (1 if plan.unknown else 0)
 
 

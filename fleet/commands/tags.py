@@ -4,13 +4,14 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fleet.commands.config import Config, load_config
 from fleet.commands.explain import with_place
-from fleet.commands.wiring import Config, decide, load_config, load_world
+from fleet.commands.wiring import decide, load_world
 from fleet.demand import judge_of
 from fleet.errors import FleetError, WrongUsage
-from fleet.explain_tags import TagsExplanation, explain_tags, find_request, request_of_name
+from fleet.explain.tags import TagsExplanation, explain_tags, find_request, request_of_name
 from fleet.facts import Request, World
-from fleet.image_choice import images_by_pool
+from fleet.making.image_choice import images_by_pool
 from fleet.ports import Console
 from fleet.render import words
 from fleet.render.tags_explained import tags_to_text
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
-    from fleet.explain_enforcement import list_tags
+    from fleet.explain.enforcement import list_tags
     from fleet.render.tags_listed import tag_list_to_text
 
     config = load_config(args, console)

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from fleet.commands.clock import SystemClock
+from fleet.commands.config import load_config
+from fleet.commands.desks import find_desk
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import load_config
 from fleet.errors import TicketRefused, WrongUsage
+from fleet.handout.prospects import provided_in, why_all_wait, why_refused, why_waits
 from fleet.ports import Clock, Console, Waiter
-from fleet.prospects import find_unknown_tag, why_waits
 from fleet.render.tickets import ticket_to_text, tickets_to_json
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import read_duration
 from fleet.store.database import DatabaseStore
 from fleet.store.places import find_places
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Ticket, TicketState, close, expire, find_fault, hear
+from fleet.tickets import Ticket, TicketState, close, expire, hear
 
 _POLL_SECONDS = 3
 
@@ -56,10 +57,7 @@ def run(
 ) -> int:
     """Do what is asked with tickets; 0 where a ticket is ready, opened or closed."""
     config = load_config(args, console)
-    name = _queue_of(config.fleet, args.queue)
-    declared = config.fleet.queues[name]
-    if not isinstance(declared, TicketQueue):
-        raise WrongUsage(f"queue {name} is of kind {declared.kind}: it has no tickets of fleet's")
+    name, declared = find_desk(config.fleet, args.queue)
     store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
     counter = _Counter(
         config.fleet,
@@ -83,40 +81,27 @@ def run(
             return _list(args, counter)
 
 
-def _queue_of(fleet: Fleet, asked: str | None) -> str:
-    names = [name for name, queue in fleet.queues.items() if isinstance(queue, TicketQueue)]
-    said = ", ".join(names) or "it has none of kind tickets"
-    if asked is not None:
-        if asked not in fleet.queues:
-            raise WrongUsage(f"fleet.yaml has no queue {asked}; of kind tickets: {said}")
-        return asked
-    if len(names) != 1:
-        raise WrongUsage(f"say with --queue which queue of fleet.yaml is meant: {said}")
-    return names[0]
-
-
 def _open(args: argparse.Namespace, counter: _Counter) -> int:
-    tags = tuple(sorted(set(args.tag)))
-    owner = args.owner or counter.user
-    fault = find_fault(args.tag, [n for n in (args.sandbox, owner, args.team, counter.user) if n])
-    fault = fault or find_unknown_tag(counter.fleet, counter.name, tags)
+    now = counter.clock.now()
+    asked = Ticket(
+        0,
+        tuple(sorted(set(args.tag))),
+        opened_at=now,
+        heard_at=now,
+        submitter=counter.user,
+        owner=args.owner or counter.user,
+        team=args.team,
+        sandbox=args.sandbox,
+        priority=_priority(args.priority),
+        background=args.background,
+        lease=None if args.lease is None else _seconds("--lease", args.lease),
+    )
+    provided = provided_in(counter.fleet, counter.name)
+    fault = why_refused(counter.fleet, counter.name, asked, provided)
     if fault:
         raise TicketRefused(f"no ticket was opened: {fault}")
-    now = counter.clock.now()
     ticket = counter.book.open(
-        Ticket(
-            0,
-            tags,
-            opened_at=now,
-            heard_at=now,
-            submitter=counter.user,
-            owner=owner,
-            team=args.team,
-            sandbox=args.sandbox,
-            priority=_priority(args.priority),
-            background=args.background,
-            lease=None if args.lease is None else _seconds("--lease", args.lease),
-        ),
+        asked,
         most=counter.queue.most_open,
         most_of_submitter=counter.queue.most_open_per_submitter,
     )
@@ -164,11 +149,7 @@ def _close(args: argparse.Namespace, counter: _Counter) -> int:
 def _list(args: argparse.Namespace, counter: _Counter) -> int:
     now = counter.clock.now()
     tickets = [expire(ticket, now) for ticket in counter.book.tickets()]
-    waits = {
-        each.id: why_waits(counter.fleet, counter.name, each, tickets)
-        for each in tickets
-        if each.state is TicketState.WAITING
-    }
+    waits = why_all_wait(counter.fleet, counter.name, tickets, now)
     if args.json:
         counter.console.out(tickets_to_json(tickets, waits))
         return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -9,21 +10,22 @@ from typing import assert_never
 
 from fleet.commands.clock import SystemClock
 from fleet.commands.clouds import bases_of, engines_of, find_clouds, keepers_of, provider_of
-from fleet.commands.loading import Checked, check_file
+from fleet.commands.config import Config, load_config
+from fleet.commands.loading import check_file
 from fleet.commands.registries import registries_of
-from fleet.errors import ConfigInvalid, SecretMissing, WrongUsage
+from fleet.errors import SecretMissing, WrongUsage
 from fleet.facts import QueueReading, Unknown, World
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe
-from fleet.plan import Plan, Warning_
+from fleet.plan import Plan
 from fleet.ports import Console, Queue, Registry
 from fleet.providers.sim import SimCloud, menu_of
+from fleet.queues.copr import CoprFrontend
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.tickets import TicketDesk
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
-from fleet.render.findings import to_summary, to_text
 from fleet.render.words import many
 from fleet.schema.model import (
     CoprQueue,
@@ -33,7 +35,6 @@ from fleet.schema.model import (
 )
 from fleet.schema.model import Queue as QueueModel
 from fleet.schema.model import WorldQueue as WorldQueueModel
-from fleet.schema.source import Document
 from fleet.store.database import DatabaseStore
 from fleet.store.files import LocalFiles
 from fleet.store.history import RecordedFiles
@@ -45,46 +46,12 @@ from fleet.store.tickets import DatabaseTickets
 
 
 @dataclass(frozen=True)
-class Config:
-    """A valid fleet.yaml, where each key of it stands, and what it warns of."""
-
-    fleet: Fleet
-    document: Document
-    warnings: tuple[Warning_, ...]
-
-
-@dataclass(frozen=True)
 class Decision:
     """What a read command shows: the plan, and what it rests on."""
 
     config: Config
     world: World
     plan: Plan
-
-
-def load_config(args: argparse.Namespace, console: Console) -> Config:
-    """Return the fleet.yaml named; says all that is wrong and raises when it is invalid."""
-    checked = check_file(args.file, SystemClock().now().date())
-    config = to_config(checked)
-    if config is None:
-        console.note(to_text(checked.findings, checked.document))
-        raise ConfigInvalid(to_summary(checked.findings, checked.document))
-    return config
-
-
-def to_config(checked: Checked) -> Config | None:
-    """Return what was loaded with what it warns of; None where it is invalid."""
-    if checked.fleet is None:
-        return None
-    warnings = tuple(
-        Warning_(
-            rule=finding.rule,
-            message=finding.message,
-            place=checked.document.place(finding.path, finding.at),
-        )
-        for finding in checked.findings
-    )
-    return Config(checked.fleet, checked.document, warnings)
 
 
 def load_base(name: str) -> Config | Unknown:
@@ -153,7 +120,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
     }
     return Sources(
         queues={
-            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, LocalFiles())
+            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks)
             for name, queue in fleet.queues.items()
         },
         providers=providers,
@@ -164,6 +131,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         bases=bases_of(fleet, places, secrets),
         store=store,
         desks=desks,
+        lenders=clouds.hooked,
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,
@@ -193,7 +161,9 @@ class _UnreadableQueue:
         return QueueReading(demand=self._reason, workers=self._reason)
 
 
-def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFiles) -> Queue:
+def _queue(
+    fleet: Fleet, queue: QueueModel, secrets: HostSecrets, desks: Mapping[str, TicketDesk]
+) -> Queue:
     match queue:
         case DebusineQueue():
             try:
@@ -201,9 +171,18 @@ def _queue(fleet: Fleet, queue: QueueModel, secrets: HostSecrets, files: LocalFi
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
         case WorldQueueModel():
-            return WorldQueue(queue, files)
-        case CoprQueue() | TicketQueue():
-            return _UnreadableQueue(f"queues of kind {queue.kind} cannot be read yet")
+            return WorldQueue(queue, LocalFiles())
+        case CoprQueue():
+            desk = desks.get(queue.tickets or "")
+            return CoprFrontend(
+                queue,
+                ticketed=desk.read if desk else None,
+                closed=desk.closed if desk else lambda _: (),
+                with_names=bool(fleet.powerful),
+                max_age=fleet.guards.demand_max_age,
+            )
+        case TicketQueue():
+            raise TypeError("a queue of tickets is its desk")
     assert_never(queue)
 
 

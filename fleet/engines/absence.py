@@ -12,18 +12,32 @@ from fleet.ports import Provider
 _SECONDS_APART = 10
 
 
-def surely_gone(
-    provider: Provider,
-    going: Sequence[WorkerInputs],
-    ids: Mapping[str, str],
-    pause: Callable[[float], None],
-) -> tuple[str, ...]:
-    """Return those that their provider lists no more, neither at once nor a while later."""
-    gone = _unlisted(provider, [each for each in going if each.name in ids], ids)
-    if gone:
-        pause(_SECONDS_APART)
-        gone = _unlisted(provider, gone, ids)
-    return tuple(each.name for each in gone)
+class Absences:
+    """Looks for machines; what was surely gone once is looked for again, but not waited for."""
+
+    def __init__(self) -> None:
+        self._sure: set[tuple[str, str]] = set()
+
+    def surely_gone(
+        self,
+        provider: Provider,
+        going: Sequence[WorkerInputs],
+        ids: Mapping[str, str],
+        pause: Callable[[float], None],
+    ) -> tuple[str, ...]:
+        """Return those that their provider lists no more, neither at once nor a while later."""
+        gone = _unlisted(provider, [each for each in going if each.name in ids], ids)
+        if not self._sure.issuperset(_machines(gone, ids)):
+            pause(_SECONDS_APART)
+            gone = _unlisted(provider, gone, ids)
+            self._sure.update(_machines(gone, ids))
+        return tuple(each.name for each in gone)
+
+
+def _machines(
+    workers: Sequence[WorkerInputs], ids: Mapping[str, str]
+) -> Sequence[tuple[str, str]]:
+    return [(each.name, ids[each.name]) for each in workers]
 
 
 def _unlisted(

@@ -1,28 +1,23 @@
 """This module has an engine's operations done by helper processes, so that stacks change at once.
 
-Two of Pulumi's inline programs in one process disturb each other. A helper is a process group of
-its own, which the terminal's Ctrl-C does not reach; when whoever started it is gone it cancels the
-CLI that runs, begins no other, and ends. What it is told goes through a pipe: no secret is in its
-arguments or a file.
+Two of Pulumi's inline programs in one process disturb each other. When whoever started a helper is
+gone, it cancels the CLI that runs, begins no other, and ends.
 """
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple, assert_never
 
+from fleet.engines.helper_process import HelperProcess
 from fleet.engines.running import running
 from fleet.errors import FleetError, StackFailed
 from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Engine, Progress, StackRef, Step
-
-_SETTLE_STEPS = 600
-_SETTLE_SECONDS = 0.1
 
 
 class Call(NamedTuple):
@@ -66,27 +61,21 @@ class Turns:
 class Helper:
     """A process that does one operation after the other."""
 
-    def __init__(self, command: Sequence[str], setting: object) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this program itself
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        self._connection.send(setting)
-        self._is_new = True
+    def __init__(self, process: HelperProcess, setting: object) -> None:
+        self._process = process
+        self._setting = setting
 
     def do(self, stack: str, asked: Call | Word, progress: Progress) -> tuple[Step, ...]:
         """Return what an operation did; raises as the engine does, StackFailed where it died."""
         told: list[str] = []
-        self._is_new = False
+        connection = self._process.connection
         try:
-            self._connection.send(asked)
+            # Not before: who has yet to get ready would be waited for.
+            for words in (asked,) if self._process.is_asked else (self._setting, asked):
+                self._process.is_asked = True
+                connection.send(words)
             while True:
-                match self._connection.recv():
+                match connection.recv():
                     case Step() as step:
                         told.append(step.worker)
                         progress(step)
@@ -98,38 +87,22 @@ class Helper:
             self.end()
             raise StackFailed(
                 f"stack {stack}: the engine's process ended in the middle "
-                f"({_cause(self._process.returncode)}); the next apply finishes what it began",
+                f"({_cause(self._process.exit_code)}); the next apply finishes what it began",
                 done=tuple(told),
             ) from error
 
     @property
     def is_alive(self) -> bool:
         """Say whether it can be asked for more."""
-        return self._process.poll() is None
+        return self._process.is_alive
 
     def interrupt(self) -> None:
         """Have it cancel what it does, in good order; a second time at once."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
+        self._process.interrupt()
 
     def end(self) -> None:
         """Have it end, and wait for that and for what it started."""
-        self._connection.close()
-        if self._is_new:
-            # It may still be getting ready, and has begun nothing.
-            self._process.kill()
-        with suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
-        self._process.wait()
-        # Where it was killed, the CLI that it started goes on until it is told.
-        self.interrupt()
-        never = threading.Event()
-        for _ in range(_SETTLE_STEPS):
-            try:
-                os.killpg(self._process.pid, 0)
-            except (ProcessLookupError, PermissionError):
-                return
-            never.wait(_SETTLE_SECONDS)
+        self._process.end()
 
 
 class Helpers:
@@ -144,7 +117,7 @@ class Helpers:
     @contextmanager
     def one(self) -> Iterator[Helper]:
         """Yield one that nobody else uses; called by one thread at a time."""
-        helper = self._idle.pop() if self._idle else self._start()
+        helper = self._idle_one() or self._start()
         self._busy.append(helper)
         try:
             yield helper
@@ -153,14 +126,27 @@ class Helpers:
             if helper.is_alive:
                 self._idle.append(helper)
 
+    def take(self, process: HelperProcess) -> None:
+        """Use a process that was started before anybody knew what it would be told."""
+        self._idle.append(Helper(process, self._setting))
+
     def start(self) -> None:
         """Have one get ready, for it takes a while; where it cannot, who needs it is told."""
         with suppress(StackFailed):
             self._idle.append(self._start())
 
+    def _idle_one(self) -> Helper | None:
+        """Return one that waits; one that died meanwhile had begun nothing, and is no loss."""
+        while self._idle:
+            helper = self._idle.pop()
+            if helper.is_alive:
+                return helper
+            helper.end()
+        return None
+
     def _start(self) -> Helper:
         try:
-            return Helper(self._command, self._setting)
+            return Helper(HelperProcess(self._command), self._setting)
         except OSError as error:
             raise StackFailed(f"no process for the engine can be started: {error}") from error
 

@@ -8,6 +8,21 @@ _NOTES = ".attrs"
 """Beside each file of its own the CLI keeps another one, which says what kind it is."""
 
 
+def drop_cut_notes(root: Path, project: str) -> None:
+    """Remove the empty notes of who was killed at writing them: the CLI reads past none.
+
+    It would say "failed to load checkpoint: EOF" for ever, and without a note does the same as
+    with one. Its program for people still writes them; see `Home.environment`.
+    """
+    for note in (*root.glob(f"*{_NOTES}"), *root.glob(f"stacks/{project}/*{_NOTES}")):
+        try:
+            if not note.stat().st_size:
+                note.unlink()
+        except FileNotFoundError:
+            # Whoever else works here has removed it.
+            continue
+
+
 class FileObjects:
     """A folder, with a file for each key."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fleet.engines.backend_file import drop_cut_notes
 from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import known_cli
@@ -43,6 +44,9 @@ class Account:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     pause: Callable[[float], None] = time.sleep
     """Waits that many seconds between two looks at the provider."""
+    clear: Callable[[str, str, Collection[str]], None] = lambda *_: None
+    """Deletes what a base's stack does not know of a part, and cannot adopt: of which fleet, of
+    which part, and the names of the resources that it knows."""
 
 
 class Session(NamedTuple):
@@ -193,6 +197,8 @@ class Cli:
         name = project_name(project)
         root = file_root(self._backend)
         self._home.prepare(name, root.parent if root else None)
+        if root:
+            drop_cut_notes(root, name)
         return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),

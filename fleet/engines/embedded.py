@@ -5,11 +5,13 @@ anywhere is finished by the next: nothing is made twice and nothing made is forg
 """
 
 import fcntl
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
+from fleet.engines.absence import Absences
 from fleet.engines.changes import previewed
 from fleet.engines.evaluate import Resource, evaluate
 from fleet.engines.ownership import check_holds, check_made_before, check_owner, check_provider
@@ -17,7 +19,6 @@ from fleet.engines.projects import Project, load_project
 from fleet.engines.records import Records, Row, StackRows
 from fleet.errors import (
     CreationRefused,
-    FleetError,
     Locked,
     PlanRefused,
     StackFailed,
@@ -25,6 +26,7 @@ from fleet.errors import (
 )
 from fleet.facts import Listing, Machine, Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.ports.at_once import each_done
 
 
 class LocalCloud(Protocol):
@@ -60,10 +62,17 @@ class EmbeddedEngine:
         database: Path,
         providers: Mapping[str, LocalCloud],
         claimed_by: Callable[[StackRef], str | None] = lambda _: None,
+        *,
+        hearsay: Collection[str] = (),
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`hearsay` are the providers whose listing may leave out a machine that exists."""
         self._records = Records(database)
         self._providers = providers
         self._claimed_by = claimed_by
+        self._hearsay = hearsay
+        self._pause = pause
+        self._absences = Absences()
 
     def evaluate(self, ref: StackRef, inputs: Mapping[str, Any]) -> tuple[Resource, ...]:
         """Return the resources that any stack's program declares; PlanRefused on bad inputs."""
@@ -106,6 +115,10 @@ class EmbeddedEngine:
         user_data: Mapping[str, str] = NO_USER_DATA,
     ) -> tuple[Step, ...]:
         """Make it so, step by step; one that fails does not stop the others."""
+
+        def do(move: _Move) -> None:
+            self._do(ref, move, user_data.get(move.name, ""))
+
         self._cloud(ref)
         with self._alone(ref):
             recorded = self._recorded(ref)
@@ -120,15 +133,15 @@ class EmbeddedEngine:
             done: list[Step] = []
             failed: dict[str, str] = {}
             # As the real engine does: what is new first, what goes last.
-            for move in sorted(moves, key=lambda each: each.kind == "delete"):
-                try:
-                    self._do(ref, move, user_data.get(move.name, ""))
-                except FleetError as error:
-                    failed[move.name] = str(error)
-                    continue
-                if step := _step(move):
-                    progress(step)
-                    done.append(step)
+            new = [move for move in moves if move.kind != "delete"]
+            for some in (new, [move for move in moves if move.kind == "delete"]):
+                with closing(each_done(self._cloud(ref), some, do)) as ended:
+                    for move, error in ended:
+                        if error:
+                            failed[move.name] = str(error)
+                        elif step := _step(move):
+                            progress(step)
+                            done.append(step)
         if failed:
             others = f"{len(done)} other step{' is' if len(done) == 1 else 's are'} done"
             told = [*failed.values(), *([f"{others} and recorded"] if done else [])]
@@ -188,23 +201,38 @@ class EmbeddedEngine:
         self, ref: StackRef, project: Project, rows: Mapping[str, Row]
     ) -> dict[str, Machine]:
         """Return the machines of unfinished steps that the provider really has."""
+        unfinished = {
+            row.name: worker
+            for row in rows.values()
+            if row.state != "made" and (worker := project.worker_of(row.type, row.inputs))
+        }
         found: dict[str, Machine] = {}
-        for row in rows.values():
-            worker = project.worker_of(row.type, row.inputs)
-            if row.state == "made" or worker is None:
-                continue
-            listing = self._cloud(ref).list(worker.labels.get("fleet", ""))
+        for fleet in {each.labels.get("fleet", "") for each in unfinished.values()}:
+            listing = self._cloud(ref).list(fleet)
             if isinstance(listing, Unknown):
                 raise StackFailed(
-                    f"stack {ref.name}: an earlier run did not finish with {row.name}, and its "
-                    f"provider cannot say whether it exists: {listing.unknown}"
+                    f"stack {ref.name}: an earlier run did not finish with "
+                    f"{', '.join(sorted(unfinished))}, and the provider cannot say what exists: "
+                    f"{listing.unknown}"
                 )
-            found |= {
-                machine.name: machine
-                for machine in listing.machines
-                if machine.name == row.name and _is_made_from(machine, worker)
-            }
-        return found
+            found |= {each.name: each for each in listing.machines if each.name in unfinished}
+        self._check_absent(ref, [unfinished[name] for name in unfinished.keys() - found], rows)
+        return {k: each for k, each in found.items() if _is_made_from(each, unfinished[k])}
+
+    def _check_absent(
+        self, ref: StackRef, unlisted: Sequence[WorkerInputs], rows: Mapping[str, Row]
+    ) -> None:
+        """Refuse to go on where what was not listed may exist all the same."""
+        if ref.provider not in self._hearsay:
+            return
+        ids = {each.name: rows[each.name].id or each.name for each in unlisted}
+        gone = self._absences.surely_gone(self._cloud(ref), unlisted, ids, self._pause)
+        unsure = sorted(ids.keys() - set(gone))
+        if unsure:
+            raise StackFailed(
+                f"stack {ref.name}: an earlier run did not finish with {', '.join(unsure)}, and "
+                "the provider does not list the same twice; the next apply looks again"
+            )
 
     def _unrecorded(
         self, ref: StackRef, workers: Sequence[WorkerInputs], rows: Mapping[str, Row]
@@ -250,6 +278,8 @@ class EmbeddedEngine:
             case "keep" if move.row and move.row.state != "made":
                 self._records.put(ref.name, move.row.model_copy(update={"state": "made"}))
             case "forget":
+                # It is gone, but its provider may not have forgotten it.
+                self._cloud(ref).delete((move.row and move.row.id) or move.name)
                 self._records.drop(ref.name, move.name)
             case "create" | "delete" | "keep" | "update" | "replace":
                 pass

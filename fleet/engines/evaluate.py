@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import PlanRefused
-from fleet.facts import Value
+from fleet.facts.values import Value
 
 if TYPE_CHECKING:
     from pulumi.runtime.proto import resource_pb2

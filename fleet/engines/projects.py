@@ -6,7 +6,9 @@ A stack's program is a file of its own that knows nothing of fleet: it is loaded
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,14 +22,19 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Project:
-    """One stack project: `program` declares resources, `recorded` reads a worker back."""
+    """One stack project: `recorded` reads a worker back, without what running a program needs."""
 
     name: str
     folder: Path
-    program: Callable[[Inputs], None]
     recorded: Callable[[str, Inputs], dict[str, Any] | None]
     parts: Mapping[str, str]
     """Type of a resource that machines share, to the kind of part that it is."""
+
+    @property
+    def program(self) -> Callable[[Inputs], None]:
+        """Return what declares resources; EngineAbsent where the provider's SDK is missing."""
+        program: Callable[[Inputs], None] = _load(self.folder / "program.py").program
+        return program
 
     def worker_of(self, kind: str, inputs: Inputs) -> WorkerInputs | None:
         """Return the worker that a resource was declared for; None when it is not one."""
@@ -49,20 +56,30 @@ def stacks_folder() -> Path:
     raise FleetError(f"the stack projects are missing beside {package}; install fleet again")
 
 
+@cache
 def load_project(name: str) -> Project:
-    """Load stacks/<name>/program.py by its path."""
+    """Return stacks/<name>, of which only the record's reader is loaded."""
     folder = stacks_folder() / name
-    path = folder / "program.py"
-    spec = importlib.util.spec_from_file_location(f"fleet_stack_{name}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        known = ", ".join(sorted(each.parent.name for each in path.parent.parent.glob("*/*.py")))
+    if not (folder / "recorded.py").is_file():
+        known = ", ".join(sorted(each.parent.name for each in folder.parent.glob("*/recorded.py")))
         raise FleetError(f"there is no stack project {name!r}; there are: {known}")
+    record = _load(folder / "recorded.py")
+    return Project(name, folder, record.recorded, getattr(record, "PARTS", {}))
+
+
+@cache
+def _load(path: Path) -> ModuleType:
+    """Load a module by its path; EngineAbsent where it needs what is not installed."""
+    project = path.parent.name
+    spec = importlib.util.spec_from_file_location(f"fleet_stack_{project}_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise FleetError(f"{path} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
         raise EngineAbsent(
-            f"stacks/{name} needs {error.name}, which is not installed: "
-            f"install fleet with its extra `{name}`"
+            f"stacks/{project} needs {error.name}, which is not installed: "
+            f"install fleet with its extra `{project}`"
         ) from error
-    return Project(name, folder, module.program, module.recorded, getattr(module, "PARTS", {}))
+    return module

@@ -5,14 +5,14 @@ machines that exist although no state names them, which are adopted instead of m
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from fleet.engines.absence import surely_gone
+from fleet.engines.absence import Absences
 from fleet.engines.backends import open_objects
 from fleet.engines.changes import previewed
 from fleet.engines.cli import Account, Cli, Session
@@ -33,11 +33,9 @@ from fleet.errors import (
 )
 from fleet.facts import Stack, Unknown, WorkerInputs
 from fleet.ports import NO_USER_DATA, Change, Progress, StackRef, Step
+from fleet.store.masking import words_of
 
 __all__ = ["Account", "PulumiEngine"]
-
-_LIKE_A_TOKEN = 16
-"""Words of user data that are at least this long may be a token."""
 
 
 class PulumiEngine:
@@ -57,6 +55,7 @@ class PulumiEngine:
         self._cli = Cli(backend, Home(home), passphrase)
         self._accounts = accounts
         self._claimed_by = claimed_by
+        self._absences = Absences()
         self._checked: tuple[StackRef, Sequence[WorkerInputs]] | None = None
 
     def read(self, ref: StackRef) -> Stack | Unknown | None:
@@ -139,8 +138,8 @@ class PulumiEngine:
         self._check(ref, workers)
         recorded = self._recorded(ref)
         left = _Leftovers()
-        if recorded:
-            break_dead_locks(self._objects, self._project(ref), ref.name)
+        # Also of a stack that is not there: who was killed at making it had locked it.
+        break_dead_locks(self._objects, self._project(ref), ref.name)
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
@@ -232,11 +231,12 @@ class PulumiEngine:
                 and machine.digest == suspect.labels.get("digest")
             }
         orphans = {name for name in ids if name not in wanted and name not in unsure}
+        unlisted = [each for name, each in unsure.items() if name not in ids]
         return _Leftovers(
             adopted={name: each for name, each in ids.items() if name in wanted},
             orphans=tuple(suspects[name] for name in sorted(orphans)),
             orphan_ids={name: ids[name] for name in orphans},
-            gone=frozenset(unsure.keys() - ids.keys()),
+            gone=frozenset(self._surely_gone(ref, recorded, unlisted)),
         )
 
     def _settle(
@@ -254,7 +254,10 @@ class PulumiEngine:
         names = {each.name for each in given.workers}
         failed = [each for each in given.workers if each.name in failure.failed]
         left = self._leftovers(ref, recorded, failed) if failed else _Leftovers()
-        deleted = self._deleted(ref, recorded, failure.failed.keys() - names)
+        going = failure.failed.keys() - names
+        begun = [each for each in recorded.stack.workers if each.name in going]
+        # Their deletion failed, and their provider may list them no more all the same.
+        deleted = self._surely_gone(ref, recorded, begun)
         if not (left.adopted or deleted):
             raise failure
         for name in deleted:
@@ -271,13 +274,12 @@ class PulumiEngine:
             raise StackFailed(str(failure), done=done, failed=others) from failure
         return tuple(sorted(steps, key=lambda step: step.worker))
 
-    def _deleted(
-        self, ref: StackRef, recorded: Deployment, names: Collection[str]
+    def _surely_gone(
+        self, ref: StackRef, recorded: Deployment, going: Sequence[WorkerInputs]
     ) -> tuple[str, ...]:
-        """Return those whose deletion failed although their provider lists them no more."""
-        going = [each for each in recorded.stack.workers if each.name in names]
         account = self._account(ref)
-        return surely_gone(account.provider, going, recorded.stack.ids, account.pause)
+        ids = recorded.stack.ids
+        return self._absences.surely_gone(account.provider, going, ids, account.pause)
 
     def _check(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> None:
         """Refuse wrong inputs before anything runs, with the program's own words."""
@@ -352,8 +354,7 @@ class _Given(NamedTuple):
     def secrets(self) -> tuple[str, ...]:
         """Return what no message may show: each text, and the words that may be a token in it."""
         texts = self.user_data.values()
-        words = {word for text in texts for word in text.split() if len(word) >= _LIKE_A_TOKEN}
-        return (*texts, *sorted(words, key=len, reverse=True))
+        return (*texts, *(word for text in texts for word in words_of(text)))
 
 
 class _Leftovers(NamedTuple):

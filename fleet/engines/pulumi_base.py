@@ -1,6 +1,7 @@
 """This module brings up base stacks with the real engine: what the machines of a provider share.
 
-What was made and whose answer was lost is found by its mark and name, and adopted.
+What was made and whose answer was lost is found by its mark and name, and adopted; where that
+cannot be, it is deleted first, for nothing uses it yet.
 """
 
 import json
@@ -10,7 +11,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.bases import Base, Part
 from fleet.engines.backends import open_objects
 from fleet.engines.cli import Account, Cli, Session
 from fleet.engines.evaluate import evaluate
@@ -19,8 +19,16 @@ from fleet.engines.pulumi_events import Events
 from fleet.engines.pulumi_locks import break_dead_locks
 from fleet.engines.pulumi_state import ROOT, read_checkpoint, serial_of
 from fleet.engines.workspace import Home, project_name
-from fleet.errors import EngineAbsent, SecretMissing, StackFailed, StoreFailed
+from fleet.errors import (
+    EngineAbsent,
+    PlanRefused,
+    SecretMissing,
+    SourceUnreachable,
+    StackFailed,
+    StoreFailed,
+)
 from fleet.facts import Unknown
+from fleet.facts.bases import Base, Part
 from fleet.ports import Progress, StackRef, Step
 
 Marked = Callable[[str], Mapping[str, str] | Unknown]
@@ -38,11 +46,13 @@ class PulumiBase:
         account: Account,
         marked: Marked,
     ) -> None:
-        """Open one provider's base; `marked` returns what carries a fleet's mark there."""
+        """Open one provider's base; `marked` returns what of it can be adopted."""
         self._objects = open_objects(backend)
         self._cli = Cli(backend, Home(home), passphrase)
         self._account = account
         self._marked = marked
+        self._previewed: int | None = None
+        """The serial of what the last preview began with; None: none is to be kept to."""
 
     def read(self, ref: StackRef) -> Base | Unknown | None:
         """Return the base as recorded; of a file backend without starting the CLI."""
@@ -54,7 +64,9 @@ class PulumiBase:
 
     def preview(self, ref: StackRef, parts: Sequence[Part]) -> tuple[Step, ...]:
         """Return what `up` would do to each resource."""
-        if self._deployment(ref) is None:
+        found = self._deployment(ref)
+        self._previewed = serial_of(found or {})
+        if found is None:
             # Pulumi previews only stacks that exist, and a preview must not make one.
             named = evaluate(
                 lambda: load_project(ref.project).program(_inputs(ref, parts, {})),
@@ -69,13 +81,24 @@ class PulumiBase:
         return events.planned
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
-        """Make it so; a part that fails does not stop the others."""
+        """Make it so; a part that fails does not stop the others.
+
+        Refused where somebody changed the stack since its preview, which showed something else.
+        """
         found = self._deployment(ref)
         break_dead_locks(self._objects, project_name(load_project(ref.project)), ref.name)
+        previewed, self._previewed = self._previewed, None
+        if previewed not in (None, serial_of(found or {})):
+            raise PlanRefused(
+                f"refused, nothing of stack {ref.name} was changed: somebody else changed it "
+                "after it was previewed; the next apply looks again"
+            )
         if found is None:
             self._cli.make(ref, self._account)
         elif found.get("pending_operations"):
             self._cli.forget_pending(ref, self._account)
+        if found is not None:
+            self._delete_unknown(ref, found, parts)
         events = Events(self._cli.secrets(self._account), progress)
         session = self._session(ref, parts)
         self._configure(ref, parts)
@@ -101,11 +124,7 @@ class PulumiBase:
     def _adopted(self, ref: StackRef, parts: Sequence[Part]) -> dict[str, str]:
         """Return the ids of what exists although the state does not know it."""
         wanted = {each.key for each in parts}
-        recorded = {
-            str(each["urn"]).rpartition("::")[2]
-            for each in (self._deployment(ref) or {}).get("resources") or ()
-            if each.get("id") and not each.get("delete")
-        }
+        recorded = _known(self._deployment(ref) or {})
         adopted: dict[str, str] = {}
         for fleet in {each.inputs["labels"]["fleet"] for each in parts}:
             marked = self._marked(fleet)
@@ -120,6 +139,17 @@ class PulumiBase:
             }
         return adopted
 
+    def _delete_unknown(
+        self, ref: StackRef, found: Mapping[str, Any], parts: Sequence[Part]
+    ) -> None:
+        try:
+            for each in parts:
+                self._account.clear(each.inputs["labels"]["fleet"], each.name, _known(found))
+        except SourceUnreachable as error:
+            raise StackFailed(
+                f"stack {ref.name}: what an earlier run left cannot be deleted: {error}"
+            ) from error
+
     def _configure(self, ref: StackRef, parts: Sequence[Part]) -> None:
         """Write the parts into the settings: `pulumi up` by hand finds the same and no more."""
         project = project_name(load_project(ref.project))
@@ -127,6 +157,15 @@ class PulumiBase:
         self._cli.configure(
             ref, {f"{project}:{key}": json.dumps(inputs[key]) for key in inputs if key != "adopt"}
         )
+
+
+def _known(deployment: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of what exists as a stack records it."""
+    return frozenset(
+        str(each["urn"]).rpartition("::")[2]
+        for each in deployment.get("resources") or ()
+        if each.get("id") and not each.get("delete")
+    )
 
 
 def _part(key: str) -> str:

@@ -1,19 +1,26 @@
 """This module finds the Pulumi CLI: named, on PATH, or where tools/pulumi_cli.py keeps it."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from fleet.engines.files import replace_file
 from fleet.errors import EngineAbsent
 
 VERSION = "3.255.0"
 """The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""
 
 _SECONDS = 20
+_DAY = 24 * 60 * 60
+_TO_START = ("HOME", "LANG", "PATH", "PULUMI_HOME", "TMPDIR", "USER")
+"""All that a program gets of our environment to say its version: secrets are in it."""
 _LOOKED_AT = ("FLEET_PULUMI", "PATH", "XDG_CACHE_HOME", "HOME")
 
 
@@ -21,7 +28,7 @@ def find_cli(environment: Mapping[str, str] = os.environ) -> Path:
     """Return a CLI of a release that fits, or raise EngineAbsent with what to do."""
     problems = []
     for path in _candidates(environment):
-        problem = why_unfit(path)
+        problem = why_unfit(path, environment)
         if problem is None:
             return path
         problems.append(problem)
@@ -43,33 +50,77 @@ def _known_cli(environment: tuple[tuple[str, str], ...]) -> Path:
     return find_cli(dict(environment))
 
 
-def why_unfit(path: Path) -> str | None:
+def why_unfit(path: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return why this program cannot be used; None when it can."""
     try:
-        answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
-            [path, "version"],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            env={**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"},
-        )
+        return _asked_once_a_day(path, cache_folder(environment) / "pulumi-fits.json")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
-    match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)\S*", answer.stdout.strip())
+
+
+def _asked_once_a_day(path: Path, notes: Path) -> str | None:
+    """Return why a program cannot be used; one that fits is asked again tomorrow.
+
+    Each start takes it a while. It may be a launcher that stays the same while what it starts is
+    replaced: one that does not fit is asked each time, for somebody may have done as they were
+    told.
+    """
+    program, today = path.stat(), int(time.time()) // _DAY
+    key = f"{path.absolute()} {program.st_ino} {program.st_size} {program.st_mtime_ns}"
+    day, fit = _noted(notes)
+    fit = fit if day == today else []
+    if key in fit:
+        return None
+    problem = _judged(path)
+    if problem is None:
+        with suppress(OSError):
+            notes.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(notes, json.dumps({"day": today, "fit": [*fit, key]}), mode=0o600)
+    return problem
+
+
+def _judged(path: Path) -> str | None:
+    """Ask a program which release it is; return why that cannot be used."""
+    answer = subprocess.run(  # noqa: S603 - the person's own program, one fixed argument
+        [path, "version"],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=_SECONDS,
+        check=False,
+        env={
+            **{name: os.environ[name] for name in _TO_START if name in os.environ},
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        },
+    ).stdout.strip()
+    match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)\S*", answer)
     if match is None:
         return f"{path} names no version"
     version = tuple(map(int, match.groups()))
     needed = tuple(map(int, VERSION.split(".")))
     if version[0] != needed[0] or version < needed:
-        return f"{path} is {answer.stdout.strip()}"
+        return f"{path} is {answer}"
     return None
+
+
+def _noted(notes: Path) -> tuple[object, list[str]]:
+    """Return on which day which programs fitted; none where that cannot be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        noted = json.loads(notes.read_text(encoding="utf-8"))
+        return noted["day"], [str(key) for key in noted["fit"]]
+    with suppress(OSError):
+        notes.unlink()
+    return None, []
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return where built and downloaded CLIs are kept, outside every checkout."""
     base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")) / ".cache"
-    return Path(base).expanduser() / "fleet"
+    try:
+        return Path(base).expanduser() / "fleet"
+    except RuntimeError:
+        # No HOME, and a user of whom nobody knows one, as in some containers: nothing is kept.
+        return Path(os.devnull) / "fleet"
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from fleet.ports import Progress, Step
+from fleet.store.masking import mask
 
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent, StepEventMetadata
@@ -25,6 +26,11 @@ _OPERATIONS: dict[str, Operation] = {
 }
 _CLOSING = frozenset({"", "update failed", "preview failed"})
 _LINE_LIMIT = 300
+# A line of its source, its own name and release, and how many errors it counts.
+_OF_PLUGIN = (
+    r"\b[\w./@-]+\.go:\d+: |\bsdk\.\w+: |: provider=[\w-]+@\w[\w.+-]*"
+    r"|\d+ errors? occurred:\s*(\* ?)?"
+)
 
 
 class Events:
@@ -100,19 +106,17 @@ def _sorted(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 def whole(text: str, secrets: Collection[str] = ()) -> str:
     """Return an error as one line, without secrets."""
-    return re.sub(r"^error: ", "", " ".join(_without(text, secrets).split()))
+    return re.sub(r"^error: ", "", " ".join(_plain(text, secrets).split()))
 
 
-def _without(text: str, secrets: Collection[str]) -> str:
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[secret]")
-    return text
+def _plain(text: str, secrets: Collection[str]) -> str:
+    """Return an error without secrets, and without what only a plugin's makers need."""
+    return re.sub(_OF_PLUGIN, "", mask(text, secrets))
 
 
 def shorten(text: str, secrets: Collection[str] = ()) -> str:
     """Return the telling line of an error, without secrets, class names and ends of lines."""
-    text = _without(text, secrets)
+    text = _plain(text, secrets)
     # The SDK's exceptions say `code: 1`, `stdout: …` and `stderr: …`, each on a line.
     stripped = (re.sub(r"^ *(stderr|stdout|code): *", "", line) for line in text.splitlines())
     lines = [line.strip() for line in stripped if line.strip()]

@@ -5,9 +5,11 @@ Each lock is a key of the backend, of whatever kind that is: its owner's death f
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,10 @@ from fleet.engines.objects import Objects
 from fleet.errors import Locked, StoreFailed
 
 _LOCKS = ".pulumi/locks/organization/"
+_DRAFT = ".tmp"
+"""Ends the name under which the CLI writes a lock into a folder, before it holds anything."""
+_OWNER = "pulumi"
+"""In the name of every program that takes such a lock."""
 _SLACK = 5.0
 _EXITING = 0x4
 """The kernel's PF_EXITING."""
@@ -29,25 +35,31 @@ class Lock(NamedTuple):
     owner: str
     since: str
     alive: bool | None
-    """None where nobody here can tell: another host's process, or one of the same number."""
+    """None where nobody here can tell: another host's process, or another Pulumi of its number."""
 
 
 def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
-    """Return the locks on a stack."""
+    """Return the locks on a stack, and what a killed CLI left of those that it was writing.
+
+    The CLI takes such a draft for a lock as well.
+    """
     found = []
     for key in objects.keys(f"{_LOCKS}{project}/{stack}/"):
         try:
             lock = dict(json.loads(objects.read(key) or b""))
+            alive = is_alive(lock)
         except (StoreFailed, ValueError, TypeError):
-            # Being written or taken away this very moment: whoever does it is alive.
             lock = {}
+            # A lock is being taken away this very moment: whoever does it is alive. A draft was
+            # cut off, or is about to become a lock: its loss harms neither state nor machines.
+            alive = False if key.endswith(_DRAFT) else None
         owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
         found.append(
             Lock(
                 key=key,
                 owner=f"{owner} (process {lock.get('pid', 'unknown')})",
                 since=str(lock.get("timestamp", "an unknown time")),
-                alive=_is_alive(lock),
+                alive=alive,
             )
         )
     return tuple(found)
@@ -73,26 +85,59 @@ def break_dead_locks(objects: Objects | None, project: str, stack: str) -> None:
     drop_locks(objects, locks)
 
 
-def _is_alive(lock: Mapping[str, Any]) -> bool | None:
+def is_alive(lock: Mapping[str, Any], proc: Path = Path("/proc")) -> bool | None:
     """Say whether the owner still runs; None where nobody here can tell."""
     pid = lock.get("pid")
     if lock.get("hostname") != socket.gethostname() or not isinstance(pid, int):
         return None
     try:
-        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-        uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        name, _, said = (proc / f"{pid}/stat").read_text(encoding="utf-8").rpartition(")")
+        words = said.split()
+        status = (proc / f"{pid}/status").read_text(encoding="utf-8")
+        uptime = float((proc / "uptime").read_text(encoding="utf-8").split()[0])
     except (FileNotFoundError, ProcessLookupError):
-        return False if Path("/proc/uptime").exists() else None
-    except OSError:
+        known = (proc / "uptime").exists() and not _is_hidden(pid)
+        return False if known and not _is_in_a_container(pid, proc) else None
+    except (OSError, UnicodeDecodeError):
         return None
     if is_over(words, status):
-        return False
-    # One that is younger than the lock only has the same number, or the clock was set forward.
+        return None if _is_in_a_container(pid, proc) else False
     age = uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
     taken = _moment(str(lock.get("timestamp", "")))
     held = (datetime.now(taken.tzinfo) - taken).total_seconds() if taken else 0.0
-    return True if age + _SLACK >= held else None
+    if age + _SLACK >= held:
+        return True
+    # It only has the same number, or it is the owner and the clock was set forward.
+    return None if _OWNER in name or _is_in_a_container(pid, proc) else False
+
+
+def _is_hidden(pid: int) -> bool:
+    """Say whether a process runs that /proc does not show, as somebody else's with `hidepid`."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def _is_in_a_container(pid: int, proc: Path) -> bool:
+    """Say whether a process of a container of ours may have written that number into a lock."""
+    for path in proc.glob("[0-9]*/status"):
+        with suppress(OSError):
+            if is_inner(pid, path.read_text(encoding="utf-8", errors="replace")):
+                return True
+    return False
+
+
+def is_inner(pid: int, status: str) -> bool:
+    """Say whether a process has that number in a container of ours, where it writes locks.
+
+    See proc(5) for `status`: `NSpid` holds its number in each namespace, the innermost last.
+    """
+    numbers = re.search(r"^NSpid:[ \t]+\d+[ \t].*?(\d+)$", status, re.MULTILINE)
+    return numbers is not None and int(numbers[1]) == pid
 
 
 def is_over(stat: Sequence[str], status: str) -> bool:

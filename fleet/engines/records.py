@@ -1,15 +1,17 @@
 """This module keeps the embedded engine's stacks in SQLite, each step in its own transaction."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
-from fleet.facts import Value
+from fleet.facts.values import Value
 from fleet.ports import StackRef
 
 _DAMAGE = ("file is not a database", "database disk image is malformed")
@@ -64,6 +66,7 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._turn = threading.Lock()
 
     def read(self, name: str) -> StackRows | None:
         """Return a stack as recorded; None when it never existed."""
@@ -150,12 +153,17 @@ class Records:
             connection.execute(_this(sa.delete(_RESOURCES), stack, name))
             _grow(connection, stack)
 
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        # It keeps no connection, but each statement as it was compiled.
+        return sa.create_engine(f"sqlite:///{self.path}", poolclass=sa.NullPool)
+
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            engine = sa.create_engine(f"sqlite:///{self.path}", poolclass=sa.NullPool)
-            with engine.begin() as connection:
+            # Steps that are done at once note it one after the other.
+            with self._turn, self._engine.begin() as connection:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             cause = str(getattr(error, "orig", None) or type(error).__name__)

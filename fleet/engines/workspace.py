@@ -5,18 +5,30 @@ Everything lives in one folder of fleet's own, never in the folder of the stack 
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fleet.engines.files import replace_file
+from fleet.engines.objects import file_root
 from fleet.engines.projects import Project
 from fleet.engines.pulumi_cli import cache_folder
 from fleet.errors import StoreFailed
 
 _LOGS_KEPT = 20
+
+
+def _without_notes(backend: str) -> str:
+    """Return a backend's URL with which the CLI writes no notes beside its files.
+
+    It does not write them whole or not at all; see `drop_cut_notes`. The parameter is that of
+    gocloud.dev/blob/fileblob.
+    """
+    if file_root(backend) is None:
+        return backend
+    return f"{backend}{'&' if '?' in backend else '?'}metadata=skip"
 
 
 def project_name(project: Project) -> str:
@@ -53,7 +65,7 @@ class Home:
     def environment(self, backend: str, passphrase: str) -> dict[str, str]:
         """Return what the CLI needs in its environment; secrets never go by its arguments."""
         return {
-            "PULUMI_BACKEND_URL": backend,
+            "PULUMI_BACKEND_URL": _without_notes(backend),
             "PULUMI_CONFIG_PASSPHRASE": passphrase,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PATH": os.pathsep.join(self._programs()),
@@ -104,14 +116,3 @@ def _written_at(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:  # another run has pruned it
         return 0.0
-
-
-def replace_file(path: Path, text: str, *, mode: int) -> None:
-    """Write a file whole, where it says something else; others may read it meanwhile."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        os.fchmod(file.fileno(), mode)
-    Path(name).replace(path)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from fleet.counterfactual import FEWEST_REPLANS, Replans
+from fleet.explain.counterfactual import FEWEST_REPLANS, Replans
 from fleet.explain.reasons import Case
 from fleet.explain.request import ENDED, expectation, explain_one, headline
 from fleet.explain.values import Explanation
-from fleet.facts import Value, World
+from fleet.facts import World
+from fleet.facts.values import Value
 from fleet.plan import Plan, Signature
 from fleet.schema.model import Fleet
 

@@ -1,19 +1,21 @@
 """This module says why a pool holds as many machines as it does, and not one less or more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from fleet.counterfactual import Replans, is_served
-from fleet.edits import Edit, apply_edits
-from fleet.explain.values import ExplainedReason, Explanation
-from fleet.explain_enforcement import enforcement_facts
+from fleet.census import take_census
+from fleet.explain.counterfactual import Replans, is_served
+from fleet.explain.edits import Edit, apply_edits
+from fleet.explain.enforcement import enforcement_facts
+from fleet.explain.reasons import FIRST_READ
+from fleet.explain.values import ExplainedReason, Explanation, Path
 from fleet.facts import World
-from fleet.money import rate, rates
 from fleet.plan import Plan, PoolVerdict
+from fleet.plan.money import rate, rates
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_count
 from fleet.tagrules import serves_queue
-from fleet.tagrules.enforcement import enforcement_of, pools_providing
+from fleet.tagrules.enforcement import Enforcer, enforcement_of, pools_providing, weakest
 
 _NAMED = 3
 
@@ -24,19 +26,21 @@ def explain_pool(fleet: Fleet, world: World, plan: Plan, name: str) -> Explanati
     if verdict is None:
         return None
     pool = fleet.pools.get(name)
+    census = take_census(fleet, world).get(name)
+    blind = census.blind if census else ()
     wanted = wanted_of(verdict)
     margins: list[ExplainedReason] = []
     if isinstance(pool, Pool):
         margins += [_one_less(fleet, world, plan, verdict, pool)] if wanted else []
-        margins += _one_more(plan, verdict, pool)
+        margins += _one_more(fleet, plan, verdict, pool, blind)
     return Explanation(
         kind="pool",
         name=name,
         headline=f"pool {name} wants {write_count(wanted, 'machine')} (max {verdict.max}): "
         f"{verdict.because}",
-        facts=(*_pool_facts(plan, verdict), *_enforced(fleet, name)),
+        facts=(*_pool_facts(plan, verdict, blind), *_enforced(fleet, name)),
         reasons=(*_pool_reasons(plan, name), *margins),
-        next_steps=tuple(_next_for_pool(fleet, plan, name)),
+        next_steps=(*([FIRST_READ] if blind else ()), *_next_for_pool(fleet, plan, name)),
     )
 
 
@@ -77,7 +81,9 @@ def _one_less(
     return ExplainedReason(because=because, path=workers)
 
 
-def _one_more(plan: Plan, verdict: PoolVerdict, pool: Pool) -> Iterator[ExplainedReason]:
+def _one_more(
+    fleet: Fleet, plan: Plan, verdict: PoolVerdict, pool: Pool, blind: Sequence[str]
+) -> Iterator[ExplainedReason]:
     """Yield what stops one machine more, or that it would be idle."""
     name, more = verdict.pool, wanted_of(verdict) + 1
     stopped: dict[tuple[str | int, ...], tuple[int, str]] = {}
@@ -88,8 +94,10 @@ def _one_more(plan: Plan, verdict: PoolVerdict, pool: Pool) -> Iterator[Explaine
                 stopped[blocked.path] = (count, blocked.because)
     for path, (count, because) in stopped.items():
         said = f"not {more}, though {_many(count)} that would fit: {because}"
-        yield ExplainedReason(because=said, path=path, by="capacity")
-    if not stopped:
+        yield ExplainedReason(because=said, path=path, by=_holder(fleet, pool, path))
+    for because in blind:
+        yield ExplainedReason(because=f"not {more}: {because}")
+    if not stopped and not blind:
         price = verdict.price if "price" not in verdict.not_known else Decimal(0)
         cost = f", for {rate(price)} {plan.currency}/h" if price else ""
         full = f"workers.max is {verdict.max}, and " if more > verdict.max else ""
@@ -100,9 +108,23 @@ def _one_more(plan: Plan, verdict: PoolVerdict, pool: Pool) -> Iterator[Explaine
         yield ExplainedReason(because=because, path=path)
 
 
-def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
+def _holder(fleet: Fleet, pool: Pool, path: Path) -> Enforcer | None:
+    """Return who holds a limit: fleet, which buys no more; of a tag, who does at its queues."""
+    if path[:1] == ("queues",):
+        return "scheduler"  # fleet itself gives each ticket its machine
+    if path[:1] != ("tags",):
+        return "capacity"
+    return weakest(
+        each.by
+        for each in enforcement_of(fleet)
+        if each.path == path[:3] and serves_queue(pool, each.queue) and not each.recorded
+    )
+
+
+def _pool_facts(plan: Plan, verdict: PoolVerdict, blind: Sequence[str]) -> Iterator[str]:
+    machines = _machines(verdict, "known so far:" if blind else "now")
     yield (
-        f"{_machines(verdict)}; this plan creates {verdict.create}, drains {verdict.drain}, "
+        f"{machines}; this plan creates {verdict.create}, drains {verdict.drain}, "
         f"deletes {verdict.delete}"
     )
     before, after = rates([verdict.cost_before, verdict.cost_after])
@@ -116,14 +138,14 @@ def _pool_facts(plan: Plan, verdict: PoolVerdict) -> Iterator[str]:
     yield f"{cost}; one machine {price}"
 
 
-def _machines(verdict: PoolVerdict) -> str:
+def _machines(verdict: PoolVerdict, now: str) -> str:
     if "machines" in verdict.not_known:
         return "what it holds is not known"
     if "workers" in verdict.not_known:
         count = verdict.busy + verdict.idle + verdict.starting + verdict.other
-        return f"now {write_count(count, 'machine')}, of which nobody knows what they do"
+        return f"{now} {write_count(count, 'machine')}, of which nobody knows what they do"
     return (
-        f"now {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
+        f"{now} {verdict.busy} busy, {verdict.idle} idle, {verdict.starting} starting, "
         f"{verdict.other} other"
     )
 
@@ -145,7 +167,7 @@ def _pool_reasons(plan: Plan, name: str) -> Iterator[ExplainedReason]:
             because = (
                 f"of queue {signature.queue} {_many(signature.count)} with priority "
                 f"{signature.priority} for {', '.join(signature.required) or 'nothing'}: "
-                f"{len(used)} for workers it has, {len(made)} for new machines"
+                f"workers that it has serve {len(used)} of them, new machines {len(made)}"
             )
             yield ExplainedReason(because=because)
     for guard in plan.guards:
@@ -160,7 +182,8 @@ def _next_for_pool(fleet: Fleet, plan: Plan, name: str) -> Iterator[str]:
         blocked.path == limit for unserved in plan.unserved for blocked in unserved.blocked
     ):
         yield f"one more needs pools.{name}.workers.max above {pool.workers.max}"
-    yield "`fleet explain worker NAME` says why each of them stays or goes"
+    if any(each.pool == name for each in plan.workers):
+        yield "`fleet explain worker NAME` says why each of them stays or goes"
 
 
 def _many(count: int) -> str:

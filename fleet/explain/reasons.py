@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fleet.census import PoolCensus, take_census
+from fleet.explain.forecast import Forecast, Standing, forecast, workers_of
 from fleet.explain.values import ExplainedReason, Path
 from fleet.facts import World
-from fleet.forecast import Forecast, Standing, forecast, workers_of
-from fleet.image_choice import images_by_pool
+from fleet.making.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
-from fleet.schema.model import AnyPool, Fleet, HooksPool, StaticPool, WorldQueue
+from fleet.schema.model import AnyPool, Fleet, StaticPool, WorldQueue
 from fleet.tagrules import (
     Ask,
     Mismatch,
@@ -24,6 +24,8 @@ from fleet.tagrules import (
 from fleet.tagrules.enforcement import Claim, Enforcement, Enforcer, enforcement_of, weakest
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.vocabulary import Vocabulary
+
+FIRST_READ = "first see to what is unknown: until it is read again no machine is made there"
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,19 @@ class Case:
         """Return what the requests of a signature ask for."""
         return ask_of_tags(self.fleet, signature.required, signature.provided)
 
-    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer:
-        """Return the weakest of those who make a claim of these tags true at a queue."""
+    def enforcer(self, tags: Iterable[str], claim: Claim, queue: str) -> Enforcer | None:
+        """Return the weakest of those who make a claim of these tags true; None: a recording."""
+        if isinstance(self.fleet.queues.get(queue), WorldQueue):
+            # It assigns nothing: that nobody enforces a tag there tells nothing of the tag.
+            return None
         names = {tag_name(tag) for tag in tags}
         found = [
             each.by
             for each in self.enforcement
             if each.tag in names and each.claim == claim and each.queue == queue
         ]
-        known: Enforcer | None = weakest(found)
-        if known is not None:
-            return known
         # Of a tag that nothing here declares or provides, the queue itself still knows.
-        is_recording = isinstance(self.fleet.queues.get(queue), WorldQueue)
-        return "report" if is_recording else "scheduler"
+        return weakest(found) or "scheduler"
 
 
 def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> bool:
@@ -118,7 +119,7 @@ def reasons_of(
         yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
     for because in unknown_of(case, unserved):
         who = "whoever can have it read again"
-        yield ExplainedReason(because=because, by="capacity", who=who)
+        yield ExplainedReason(because=because, who=who)
     for name, pool in sorted(case.fleet.pools.items()):
         yield _of_pool(case, signature, unserved, name, pool)
 
@@ -173,13 +174,13 @@ def _of_fitting(
     because = f"pool {name} fits, but what it has serves others"
     if isinstance(pool, StaticPool):
         because, by = f"pool {name} fits, but all its workers are taken", "scheduler"
-    elif isinstance(pool, HooksPool):
-        because = f"pool {name} fits, but hooks cannot make machines yet"
     return ExplainedReason(because=because, path=path, by=by, who="wait")
 
 
-def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer:
+def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer | None:
     """Return who holds a limit: fleet, which buys no more; of a limited tag, whoever can."""
+    if path[:1] == ("queues",):
+        return "scheduler"  # fleet itself gives each ticket its machine
     if path[:1] == ("tags",) and len(path) > 1:
         return case.enforcer([str(path[1])], "limits", signature.queue)
     return "capacity"
@@ -207,7 +208,7 @@ def _of_mismatch(
     return ExplainedReason(
         because=f"pool {name} {mismatch}",
         path=("pools", name),
-        by=weakest(found),
+        by=weakest(filter(None, found)),
         who="; ".join(_who_fits(case, name, mismatch)),
     )
 

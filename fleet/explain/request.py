@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from fleet.counterfactual import Replans, Run, find_request, is_served
-from fleet.explain.reasons import Case, is_never, reasons_of, unknown_of
+from fleet.explain.counterfactual import Replans, Run, find_request, is_served
+from fleet.explain.enforcement import enforcement_facts
+from fleet.explain.reasons import FIRST_READ, Case, is_never, reasons_of, unknown_of
+from fleet.explain.unblock import Suggestion, find_remedies
 from fleet.explain.values import Explanation
-from fleet.explain_enforcement import enforcement_facts
 from fleet.facts import World
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
-from fleet.unblock import Suggestion, find_remedies
 
 ENDED = "no smallest change was found before the search ended: so large a queue takes long"
 
@@ -146,7 +146,9 @@ def _request_facts(
         since = (
             f"{request.pending_since:%Y-%m-%d %H:%M} UTC" if request.pending_since else "not known"
         )
-        yield f"task {described or 'not known'}, priority {signature.priority}, since {since}"
+        # A ticket has no task.
+        task = f"task {described}, " if described else ""
+        yield f"{task}priority {signature.priority}, since {since}"
     yield f"requires {', '.join(signature.required) or 'nothing'}"
     position = signature.requests.index(key) + 1
     if signature.count > 1:
@@ -158,7 +160,7 @@ def _nothing_found(
     case: Case, unserved: Unserved, replans: Replans, *, never: bool
 ) -> Iterator[str]:
     if unknown_of(case, unserved):
-        yield "first see to what is unknown: until it is read again no machine is made there"
+        yield FIRST_READ
     elif "does not provide worker:build-arch:" in unserved.because:
         yield "add a pool with machines and an image of that architecture"
     elif replans.is_spent:

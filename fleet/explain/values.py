@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from fleet.facts import Moment, Value
+from fleet.explain.unblock import Suggestion
+from fleet.facts.values import Moment, Value
 from fleet.tagrules.enforcement import Enforcer
-from fleet.unblock import Suggestion
 
 Path = tuple[str | int, ...]
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from fleet.durations import remaining_seconds
+from fleet.demand.durations import remaining_seconds
+from fleet.explain.forecast import registered_workers
 from fleet.explain.values import ExplainedReason, Explanation
 from fleet.facts import Listing, Machine, World
-from fleet.forecast import registered_workers
-from fleet.money import rate
 from fleet.plan import Plan, Reason, WorkerVerdict
-from fleet.schema.model import Fleet, Pool
+from fleet.plan.money import rate
+from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.schema.units import write_count, write_duration
 
 
@@ -99,6 +99,9 @@ def _when_done(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedR
     left = remaining_seconds(fleet, worker, world.time) if worker else None
     if left is None:
         because = "when its work ends is not known: no history, and no `durations` of its task"
+        if isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue):
+            # A ticket has no task.
+            because = "when its client closes its ticket is not known: `durations` has no `any`"
         return ExplainedReason(because=because, path=("durations",))
     done = world.time + timedelta(seconds=left)
     return ExplainedReason(because=f"its work is expected to end at {_at(done)}")
@@ -121,7 +124,7 @@ def _headline(verdict: WorkerVerdict, *, held: bool) -> str:
 
 def _facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
     since = f" since {_at(verdict.since)}" if verdict.since else ""
-    runs = f", runs {verdict.running}" if verdict.running else ""
+    runs = f", runs request {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
     yield (
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
@@ -141,7 +144,9 @@ def _next(verdict: WorkerVerdict) -> str:
             f"look for it at its provider; if it is really gone: fleet state forget-machine "
             f"{verdict.worker}"
         )
-    if verdict.state == "unrecorded":
+    if verdict.reason is Reason.ORPHAN and verdict.verdict == "keep":
+        return "nothing to do: it goes by itself"
+    if verdict.state == "unrecorded" and verdict.verdict == "keep":
         return "have its stack know it again: fleet state rebuild; or delete it at its provider"
     person = _NEXT_FOR_REASON.get(verdict.reason) if verdict.verdict == "keep" else None
     return person or _NEXT_FOR_VERDICT[verdict.verdict]

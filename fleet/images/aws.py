@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.facts.manifest import Manifest
+from fleet.facts.versions import Publication, Upload
 from fleet.images.disks import disk_of, raw_disk
 from fleet.images.ebs import Disk, Noted, differing_blocks, put_blocks, read_disk
 from fleet.images.holding import held
 from fleet.images.progress import Tell
-from fleet.manifest import Manifest
 from fleet.providers.aws_account import MARK, AwsAccount, code_of
-from fleet.versions import Publication, Upload
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "arm64"}
 _ROOT = "/dev/xvda"

@@ -5,25 +5,29 @@ with the result or the error. Whatever it mounts or starts ends with it, however
 """
 
 import json
+import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from fleet.canonical import digest
 from fleet.errors import FleetError
+from fleet.facts.manifest import Package
+from fleet.facts.recipes import recipe_digest, role_variables
 from fleet.images import diskfile, folder
 from fleet.images.base import Base, kept, make_base, pack, unpack
-from fleet.images.compare import Differences, compare, listing
+from fleet.images.compare import Differences, compare, contents, listing
+from fleet.images.memory import in_memory_or_on_disk
 from fleet.images.role import RoleRun, chroot_host, role_digest, run_role
 from fleet.images.root import clean, furnished, installed
-from fleet.images.sources import Archive, archive_of
-from fleet.manifest import Package
-from fleet.recipes import recipe_digest, role_variables
+from fleet.images.sources import Archive, archive_of, state_of
 from fleet.schema.pools import ImageRecipe
 
 
@@ -61,9 +65,11 @@ class Baked(BaseModel):
 
 def main() -> int:
     """Bake; the exit code says whether it worked."""
+    os.umask(0o022)  # What we write into the root has the mode of our caller's files otherwise.
     order = Order.model_validate_json(sys.stdin.read())
+    tempfile.tempdir = str(order.work)  # What a killed build leaves there, the next one removes.
     try:
-        baked = _Bake(order).run()
+        baked = in_memory_or_on_disk(order.work, order.log, partial(_bake, order))
     except FleetError as error:
         _say(error=str(error), code=error.exit_code)
         return 1
@@ -75,16 +81,21 @@ def main() -> int:
     return 0
 
 
+def _bake(order: Order, in_memory: bool) -> Baked:  # noqa: FBT001 - what in_memory_or_on_disk tells
+    return _Bake(order, in_memory=in_memory).run()
+
+
 def _say(**words: object) -> None:
     sys.stdout.write(json.dumps(words) + "\n")
     sys.stdout.flush()
 
 
 class _Bake:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, *, in_memory: bool) -> None:
         self._order = order
         self._log = order.log
         self._seconds: dict[str, float] = {}
+        self._in_memory = in_memory
 
     def run(self) -> Baked:
         order, recipe = self._order, self._order.recipe
@@ -110,7 +121,7 @@ class _Bake:
 
     def _root(self, base: Base, root: Path) -> tuple[str, ...]:
         """Have the role's root: as it was kept, else made on the base; run the role either way."""
-        key = _key_of(base, self._order.recipe)
+        key = self._key_of(base)
         ran: list[RoleRun] = []
 
         def make(tar: Path) -> None:
@@ -127,11 +138,18 @@ class _Bake:
                 unpack(tar, root, self._log)
         return self._role(root).changed
 
+    def _key_of(self, base: Base) -> str:
+        """Return the digest of all that goes into the role's root, its own source's state too."""
+        source = self._order.recipe.source
+        # Of an archive that only the image reaches nobody knows whether it changed.
+        state = (state_of(source) or self._order.folder.name) if source else ""
+        return digest([base.key, role_digest(), role_variables(self._order.recipe), state])
+
     @contextmanager
     def _base(self, base: Base) -> Iterator[Path]:
         def make(tar: Path) -> None:
             with self._phase("base"):
-                make_base(base, tar, self._log)
+                make_base(base, tar, self._order.work, self._log)
 
         with kept(self._order.cache, f"base-{base.key}", make) as (tar, _):
             yield tar
@@ -158,7 +176,8 @@ class _Bake:
         with self._phase("compress"):
             diskfile.write_qcow2(raw, self._order.folder / folder.QCOW2, self._log)
         with self._phase("tidy"):
-            shutil.rmtree(self._order.work)
+            if not self._in_memory:
+                shutil.rmtree(self._order.work)
 
     def _plan(self, root: Path, archive: Archive) -> diskfile.Plan:
         recipe = self._order.recipe
@@ -170,9 +189,10 @@ class _Bake:
         second = self._order.work / "second"
         tar = self._order.work / "second.tar"
         with self._phase("base again"):
-            make_base(base, tar, self._log)
+            make_base(base, tar, self._order.work, self._log)
         with self._base(base) as first:
             same = folder.measure(first) == folder.measure(tar)
+            base_files = () if same else compare(contents(first), contents(tar))
         with self._phase("unpack again"):
             unpack(tar, second, self._log)
         self._role(second)
@@ -182,7 +202,7 @@ class _Bake:
             files = compare(listing(root), listing(second))
         shutil.rmtree(second)
         tar.unlink()
-        return Differences(same_base=same, files=files)
+        return Differences(same_base=same, base=base_files, files=files)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[float]:
@@ -193,11 +213,6 @@ class _Bake:
         yield began
         took = time.monotonic() - began
         self._seconds[name] = round(self._seconds.get(name, 0.0) + took, 3)
-
-
-def _key_of(base: Base, recipe: ImageRecipe) -> str:
-    """Return the digest of all that goes into the role's root."""
-    return digest([base.key, role_digest(), role_variables(recipe)])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.canonical import digest
-from fleet.images.programs import run
+from fleet.images.programs import ENVIRONMENT, run
 from fleet.images.sources import Archive
 
 _KERNELS = {"amd64": "linux-image-cloud-amd64", "arm64": "linux-image-cloud-arm64"}
@@ -24,6 +24,11 @@ _PACKAGES = (
 """What boots, gets its user data, grows to its disk, and lets Ansible in."""
 _ENABLE = 'chroot "$1" systemctl --quiet enable systemd-networkd.service'
 """Debian leaves it off; cloud-init has it bring up the network."""
+_FORGET = (
+    'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/etc/resolv.conf',
+    'echo localhost >"$1"/etc/hostname',
+)
+"""What the builder's name, its resolver and the way to its folder would make differ."""
 _KEPT = 8
 """Archives that stay, the latest used."""
 _EXPIRED = 'Acquire::Check-Valid-Until "false"'
@@ -64,13 +69,14 @@ class Base:
                 "packages": self.packages,
                 "archive": [*self.archive.lines, self.archive.state],
                 "command": _command(self, Path("TAR"))[:-2],
+                "environment": ENVIRONMENT,
             }
         )
 
 
-def make_base(base: Base, tar: Path, log: Path) -> None:
+def make_base(base: Base, tar: Path, work: Path, log: Path) -> None:
     """Make a root with mmdebstrap, the same to the last bit for the same archive."""
-    epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TZ": "UTC"}
+    epoch = {"SOURCE_DATE_EPOCH": str(base.archive.epoch), "TMPDIR": str(work)}
     lines = "".join(f"{line}\n" for line in base.archive.lines)
     run(*_command(base, tar), log=log, env=epoch, stdin=lines.encode())
 
@@ -123,7 +129,8 @@ def _command(base: Base, tar: Path) -> list[str]:
         *("mmdebstrap", "--mode=root", "--format=tar", "--variant=minbase"),
         *(f"--architectures={base.architecture}", f"--include={','.join(base.packages)}"),
         *('--aptopt=APT::Install-Recommends "false"', *expired),
-        *("--dpkgopt=force-unsafe-io", f"--customize-hook={_ENABLE}"),
+        *("--dpkgopt=force-unsafe-io", "--skip=cleanup/apt"),
+        *(f"--customize-hook={hook}" for hook in (_ENABLE, *_FORGET)),
         *(base.suite, str(tar), "-"),
     ]
 

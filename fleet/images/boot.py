@@ -11,11 +11,13 @@ from pathlib import Path
 
 from fleet.images.qemu import HOST, Accelerator, Machine, booted
 from fleet.images.reception import Backend, Reception, Stage
-from fleet.user_data import write_user_data
+from fleet.making.user_data import write_user_data
 
 CONSOLE = "console.log"
-_LOOK = 1.0
+_LOOK = 0.1
 """Seconds between two looks at whether the machine still runs."""
+_TELL = 1.0
+"""Seconds between two sentences on what is waited for."""
 Tell = Callable[[str], None]
 _DONE = {
     Stage.REGISTERED: "its worker registered with the token",
@@ -100,10 +102,13 @@ def _wait(
     """Wait for the goal; returns why it was not come to."""
     began = time.monotonic()
     under = trial.accelerator.upper()
+    told = -_TELL
     for stage in (each for each in Stage if Stage.ABSENT < each <= trial.goal):
         while not reception.wait_for(stage, _LOOK):
             seconds = time.monotonic() - began
-            watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
+            if seconds >= told + _TELL:
+                watch(f"booting under {under}, {seconds:.0f} s: not yet: {_DONE[stage]}")
+                told = seconds
             if process.poll() is not None:
                 return [_ended(trial, process)]
             if seconds > trial.limit:

@@ -4,8 +4,10 @@ import hashlib
 import os
 import re
 import stat
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from pydantic import BaseModel
 
@@ -40,12 +42,15 @@ class Differences(BaseModel):
 
     same_base: bool
     """The base root file system is the same to the last bit."""
+    base: tuple[Difference, ...] = ()
+    """What differs in the base, by path."""
     files: tuple[Difference, ...]
     """What differs in the finished one, by path."""
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
         """Return path, what differs and why, for rendering."""
-        return tuple((each.path, each.what, each.why) for each in self.files)
+        base = ((each.path, f"in the base: {each.what}", each.why) for each in self.base)
+        return (*base, *((each.path, each.what, each.why) for each in self.files))
 
 
 Listing = Mapping[str, Mapping[str, str]]
@@ -60,6 +65,21 @@ def listing(root: Path) -> Listing:
             path = Path(folder, name)
             found[f"/{path.relative_to(root)}"] = _properties(path)
     return found
+
+
+def contents(archive: Path) -> Listing:
+    """Return every file of a root in an archive, and when it was written."""
+    with tarfile.open(archive) as tar:
+        return {
+            each.name.removeprefix("."): {
+                "type": each.type.decode(),
+                "mode": f"{each.mode:o}",
+                "owner": f"{each.uid}:{each.gid}",
+                "time": str(each.mtime),
+                "content": each.linkname or _digest(tar.extractfile(each)),
+            }
+            for each in tar
+        }
 
 
 def compare(first: Listing, second: Listing) -> tuple[Difference, ...]:
@@ -92,6 +112,10 @@ def _properties(path: Path) -> dict[str, str]:
         with path.open("rb") as file:
             found["content"] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
+
+
+def _digest(file: IO[bytes] | None) -> str:
+    return hashlib.sha256(file.read()).hexdigest() if file else ""
 
 
 def _why(path: str) -> str:

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import BuildFailed, Locked
-from fleet.images import diskfile, folder, namespaces
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
+from fleet.images import diskfile, folder, namespaces, role
 from fleet.images.bake import Baked, Order
 from fleet.images.manifests import manifest_of
 from fleet.images.messages import explained, read_messages
 from fleet.images.programs import find, missing
 from fleet.images.sbom import sbom_of
-from fleet.manifest import BuildOrder, BuildStep, Manifest
 
-_PROGRAMS = ("mmdebstrap", "tar", "zstd")
+_PROGRAMS = ("mmdebstrap", "tar")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "riscv64": "riscv64"}
 Tell = Callable[[BuildStep], None]
 
@@ -42,6 +42,8 @@ class DiskBuilder:
     snapshot: bool = False
     raw: bool = False
     check: bool = False
+    program: tuple[str, ...] = (sys.executable, "-m", "fleet.images.bake")
+    """What bakes, given an Order."""
 
     def build(self, order: BuildOrder, tell: Tell) -> Manifest:
         """Bake a version into its folder."""
@@ -70,6 +72,7 @@ class DiskBuilder:
         if not diskfile.bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
         lacking = missing((*_PROGRAMS, *diskfile.programs(architecture)))
+        lacking = lacking or diskfile.lacking(architecture) or role.why_not()
         if lacking:
             return lacking
         if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
@@ -100,14 +103,15 @@ class DiskBuilder:
             seconds = time.monotonic() - began
             tell(BuildStep(phase=message["phase"], task=message.get("task", ""), seconds=seconds))
 
-        child = subprocess.Popen(  # noqa: S603 - ourselves
-            namespaces.isolated(sys.executable, "-m", "fleet.images.bake"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("ab"),
-            # Ctrl-C is ours to hear: the child is ended below.
-            start_new_session=True,
-        )
+        with log.open("ab") as told:
+            child = subprocess.Popen(  # noqa: S603 - ourselves
+                namespaces.isolated(*self.program),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=told,
+                # Ctrl-C is ours to hear: the child is ended below.
+                start_new_session=True,
+            )
         try:
             return Baked.model_validate(read_messages(child, wanted, step))
         finally:

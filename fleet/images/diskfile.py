@@ -61,6 +61,13 @@ def programs(architecture: str) -> tuple[str, ...]:
     return ("mkfs.vfat", "mcopy", "mke2fs", "sfdisk", "qemu-img", *bios)
 
 
+def lacking(architecture: str, boot_code: Path = BOOT_CODE) -> str:
+    """Return what to install for a file that a disk of this architecture needs; empty: none."""
+    if architecture != "amd64" or boot_code.exists():
+        return ""
+    return f"this computer lacks {boot_code}; on Debian: apt install syslinux-common"
+
+
 def bootable(architecture: str) -> bool:
     """Say whether disks of this architecture can be made."""
     return architecture in _EFI
@@ -155,14 +162,7 @@ def _boot_tree(plan: Plan, tree: Path) -> None:
         "loader/entries/fleet.conf": entry.encode(),
     }
     if plan.architecture == "amd64":
-        lines = (
-            "SERIAL 0",
-            "DEFAULT fleet",
-            "LABEL fleet",
-            "LINUX /vmlinuz",
-            "INITRD /initrd.img",
-        )
-        files["syslinux/syslinux.cfg"] = "\n".join((*lines, f"APPEND {options}", "")).encode()
+        files["syslinux/syslinux.cfg"] = _SYSLINUX.format(options=options).encode()
     for name, content in files.items():
         path = tree / name
         path.parent.mkdir(parents=True, exist_ok=True)

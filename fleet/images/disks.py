@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fleet.errors import PublicationRefused
+from fleet.facts.manifest import File, Manifest
 from fleet.images.folder import QCOW2, RAW
-from fleet.manifest import File, Manifest
 
 _SECONDS = 1800
 

@@ -7,16 +7,16 @@ the end. Whoever reads a file checks it against the manifest, for a computer may
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from pydantic import ValidationError
 
 from fleet.errors import FileUnreadable
-from fleet.manifest import File, Manifest
+from fleet.facts.manifest import File, Manifest
 
 MANIFEST = "manifest.json"
 QCOW2 = "disk.qcow2"
@@ -46,9 +46,14 @@ class Build:
         return self.folder.name
 
 
-def version_at(moment: datetime) -> str:
-    """Return the version of a build that begins then, as in 20261121T203000Z."""
-    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+def version_at(moment: datetime, taken: Collection[str] = ()) -> str:
+    """Return the version of a build that begins then, as in 20261121T203000Z.
+
+    Where another build of that second has it, it is that of the next second.
+    """
+    while (version := moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")) in taken:
+        moment += timedelta(seconds=1)
+    return version
 
 
 def list_builds(images: Path, image: str) -> tuple[Build, ...]:
@@ -75,9 +80,14 @@ def find_build(images: Path, image: str, version: str) -> tuple[Path, Manifest]:
 
 
 def open_build(images: Path, image: str, version: str) -> Path:
-    """Return an empty folder to build into, until `finish_build` or `drop_build`."""
-    folder = images / image / f".{version}.partial"
-    shutil.rmtree(folder, ignore_errors=True)
+    """Return an empty folder to build into, until `finish_build` or `drop_build`.
+
+    Whoever calls has the builds of that image for itself: what killed ones left goes.
+    """
+    place = images / image
+    for left in place.glob(".*.partial"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = place / f".{version}.partial"
     folder.mkdir(parents=True)
     return folder
 

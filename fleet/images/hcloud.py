@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 
 from fleet.errors import PublicationRefused
+from fleet.facts.manifest import Manifest
+from fleet.facts.versions import Publication, Upload
 from fleet.images.disks import disk_of, raw_disk
 from fleet.images.hetzner import Found, Hetzner
 from fleet.images.holding import held
 from fleet.images.progress import Tell
 from fleet.images.remote_disk import Writing, write_disk
 from fleet.images.temporary import Entry, Order, clean_temporary, temporary_machine
-from fleet.manifest import Manifest
-from fleet.versions import Publication, Upload
 
 SHORT = 32
 """Digits of a checksum that a label has room for; the description holds all."""

@@ -1,30 +1,34 @@
 """This module bakes an image on a machine at Hetzner: the role over ssh, then a snapshot.
 
 The machine is temporary: it is deleted whatever happens, and what a killed run left is found by
-its mark. The snapshot is what comes of it; there is no disk in the folder of the build.
+its mark. The snapshot is what comes of it; as there is no disk in the folder of the build, it is
+tested before the snapshot is taken.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from fleet.errors import BuildFailed, PublicationRefused, SourceUnreachable
+from fleet.facts.image_checks import Tree, check_image
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest, Test
+from fleet.facts.package_list import LIST_PACKAGES, read_packages
+from fleet.facts.recipes import role_variables
+from fleet.facts.versions import Publication
 from fleet.images import folder
 from fleet.images.disk import locked
 from fleet.images.hcloud import HcloudSite, take_snapshot
 from fleet.images.hetzner import Found, Hetzner
 from fleet.images.holding import held
 from fleet.images.manifests import manifest_of
-from fleet.images.role import Host, RoleFailed, RoleRun, run_role, ssh_host
+from fleet.images.remote_tree import open_tree
+from fleet.images.role import Host, RoleFailed, RoleRun, run_role, ssh_host, why_not
 from fleet.images.sbom import sbom_of
 from fleet.images.ssh import Ssh
 from fleet.images.temporary import Order, temporary_machine
-from fleet.manifest import BuildOrder, BuildStep, Manifest, Package
-from fleet.recipes import role_variables
-from fleet.versions import Publication
 
 _STOCK = {"bookworm": "debian-12", "trixie": "debian-13"}
 """Suite to the image of Hetzner's that it is made from; it has none of sid."""
@@ -36,13 +40,6 @@ apt-get -q -y -o Dpkg::Options::=--force-confold dist-upgrade
 apt-get -q -y --no-install-recommends install python3 python3-apt python3-debian ca-certificates
 """
 """What the role needs of a machine, with the updates that its image lacks."""
-PACKAGES = """set -e
-told='${Package}\\t${Version}\\t${Architecture}'
-dpkg-query -W -f "$told"'\\t${source:Package}\\t${source:Version}\\n'
-echo
-apt-cache show $(dpkg-query -W -f '${Package}:${Architecture}=${Version} ') 2>/dev/null \
-    | grep -E '^(Package|Version|Architecture|SHA256): ' || true
-"""
 CLEAN = """set -e
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q -y --purge autoremove
@@ -50,7 +47,10 @@ apt-get clean
 if command -v cloud-init >/dev/null; then cloud-init clean --logs --seed; fi
 rm -rf /var/lib/apt/lists/* /var/lib/cloud/* /var/log/apt /var/log/journal/* /var/log/*.log
 rm -rf ~root/.ansible ~root/.cache ~root/.bash_history /tmp/.ansible /usr/sbin/policy-rc.d
-rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id /var/lib/systemd/random-seed
+rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
+rm -f /var/lib/systemd/random-seed /var/lib/systemd/credential.secret
+[ -L /etc/resolv.conf ] || : > /etc/resolv.conf
+usermod --password '*' root
 : > /etc/machine-id
 echo localhost > /etc/hostname
 rm -rf ~root/.ssh
@@ -82,6 +82,8 @@ class InstanceBuilder:
 
     def bake(self, order: BuildOrder, tell: Tell) -> tuple[Manifest, Publication]:
         """Bake a version, and say which snapshot it is."""
+        if lacking := why_not():
+            raise BuildFailed(lacking)
         place = self.images / order.image
         with locked(place), held(place / ".build-hcloud.lock") as holder, self.api.session():
             partial = folder.open_build(self.images, order.image, order.version)
@@ -124,13 +126,26 @@ class _Run:
                 variables = role_variables(self.order.recipe)
                 self.builder.role(ssh_host_of(ssh), variables, self.log, self._task)
             with self._phase("packages"):
-                packages = read_packages(ssh.lines(PACKAGES))
-            with self._phase("clean"):
-                self._run(ssh, CLEAN)
+                packages = read_packages(ssh.lines(LIST_PACKAGES))
+            # Nobody may enter it any more once it is clean: who looks is inside before.
+            with open_tree(ssh) as tree:
+                with self._phase("clean"):
+                    self._run(ssh, CLEAN)
+                test = self._test(tree)
             manifest = manifest_of(self.order, "instance", packages, self.seconds)
+            manifest = manifest.model_copy(update={"tests": (test,)})
             with self._phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
         return manifest.model_copy(update={"seconds": self.seconds}), snapshot
+
+    def _test(self, tree: Tree) -> Test:
+        """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""
+        at = self.order.built_at + timedelta(seconds=round(time.monotonic() - self.began))
+        with self._phase("test"):
+            problems = check_image(tree, self.order.recipe)
+        if problems:
+            raise BuildFailed("what was baked is not fit for use: " + "\n  ".join(problems))
+        return Test(kind="offline", at=at, seconds=self.seconds["test"])
 
     def _machine(self, holder: str) -> Order:
         recipe = self.order.recipe
@@ -174,30 +189,3 @@ def ssh_host_of(ssh: Ssh) -> Host:
     """Return a machine as Ansible enters it: with the same key, and the host key that was met."""
     known_hosts = ssh.pair.folder / "known_hosts"
     return ssh_host(ssh.host, port=ssh.door.port, key=ssh.pair.private, known_hosts=known_hosts)
-
-
-def read_packages(lines: Iterable[str]) -> tuple[Package, ...]:
-    """Return the packages that a machine told of, with the checksums that its lists know."""
-    told = [line.rstrip("\n") for line in lines]
-    end = told.index("") if "" in told else len(told)
-    sums: dict[tuple[str, str, str], str] = {}
-    fields: dict[str, str] = {}
-    for line in told[end + 1 :]:
-        name, _, value = line.partition(": ")
-        fields = {name: value} if name == "Package" else {**fields, name: value}
-        if name == "SHA256":
-            sums[fields["Package"], fields["Version"], fields["Architecture"]] = value
-    found = []
-    for row in told[:end]:
-        name, version, architecture, source, source_version = row.split("\t")
-        found.append(
-            Package(
-                name=name,
-                version=version,
-                architecture=architecture,
-                source=source,
-                source_version=source_version,
-                sha256=sums.get((name, version, architecture), ""),
-            )
-        )
-    return tuple(sorted(found, key=lambda each: (each.name, each.architecture)))

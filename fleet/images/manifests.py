@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fleet.canonical import digest
+from fleet.facts.manifest import BuildOrder, Manifest, Package
+from fleet.facts.recipes import recipe_digest
 from fleet.images.role import role_digest
-from fleet.manifest import BuildOrder, Manifest, Package
-from fleet.recipes import recipe_digest
 
 
 def manifest_of(

@@ -8,8 +8,7 @@ from typing import Any
 
 from fleet.errors import BuildFailed
 from fleet.images.bake import Order
-
-_FULL = "No space left on device"
+from fleet.images.memory import FULL
 
 
 def read_messages(
@@ -38,7 +37,7 @@ def read_messages(
 
 def explained(error: str, images: Path) -> str:
     """Return an error with what to do where the disk is full."""
-    if _FULL not in error:
+    if FULL not in error:
         return error
     return (
         f"{error}\nthere is no room for a build: it needs about 4 GiB under {images} meanwhile, "

@@ -4,8 +4,8 @@ What it mounts and starts ends with it, and it ends when we do, also when we are
 ordinary user is root in there, with a range of subordinate ids for everyone else.
 """
 
-import getpass
 import os
+import pwd
 from pathlib import Path
 
 from fleet.images.programs import find, missing
@@ -19,7 +19,7 @@ def why_not() -> str:
     lacking = missing(("setpriv", "unshare", *(("newuidmap",) if ordinary else ())))
     if lacking or not ordinary:
         return lacking
-    name = getpass.getuser()
+    name = _user()
     if all(_lends(Path(file), name) for file in _LENT):
         return ""
     return (
@@ -37,6 +37,14 @@ def isolated(*command: str) -> list[str]:
         *(find("unshare") or "unshare", *mapped, "--mount", "--propagation=private", "--pid"),
         *("--fork", "--kill-child=KILL", "--mount-proc", "--", *command),
     ]
+
+
+def _user() -> str:
+    """Return who we are, whatever the environment says: a program that lends ids asks the same."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _lends(file: Path, name: str) -> bool:

@@ -10,6 +10,15 @@ from fleet.errors import FleetError
 
 _SEARCHED = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """What an ordinary user's PATH leaves out."""
+ENVIRONMENT = {"HOME": "/root", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
+"""What a build's programs are told of the world, and with them what packages run.
+
+It is the same whoever builds: of their settings some would show in the files, as where Python is
+not to keep what it compiled, and a token of theirs is nothing for a package's script.
+"""
+_SCHEMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+PROXIES = (*_SCHEMES, *map(str.upper, _SCHEMES))
+"""What of the caller's environment is handed on: it says how to reach the archive."""
 _SHOWN = 12
 """Lines of a failing program's output that go into the error; the log holds all of it."""
 
@@ -25,7 +34,6 @@ PACKAGES = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
     "tar": "tar",
-    "zstd": "zstd",
     "debugfs": "e2fsprogs",
     "mdir": "mtools",
     "qemu-system-x86_64": "qemu-system-x86",
@@ -66,7 +74,10 @@ def missing(programs: Iterable[str]) -> str:
 def run(
     *command: str | Path, log: Path, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> str:
-    """Run a program to its end, its words in the log; return what it wrote to standard output."""
+    """Run a program to its end, its words in the log; return what it wrote to standard output.
+
+    It gets ENVIRONMENT, and of ours but the way to programs and through proxies.
+    """
     words = [str(word) for word in command]
     with log.open("ab") as text:
         text.write(f"+ {' '.join(words)}\n".encode())
@@ -75,7 +86,7 @@ def run(
             check=False,
             input=stdin,
             capture_output=True,
-            env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", **(env or {})},
+            env={**_handed_on(), "PATH": _path(), **ENVIRONMENT, **(env or {})},
         )
         text.write(done.stderr)
         if done.returncode:
@@ -92,6 +103,10 @@ def last_of(output: str) -> str:
     told = [line for line in lines if line.startswith(("E: ", "Err:", "error:"))]
     shown = (told or lines)[-_SHOWN:]
     return "\n".join(f"  {line}" for line in shown) or "  it said nothing"
+
+
+def _handed_on() -> dict[str, str]:
+    return {name: os.environ[name] for name in PROXIES if name in os.environ}
 
 
 def _path() -> str:

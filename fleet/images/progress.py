@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from fleet.versions import Transfer
+from fleet.facts.versions import Transfer
 
 Tell = Callable[[Transfer], None]
 

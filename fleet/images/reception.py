@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hmac import compare_digest
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Protocol, Self
+
+from fleet.web.background import BackgroundServer, LoopbackServer
 
 _REGISTER = "/api/1.0/worker/register/"
 CONNECT = "/api/ws/1.0/worker/connect/"
@@ -78,7 +79,7 @@ class Backend(Protocol):
         """End every websocket."""
 
 
-class Reception:
+class Reception(BackgroundServer):
     """Waits for the worker that has a token."""
 
     def __init__(self, token: str, backend: Backend) -> None:
@@ -88,27 +89,15 @@ class Reception:
         self._reached: dict[Stage, float] = {}
         self._provides: tuple[str, ...] = ()
         self._refusals: list[str] = []
-        self._server = _Server(("127.0.0.1", 0), self._handler())
-        self.port = int(self._server.server_address[1])
+        super().__init__(LoopbackServer(self._handler()))
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
+    def __exit__(self, *reason: object) -> None:
+        super().__exit__(*reason)
         self._backend.close()
-        self._server.server_close()
-        self._thread.join()
 
     @property
     def provides(self) -> tuple[str, ...]:
@@ -162,6 +151,8 @@ class Reception:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else a body waits 40 ms until the worker has confirmed the headers before it.
+            disable_nagle_algorithm = True
             timeout = 300
 
             def do_GET(self) -> None:
@@ -201,13 +192,6 @@ def send(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
     handler.end_headers()
     if handler.command != "HEAD":
         handler.wfile.write(answer.body)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a machine that is switched off hangs up."""
 
 
 def _body_of(handler: BaseHTTPRequestHandler) -> bytes | None:

@@ -1,10 +1,9 @@
 """This module has a Debusine server build images: it posts, follows and takes what came of it.
 
-A build that is given up is aborted at the server. The token goes to that server alone.
+A build that is given up is aborted at the server.
 """
 
 import gzip
-import hashlib
 import io
 import tarfile
 import time
@@ -12,55 +11,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fleet.errors import BuildFailed
-from fleet.image_request import TASK, customization_script, task_data, why_not
+from fleet.errors import BuildFailed, FleetError
+from fleet.facts.image_request import LISTED, TASK, customization_script, task_data, why_not
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest, Package
+from fleet.facts.package_list import read_packages
+from fleet.facts.recipes import role_variables
 from fleet.images import folder
 from fleet.images.base import kernel_of, packages_of
+from fleet.images.contents import open_disk
 from fleet.images.disk import locked
 from fleet.images.manifests import manifest_of
+from fleet.images.programs import last_of
+from fleet.images.request_server import Artifact, Request, Server
 from fleet.images.role import ansible_folder
-from fleet.manifest import BuildOrder, BuildStep, Manifest, Package
-from fleet.recipes import role_variables
+from fleet.images.sbom import sbom_of
+from fleet.web.trust import trusted
 
 _SECONDS = httpx.Timeout(60, connect=10)
-_PIECE = 1 << 20
 _MOST_FAILURES = 10
 """Looks in a row that may come to nothing before the build is given up."""
 _IMAGE = "debian:system-image"
+_LOGS = "debusine:work-request-debug-logs"
 _OVER = ("completed", "aborted")
-_REFUSED = (401, 403)
-_OK = 300
-Shape = TypeVar("Shape", bound=BaseModel)
-
-
-class _Shape(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Request(_Shape):
-    """A work request, as the server tells of it."""
-
-    id: int
-    status: str
-    result: str = ""
-    artifacts: tuple[int, ...] = ()
-
-
-class _File(_Shape):
-    size: int
-    url: str
-    checksums: dict[str, str] = {}
-
-
-class _Artifact(_Shape):
-    category: str
-    data: dict[str, Any]
-    files: dict[str, _File] = {}
+_FATAL = "fatal: "
+"""What Ansible begins the line with that says why a task failed."""
+_LONGEST = 2000
+"""Letters of that line that are shown."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +63,22 @@ class RequestBuilder:
         headers = {"Token": self.token, "X-Debusine-Scope": self.scope, "User-Agent": "fleet"}
         with (
             locked(self.images / order.image),
-            httpx.Client(timeout=_SECONDS, headers=headers) as client,
+            httpx.Client(timeout=_SECONDS, headers=headers, verify=trusted()) as client,
         ):
-            run = _Run(self, order, client, tell)
             partial = folder.open_build(self.images, order.image, order.version)
+            log = self.images / order.image / f"{order.version}.log"
+            run = _Run(self, Server(self.url, client), log, tell)
             try:
-                with run.phase("submit"):
-                    number = run.submit(_data(order, str(mirror)))
-                try:
-                    artifacts = run.follow(number)
-                except BaseException:
-                    run.abort(number)
-                    raise
+                request, artifacts = run.request(_data(order, str(mirror)))
+                run.keep_logs(request, artifacts)
                 with run.phase("take"):
-                    artifact = run.take(number, artifacts, partial)
-                run.note(partial / folder.LOG)
-                manifest = manifest_of(order, "debusine", _packages(artifact), run.seconds)
+                    image = run.take(request, artifacts, partial)
+                with run.phase("packages"):
+                    packages = run.packages(image, partial)
+                manifest = manifest_of(order, "debusine", packages, run.seconds)
+                if all(each.source for each in packages):
+                    (partial / folder.SBOM).write_text(sbom_of(manifest), encoding="utf-8")
+                log.rename(partial / folder.LOG)
                 return folder.finish_build(partial, manifest)[1]
             except OSError as error:
                 raise BuildFailed(str(error)) from error
@@ -115,17 +94,15 @@ class _Run:
     def __init__(
         self,
         builder: RequestBuilder,
-        order: BuildOrder,
-        client: httpx.Client,
+        server: Server,
+        log: Path,
         tell: Callable[[BuildStep], None],
     ) -> None:
         self._builder = builder
-        self._order = order
-        self._client = client
+        self._server = server
+        self._log = log
         self._tell = tell
         self._began = time.monotonic()
-        self._base = builder.url.rstrip("/")
-        self._lines: list[str] = []
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -136,32 +113,78 @@ class _Run:
         yield
         self.seconds[name] = round(time.monotonic() - began, 3)
 
-    def submit(self, data: dict[str, object]) -> int:
-        """Post the work request and return its number."""
+    def request(self, data: dict[str, object]) -> tuple[Request, tuple[Artifact, ...]]:
+        """Post the work request and wait until it is over; return it with what it made."""
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
+        with self.phase("submit"):
+            number = self._server.submit(body).id
+            self._say("submit", f"work request {number} at {self._server.url}")
         try:
-            answer = self._client.post(self._at("work-request/"), json=body)
-        except httpx.HTTPError as error:
-            raise BuildFailed(
-                f"{self._base} did not answer ({error}); look there whether the request waits "
-                "all the same, and abort it before you try again"
-            ) from error
-        request = self._shape(_Request, answer)
-        self._say("submit", f"work request {request.id} at {self._base}")
-        return request.id
+            request = self._follow(number)
+        except BaseException:
+            self._say("abort", f"work request {number}: {self._server.abort(number)}")
+            raise
+        return request, self._server.artifacts(request.artifacts)
 
-    def follow(self, number: int) -> tuple[int, ...]:
-        """Wait until a work request is over, and return its artifacts."""
+    def keep_logs(self, request: Request, artifacts: tuple[Artifact, ...]) -> None:
+        """Add what the server logged; BuildFailed with the end of it where the request failed."""
+        said = ""
+        for artifact in artifacts:
+            for name, file in artifact.files.items() if artifact.category == _LOGS else ():
+                try:
+                    text = self._server.log(name, file)
+                except (httpx.HTTPError, BuildFailed) as error:
+                    # The image is what was asked for, and may be there all the same.
+                    text = f"not taken: {error}\n"
+                said += text
+                self._note(f"== {name}\n{text}")
+        if (request.status, request.result) != ("completed", "success"):
+            raise BuildFailed(
+                f"work request {request.id} at {self._server.url} is {request.status}"
+                f"{f' with {request.result}' if request.result else ''}: its page there shows why"
+                + (f"; it said last:\n{_failure(said)}\n{self._log} holds all" if said else "")
+            )
+
+    def take(self, request: Request, artifacts: tuple[Artifact, ...], place: Path) -> Artifact:
+        """Download the disk among the artifacts and check it."""
+        images = [each for each in artifacts if each.category == _IMAGE and len(each.files) == 1]
+        if len(images) != 1:
+            raise BuildFailed(
+                f"work request {request.id} at {self._server.url} has {len(images)} system images "
+                "of one file, one was expected"
+            )
+        ((name, file),) = images[0].files.items()
+        self._server.take(name, file, place / folder.QCOW2)
+        return images[0]
+
+    def packages(self, image: Artifact, place: Path) -> tuple[Package, ...]:
+        """Return the packages as the disk lists them itself; else as the server does, by name."""
+        try:
+            with open_disk(place / folder.QCOW2) as disk:
+                listed = disk.root.text(LISTED)
+            if not listed:
+                raise BuildFailed(f"the disk has no {LISTED}")
+            return read_packages(listed.splitlines())
+        except (FleetError, ValueError) as error:
+            self._say("packages", f"WITHOUT their sources, as the server lists them: {error}")
+        named = sorted(dict(image.data.get("pkglist", {})).items())
+        return tuple(
+            Package(name=name, version=version, architecture="", source="", source_version="")
+            for name, version in named
+        )
+
+    def _follow(self, number: int) -> Request:
         status, failures = "", 0
         while status not in _OVER:
             try:
-                answer = self._client.get(self._at(f"work-request/{number}/"))
-                request = self._shape(_Request, answer)
+                request = self._server.request(number)
             except (httpx.HTTPError, BuildFailed) as error:
                 failures += 1
                 if failures == _MOST_FAILURES:
-                    raise BuildFailed(f"{self._base} tells nothing any more: {error}") from error
+                    raise BuildFailed(
+                        f"{self._server.url} tells nothing any more: {error}"
+                    ) from error
                 self._builder.wait(self._builder.every)
                 continue
             failures = 0
@@ -170,88 +193,16 @@ class _Run:
                 self._say(status, f"work request {number}")
             if status not in _OVER:
                 self._builder.wait(self._builder.every)
-        if (request.status, request.result) != ("completed", "success"):
-            raise BuildFailed(
-                f"work request {number} at {self._base} is {request.status}"
-                f"{f' with {request.result}' if request.result else ''}: its page there shows why"
-            )
-        return request.artifacts
-
-    def abort(self, number: int) -> None:
-        """Have the server give up a work request, if it still can."""
-        try:
-            answer = self._client.post(self._at(f"work-request/{number}/abort/"))
-            outcome = "aborted" if answer.status_code < _OK else f"not: {answer.status_code}"
-        except httpx.HTTPError as error:
-            outcome = f"not: {error}"
-        self._say("abort", f"work request {number}: {outcome}")
-
-    def take(self, number: int, artifacts: tuple[int, ...], place: Path) -> _Artifact:
-        """Download the disk among the artifacts and check it."""
-        told = [
-            self._shape(_Artifact, self._client.get(self._at(f"artifact/{each}/")))
-            for each in artifacts
-        ]
-        images = [each for each in told if each.category == _IMAGE and len(each.files) == 1]
-        if len(images) != 1:
-            raise BuildFailed(
-                f"work request {number} at {self._base} has {len(images)} system images of one "
-                "file, one was expected"
-            )
-        ((name, file),) = images[0].files.items()
-        if not file.url.startswith(f"{self._base}/"):
-            raise BuildFailed(f"the server names another host for {name}; nothing was asked there")
-        checksum, size = hashlib.sha256(), 0
-        with (
-            self._client.stream("GET", file.url) as answer,
-            (place / folder.QCOW2).open("wb") as disk,
-        ):
-            self._check(answer)
-            for piece in answer.iter_bytes(_PIECE):
-                checksum.update(piece)
-                size += disk.write(piece)
-        promised = file.checksums.get("sha256", checksum.hexdigest())
-        if (size, checksum.hexdigest()) != (file.size, promised):
-            raise BuildFailed(
-                f"{name} came with {size} bytes of SHA-256 {checksum.hexdigest()[:12]}…, the "
-                f"server has {file.size} of {promised[:12]}…"
-            )
-        return images[0]
-
-    def note(self, path: Path) -> None:
-        """Write what was told of this build."""
-        path.write_text("".join(f"{line}\n" for line in self._lines), encoding="utf-8")
-
-    def _at(self, path: str) -> str:
-        return f"{self._base}/api/1.0/{path}"
+        return request
 
     def _say(self, phase: str, detail: str = "") -> None:
         seconds = time.monotonic() - self._began
-        self._lines.append(f"{seconds:8.1f} s  {phase}{f': {detail}' if detail else ''}")
+        self._note(f"{seconds:8.1f} s  {phase}{f': {detail}' if detail else ''}\n")
         self._tell(BuildStep(phase=phase, task=detail, seconds=seconds))
 
-    def _check(self, answer: httpx.Response) -> None:
-        """Refuse an answer that is none, in the server's words where it has some."""
-        if answer.status_code < _OK:
-            return
-        answer.read()
-        why = f"status {answer.status_code}"
-        if answer.status_code in _REFUSED:
-            why += "; the token's user has to be a contributor of the workspace"
-        elif answer.headers.get("content-type", "").startswith("application/"):
-            why += f": {answer.text[:500]}"
-        raise BuildFailed(f"{self._base} refuses: {why}")
-
-    def _shape(self, shape: type[Shape], answer: httpx.Response) -> Shape:
-        self._check(answer)
-        try:
-            return shape.model_validate_json(answer.content)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise BuildFailed(
-                f"{answer.request.url} answers with something else than was expected: "
-                f"{first['msg']}; is it a Debusine 0.16?"
-            ) from None
+    def _note(self, text: str) -> None:
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(text)
 
 
 def archive_of_the_role() -> bytes:
@@ -279,10 +230,11 @@ def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
     )
 
 
-def _packages(artifact: _Artifact) -> tuple[Package, ...]:
-    """Return what the server lists: name and version, nothing else."""
-    listed = sorted(dict(artifact.data.get("pkglist", {})).items())
-    return tuple(
-        Package(name=name, version=version, architecture="", source="", source_version="")
-        for name, version in listed
-    )
+def _failure(log: str) -> str:
+    """Return of a log what tells most: the task of the role that failed, else its last lines."""
+    lines = log.splitlines()
+    fatal = next((at for at, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    if fatal is None:
+        return last_of(log)
+    tasks = [line.rstrip(" *") for line in lines[:fatal] if line.startswith("TASK [")]
+    return "\n".join(f"  {line[:_LONGEST]}" for line in (*tasks[-1:], lines[fatal]))

@@ -6,6 +6,7 @@ the run by Ansible as it likes: no variable may hold a secret.
 
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,12 +15,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import fleet
 from fleet.errors import FleetError
+from fleet.images.programs import PROXIES
 
 Told = Callable[[str], None]
 """Is told the name of each task as it begins."""
@@ -118,7 +121,8 @@ def run_role(
         listener = _Listener(text, told, began)
         cancelled = threading.Event()
         future = pool.submit(
-            runner.run,
+            _play,
+            runner,
             private_data_dir=folder,
             playbook=str(play or ansible_folder() / "worker.yml"),
             inventory={"all": {"hosts": {host.name: {**_PYTHON, **host.variables}}}},
@@ -143,24 +147,49 @@ def run_role(
 _PYTHON = {"ansible_python_interpreter": "/usr/bin/python3"}
 
 
+def why_not() -> str:
+    """Return why no role can be run from this computer, and what to do; empty: it can."""
+    if find_spec("ansible_runner") and shutil.which("ansible-playbook", path=_path()):
+        return ""
+    return (
+        "baking an image needs ansible-runner and ansible-core: install fleet with its extra "
+        "`images`, as in pip install 'fleet-reconciler[images]'"
+    )
+
+
 def _load_runner() -> Any:  # noqa: ANN401 - it ships no types
-    try:
-        import ansible_runner
-    except ModuleNotFoundError:
-        raise FleetError(
-            "baking an image needs ansible-runner: install fleet with its extra `images`, as in "
-            "pip install 'fleet-reconciler[images]'"
-        ) from None
+    if lacking := why_not():
+        raise FleetError(lacking)
+    import ansible_runner
+
     return ansible_runner
+
+
+def _play(runner: Any, **words: Any) -> Any:  # noqa: ANN401 - ansible-runner's own
+    """Run a play as ansible-runner does, with little of our environment: it writes that down."""
+    made = runner.interface.init_runner(**words)
+    made.config.env = {
+        name: text
+        for name, text in made.config.env.items()
+        if name in (*_HANDED_ON, *words["envvars"]) or os.environ.get(name) != text
+    }
+    made.run()
+    return made
+
+
+_HANDED_ON = (
+    *("HOME", "USER", "LOGNAME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"),
+    *PROXIES,
+)
+"""What of our environment Ansible gets: where it lies itself, and the way through proxies."""
 
 
 def _environment(folder: Path) -> dict[str, str]:
     """Return Ansible's environment: its own folder for what it writes, nobody's settings."""
     settings = folder / "ansible.cfg"
     settings.touch()
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {
-        "PATH": f"{tools}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
+        "PATH": f"{_path()}{os.pathsep}/usr/sbin{os.pathsep}/sbin",
         "ANSIBLE_CONFIG": str(settings),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
@@ -174,6 +203,11 @@ def _environment(folder: Path) -> dict[str, str]:
         "PYTHONWARNINGS": "ignore",
         "LC_ALL": "C.UTF-8",
     }
+
+
+def _path() -> str:
+    """Return where programs are: first beside the Python that runs us."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def _end_all_of(folder: str) -> None:

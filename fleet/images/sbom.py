@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import NAMESPACE_URL, uuid5
 
-from fleet.manifest import Manifest, Package
+from fleet.facts.manifest import Manifest, Package
 
 
 def sbom_of(manifest: Manifest) -> str:

@@ -14,11 +14,11 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import PublicationRefused
+from fleet.facts.manifest import File, Manifest
+from fleet.facts.versions import Publication, Upload
 from fleet.images.disks import disk_of
 from fleet.images.folder import MANIFEST
 from fleet.images.progress import Tell, Total
-from fleet.manifest import File, Manifest
-from fleet.versions import Publication, Upload
 
 MARK = "fleet.json"
 SUMS = "SHA256SUMS"

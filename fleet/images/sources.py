@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fleet.apt_sources import archives
 from fleet.canonical import digest
 from fleet.errors import FleetError, SourceUnreachable
 from fleet.images.programs import ProgramFailed, run
@@ -60,6 +61,36 @@ def archive_of(suite: str, mirror: str | None, log: Path) -> Archive:
     )
 
 
+def state_of(source: str) -> str | None:
+    """Return the state of the archives that a deb822 source names; None where nobody can know."""
+    found = {}
+    for uri, suite in archives(source):
+        place = suite if suite.endswith("/") else f"dists/{suite}/"
+        signed = _signed(f"{uri.rstrip('/')}/{place}")
+        if signed is None:
+            return None
+        found[f"{uri} {suite}"] = hashlib.sha256(signed).hexdigest()
+    return digest(found)
+
+
+def _signed(place: str) -> bytes | None:
+    """Return what an archive signs of a suite; None where it is not to be had from here."""
+    import httpx
+
+    from fleet.web.trust import trusted
+
+    for name in ("InRelease", "Release"):
+        try:
+            answer = httpx.get(
+                place + name, timeout=_SECONDS, follow_redirects=True, verify=trusted()
+            )
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return None
+        if answer.is_success:
+            return answer.content
+    return None
+
+
 def _usual_lines(suite: str, log: Path) -> list[str]:
     """Return the sources that mmdebstrap takes where nobody names any."""
     asked = ("--mode=root", "--variant=custom", "--format=null", f"--setup-hook={_SHOW}")
@@ -85,9 +116,11 @@ def _release(uri: str, suite: str) -> bytes | None:
     """Return the signed Release file of a suite; None where the archive has no such suite."""
     import httpx
 
+    from fleet.web.trust import trusted
+
     url = f"{uri}/dists/{suite}/InRelease"
     try:
-        answer = httpx.get(url, timeout=_SECONDS, follow_redirects=True)
+        answer = httpx.get(url, timeout=_SECONDS, follow_redirects=True, verify=trusted())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise SourceUnreachable(f"{uri} does not answer: {error}; {_NEXT}") from error
     if answer.status_code == _NOT_FOUND:

@@ -5,15 +5,14 @@ its own, and every later one must meet the same.
 """
 
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from fleet.errors import PublicationRefused, SourceUnreachable
+from fleet.images.keys import KeyPair
 
 _CONNECTION_LOST = 255
 _OPTIONS = (
@@ -34,46 +33,6 @@ class Door:
 
     user: str = "root"
     port: int = 22
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """A key that was made for one machine; `folder` also holds what hosts it met."""
-
-    folder: Path
-
-    @property
-    def private(self) -> Path:
-        """Return the file of the private key."""
-        return self.folder / "key"
-
-    @property
-    def public(self) -> str:
-        """Return the public key, as one line."""
-        return (self.folder / "key.pub").read_text(encoding="utf-8").strip()
-
-
-@contextmanager
-def new_key(comment: str) -> Iterator[KeyPair]:
-    """Yield a key that nobody else has, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="fleet-ssh-") as folder:
-        pair = KeyPair(Path(folder))
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment]
-        try:
-            done = subprocess.run(  # noqa: S603 - a fixed program, no shell
-                [*command, "-f", str(pair.private)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise PublicationRefused(
-                "this needs ssh-keygen and ssh, which are not here; install openssh-client"
-            ) from None
-        if done.returncode:
-            raise PublicationRefused(f"ssh-keygen made no key: {done.stderr.strip()}")
-        yield pair
 
 
 class Ssh:
@@ -122,6 +81,36 @@ class Ssh:
         Raises SourceUnreachable where the connection is lost, PublicationRefused where the script
         fails; what `sent` raises ends both.
         """
+        with self._running(script) as (stdin, stdout):
+            _send(stdin, sent)
+            for line in stdout:
+                yield line.decode(errors="replace")
+
+    @contextmanager
+    def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
+        """Run a script that answers every line with one, and yield what asks it.
+
+        It goes on when nobody may enter the machine any more. Raises as `lines` does, and
+        SourceUnreachable where the script ends before it was told to.
+        """
+
+        def ask(line: str) -> str:
+            try:
+                stdin.write(f"{line}\n".encode())
+                stdin.flush()
+            except BrokenPipeError:
+                raise EOFError from None
+            if not (answer := stdout.readline()):
+                raise EOFError
+            return answer.decode(errors="replace")
+
+        with self._running(script) as (stdin, stdout):
+            yield ask
+            stdin.close()
+
+    @contextmanager
+    def _running(self, script: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Run a script as long as the block lasts, and judge how it ended; EOFError: too early."""
         try:
             process = subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
                 self.command(script),
@@ -136,6 +125,7 @@ class Ssh:
                 "this needs ssh, which is not here; install openssh-client"
             ) from None
         said: list[bytes] = []
+        early = False
         with process:
             assert process.stdin  # noqa: S101 - they are pipes
             assert process.stdout  # noqa: S101 - same
@@ -143,9 +133,9 @@ class Ssh:
             listener = threading.Thread(target=_listen, args=(process.stderr, said))
             listener.start()
             try:
-                _send(process.stdin, sent)
-                for line in process.stdout:
-                    yield line.decode(errors="replace")
+                yield process.stdin, process.stdout
+            except EOFError:
+                early = True
             except BaseException:
                 process.kill()
                 raise
@@ -153,6 +143,8 @@ class Ssh:
                 process.wait()
                 listener.join()
         self._judge(process.returncode, b"".join(said).decode(errors="replace"))
+        if early:
+            raise SourceUnreachable(f"ssh to {self.host}: it ended in the middle")
 
     def _judge(self, status: int, said: str) -> None:
         lines = [line for line in said.splitlines() if "Permanently added" not in line]

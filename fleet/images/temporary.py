@@ -14,7 +14,8 @@ from typing import Literal
 
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
 from fleet.images.hetzner import Found, Hetzner, OutOfStock, ServerType
-from fleet.images.ssh import KeyPair, Ssh, new_key
+from fleet.images.keys import KeyPair, new_key
+from fleet.images.ssh import Ssh
 from fleet.providers.hcloud import ARCHITECTURES, TEMPORARY
 
 HOLDER = "holder"

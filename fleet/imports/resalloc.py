@@ -96,10 +96,14 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
     if warm:
         now = "fleet makes machines when work waits, and `spare` idle ones beside them"
         notes.change("changed", warm.place, "demand (Resalloc never looks at the queue)", now)
-    reused = next((pool for pool in pools if pool.reuse_seconds), None)
-    if reused:
-        now = "`reuse` of a pool says that; the pools written here have none yet"
-        notes.change("changed", reused.place, "reuse only within one sandbox", now)
+    if pools:
+        now = "no pool makes machines before you say `mode: apply`: one after the other"
+        notes.change("to-do", pools[0].place, "mode: pause of every pool", now)
+        now = "each has one (`hooks.timeouts`), and its exit status is believed"
+        what = (
+            "commands (Resalloc: no time-outs; what cmd_delete and cmd_list exit with is ignored)"
+        )
+        notes.change("changed", pools[0].place, what, now)
     on_demand = {tag for pool in pools for tag in pool.on_demand}
     for pool in pools:
         for tag in sorted(on_demand & set(pool.tags)):
@@ -116,7 +120,7 @@ def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Ite
     yield ""
     yield from comments(["where Resalloc's clients take their tickets"])
     yield "queues:"
-    yield "  tickets: {kind: tickets}"
+    yield '  tickets: {kind: tickets, answer: "{data}"}'
     on_demand = sorted({tag for pool in pools for tag in pool.on_demand})
     if on_demand:
         yield ""

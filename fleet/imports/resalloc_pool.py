@@ -10,6 +10,7 @@ from fleet.imports.writing import shown
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.findings import Span, did_you_mean, quoted
 from fleet.schema.nodes import Node
+from fleet.schema.sources import COUNTER_PATTERN
 
 _MOST = 100_000
 _LONGEST_COMMAND = 1000
@@ -133,7 +134,8 @@ def _tags(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
         entries = {str(key.value): value for key, value in item.entries}
         name = entries.get("name", item)
         priority = entries["priority"].value if "priority" in entries else 0
-        if not _is_tag(name.value) or not isinstance(priority, int) or entries.keys() - _KEYS:
+        is_number = isinstance(priority, int) and abs(priority) <= _MOST
+        if not _is_tag(name.value) or not is_number or entries.keys() - _KEYS:
             message = f"{option}: expected a tag or {{name: TAG, priority: NUMBER}}"
             notes.wrong(item.span, "wrong-type", f"{message}, got {_short(item)}")
         else:
@@ -152,8 +154,12 @@ def _is_tag(text: object) -> bool:
 
 
 def _counters(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:
-    if node.kind != "list" or not all(isinstance(item.value, str) for item in node.items):
-        notes.wrong(node.span, "wrong-type", f"{option}: expected a list of names")
+    names = [item.value for item in node.items]
+    if node.kind != "list" or not all(
+        isinstance(name, str) and re.match(COUNTER_PATTERN, name) for name in names
+    ):
+        expected = "expected a list of names of letters, digits and _"
+        notes.wrong(node.span, "wrong-type", f"{option}: {expected}")
     else:
         pool.counters += [item.value for item in node.items]
 

@@ -7,18 +7,12 @@ from fleet.imports.resalloc_pool import PoolOptions
 from fleet.imports.writing import Block, duration
 
 _NO_LIST = "echo 'write a command that prints the names of the machines of this pool' >&2; exit 1"
+_INVENTED = {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"}
 _NOTHING_LIKE_IT = {
     "start_delay": "see guards.throttle.create, which bounds the machines that one run makes",
-    "livecheck_period": "every run looks",
-    "livecheck_attempts": "every run looks",
-    "cmd_release": "nothing runs when a machine is given back",
-    "named_counters": "its hooks get no such numbers",
     "name_pattern": "machines are named FLEET-POOL-NUMBER",
 }
-_ONLY_WITH = {
-    "livecheck_period": "cmd_livecheck",
-    "livecheck_attempts": "cmd_livecheck",
-}
+_LIVECHECKS = {"livecheck_period": "livecheck_every", "livecheck_attempts": "livecheck_failures"}
 
 
 def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
@@ -26,36 +20,62 @@ def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
     block = Block(above=[pool.texts["description"]] if "description" in pool.texts else [])
     if pool.name != pool.written:
         block.above.append(f"{pool.written} in pools.yaml")
-    provides = sorted({*pool.tags, *pool.on_demand})
-    holds_nothing = bool(on_demand & set(provides))
+    tags = {**pool.tags, **pool.on_demand}
+    priorities = {tag: tags[tag] for tag in sorted(tags) if tags[tag]}
+    holds_nothing = bool(on_demand & tags.keys())
+    reuse = _reuse(pool, notes)
     block.entries += [
         ("provider", "hooks"),
         ("hooks", Block(list(_hooks(pool, notes)))),
-        ("machine", {}),
-        ("provides", provides),
+        ("machine", _INVENTED),
+        ("provides", sorted(tags)),
+        *([("priorities", priorities)] if priorities else []),
         ("workers", _workers(pool, notes, holds_nothing=holds_nothing)),
-        ("retire", _retire(pool, notes)),
+        *([("reuse", reuse)] if reuse else []),
+        ("mode", "pause"),
     ]
-    block.below.append("machine: pools.yaml does not say cores, memory, disk and price")
-    notes.change(
-        "to-do", pool.place, f"machine of pool {pool.written}", "write what it is and costs"
-    )
+    block.below.append("to do: machine: pools.yaml does not say what it is; this is invented")
+    block.below.append("to do: mode: apply, once Resalloc has let go of it")
+    now = "write what it is and costs: the cheapest that fits is made"
+    notes.change("to-do", pool.place, f"machine of pool {pool.written}", now)
     block.below += _left(pool, notes)
     return block
 
 
 def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
-    for hook in ("new", "delete", "list", "livecheck"):
+    yield "interface", "resalloc"
+    # Commands may look at the name that their pool had.
+    shell = ["sh", "-c"]
+    if pool.name != pool.written:
+        shell = ["env", f"RESALLOC_POOL_ID={pool.written}", *shell]
+    for hook in ("new", "delete", "list", "livecheck", "release"):
         option = f"cmd_{hook}"
         if option in pool.commands:
-            yield hook, ["sh", "-c", pool.commands[option]]
-            if "RESALLOC_" in pool.commands[option]:
-                now = "make sure that it gets these variables from fleet"
-                notes.change("to-do", pool.at(option), f"{option} reads RESALLOC_…", now)
+            yield hook, [*shell, pool.commands[option]]
         elif hook == "list":
             yield hook, ["sh", "-c", _NO_LIST]
             now = "fleet has to see which machines exist; until then nothing is known of them"
             notes.change("to-do", pool.place, f"pool {pool.written} has no cmd_list", now)
+    yield from _livechecks(pool, notes)
+    if pool.counters:
+        yield "named_counters", pool.counters
+
+
+def _livechecks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
+    if "cmd_livecheck" in pool.commands:
+        every = max(1, pool.number("livecheck_period"))
+        failures = max(1, min(100, pool.number("livecheck_attempts")))
+        yield "livecheck_every", duration(every)
+        yield "livecheck_failures", failures
+        for option, kept in (("livecheck_period", every), ("livecheck_attempts", failures)):
+            if (number := pool.number(option)) != kept:
+                now = f"{_LIVECHECKS[option]} is at {'least' if number < kept else 'most'} {kept}"
+                notes.change("changed", pool.at(option), f"{option}: {number}", now)
+        return
+    for option in _LIVECHECKS:
+        if option in pool.numbers:
+            what = f"{option}: {pool.numbers[option]}"
+            notes.change("never-acts", pool.at(option), what, "there is no cmd_livecheck")
 
 
 def _workers(pool: PoolOptions, notes: Notes, *, holds_nothing: bool) -> dict[str, int]:
@@ -79,7 +99,7 @@ def _workers(pool: PoolOptions, notes: Notes, *, holds_nothing: bool) -> dict[st
     return {"max": most, "spare": min(spare, most), "max_starting": min(starting, most)}
 
 
-def _retire(pool: PoolOptions, notes: Notes) -> dict[str, object]:
+def _reuse(pool: PoolOptions, notes: Notes) -> dict[str, object]:
     uses, age = pool.number("reuse_max_count"), pool.number("reuse_max_time")
     if not pool.reuse_seconds:
         for option in ("reuse_max_count", "reuse_max_time"):
@@ -87,49 +107,23 @@ def _retire(pool: PoolOptions, notes: Notes) -> dict[str, object]:
                 now = "without reuse_opportunity_time nothing is used twice"
                 what = f"{option}: {pool.numbers[option]}"
                 notes.change("never-acts", pool.at(option), what, now)
-        return {"max_uses": 1}
-    found: dict[str, object] = {"idle_after": duration(pool.reuse_seconds)}
-    now = "fleet also lets go of machines that were never used"
-    place = pool.at("reuse_opportunity_time")
-    notes.change("changed", place, f"reuse_opportunity_time: {pool.reuse_seconds}", now)
-    now = "counted from the machine's creation, not from its first use"
-    notes.change("changed", pool.at("reuse_max_time"), f"reuse_max_time: {age}", now)
-    found["max_age"] = duration(max(1, age))
+        return {}
+    found: dict[str, object] = {"opportunity": duration(pool.reuse_seconds)}
     if uses:
         found["max_uses"] = uses + 1
         now = f"{uses + 1} uses, the first one counted too"
         notes.change("renamed", pool.at("reuse_max_count"), f"reuse_max_count: {uses}", now)
+    found["max_age"] = duration(max(1, age))
     return found
 
 
 def _left(pool: PoolOptions, notes: Notes) -> Iterator[str]:
     """Yield what fleet.yaml cannot say, as comments."""
     for option, instead in _NOTHING_LIKE_IT.items():
-        value = _written(pool, option)
-        if value is None:
-            continue
-        what = f"{option}: {value}"
-        needed = _ONLY_WITH.get(option)
-        if needed and needed not in pool.commands:
-            notes.change("never-acts", pool.at(option), what, f"there is no {needed}")
-        elif option == "start_delay" and not pool.numbers[option]:
+        value: object = pool.numbers.get(option) or pool.texts.get(option)
+        what = f"{option}: {value or pool.numbers.get(option)}"
+        if option == "start_delay" and pool.numbers.get(option) == 0:
             notes.change("never-acts", pool.at(option), what, "that is no delay")
-        else:
-            notes.change("no-equivalent", pool.at(option), what, instead)
-        yield f"no equivalent: {what}"
-    for option, tags in (("tags", pool.tags), ("tags_on_demand", pool.on_demand)):
-        ranked = {tag: priority for tag, priority in tags.items() if priority}
-        if ranked:
-            what = ", ".join(f"priority {each} of {tag}" for tag, each in ranked.items())
-            instead = "fleet takes the cheapest machines that fit: give each pool its price"
+        elif value:
             notes.change("no-equivalent", pool.at(option), what, instead)
             yield f"no equivalent: {what}"
-
-
-def _written(pool: PoolOptions, option: str) -> object:
-    if option == "named_counters":
-        return ", ".join(pool.counters) or None
-    found: object = pool.numbers.get(option)
-    if found is None:
-        found = pool.commands.get(option) or pool.texts.get(option)
-    return found

@@ -37,13 +37,13 @@ def block_to_lines(name: str, block: Block, indent: int = 2) -> Iterator[str]:
     yield from comments(block.below, indent + 2)
 
 
-def item_to_lines(block: Block, indent: int = 2) -> Iterator[str]:
+def item_to_lines(block: Block) -> Iterator[str]:
     """Yield the lines of a mapping in a list."""
-    yield from comments(block.above, indent)
+    yield from comments(block.above, 2)
     for number, (key, value) in enumerate(block.entries):
         dash = "- " if number == 0 else "  "
-        yield f"{' ' * indent}{dash}{scalar(key)}: {flow(value)}"
-    yield from comments(block.below, indent + 2)
+        yield f"  {dash}{scalar(key)}: {flow(value)}"
+    yield from comments(block.below, 4)
 
 
 def comments(texts: Iterable[str], indent: int = 0) -> Iterator[str]:

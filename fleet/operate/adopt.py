@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from fleet.adoption import Adopted, Adoption
 from fleet.errors import PlanRefused, StackFailed
 from fleet.facts import Listing, Stack, Unknown
-from fleet.operate.apply import Tell
 from fleet.operate.observe import Sources
-from fleet.plan import StackOutcome
-from fleet.ports import Adopter, Engine, StackRecord, StackRef, Step
+from fleet.plan.outcome import StackOutcome
+from fleet.ports import Adopter, Engine, StackRef, Step, Tell
+from fleet.ports.store import StackRecord
 
 
 def adopt_machines(

@@ -6,12 +6,12 @@ So a run that is killed leaves tries without a result, and the next one says wha
 from collections.abc import Sequence
 
 from fleet.census import take_census
+from fleet.census.failures import classify, settle
 from fleet.errors import StackFailed
 from fleet.facts import Attempt, World
-from fleet.failures import classify, settle
 from fleet.making import market_of
 from fleet.plan import Create
-from fleet.ports import Store
+from fleet.ports.store import Store
 from fleet.schema.model import Fleet
 
 _LINE_LIMIT = 300

@@ -4,20 +4,25 @@ What machines still use is neither deleted nor made anew. An order and the modes
 too: where no pool of a provider may be changed, what its machines share stays as it is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from fleet.base_changes import why_held
-from fleet.bases import Base, Part
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Unknown, World
-from fleet.operate.apply import Tell
+from fleet.facts.bases import Base, Part
+from fleet.making.base_changes import why_held
+from fleet.making.shared import in_use, is_laid, parts_of, wanted_parts
 from fleet.operate.observe import Sources, base_ref
 from fleet.operate.order import Order, find_changes, ordered_part
-from fleet.plan import Plan, StackOutcome
-from fleet.ports import Sharer, StackRef, Step
+from fleet.plan import Plan
+from fleet.plan.outcome import StackOutcome
+from fleet.ports import Sharer, StackRef, Step, Tell
 from fleet.schema.model import Fleet
-from fleet.shared import in_use, is_laid, parts_of, wanted_parts
 
+_BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"network": ("subnet",), "template": ("group", "role", "profile")}
+)
+"""Kind of a part to what its stack's program makes beside it, as PART-WHAT."""
 Lay = Callable[[World], tuple[World, tuple[StackOutcome, ...]]]
 
 
@@ -98,7 +103,7 @@ def _asked(fleet: Fleet, world: World, name: str, tell: Tell) -> tuple[Part, ...
 
 def _lay(world: World, engine: Sharer, ref: StackRef, parts: tuple[Part, ...], tell: Tell) -> None:
     name = ref.provider
-    _check(world, name, engine.preview(ref, parts))
+    _check(world, name, engine.preview(ref, parts), parts)
     engine.up(ref, parts, lambda step: tell(f"base of {name}: {step.operation} {step.worker}"))
 
 
@@ -114,21 +119,34 @@ def _kept(fleet: Fleet, name: str, parts: Sequence[Part]) -> Iterator[str]:
     return (part.key for part in parts if part.key not in declared)
 
 
-def _check(world: World, name: str, steps: Sequence[Step]) -> None:
-    """Refuse to make anew or to delete what machines use, before anything is changed."""
+def _check(world: World, name: str, steps: Sequence[Step], parts: Sequence[Part]) -> None:
+    """Refuse what would take away what machines use or no part holds, before it is done."""
     base, used = world.bases.get(name), in_use(world, name)
+    ids = base.ids if isinstance(base, Base) else {}
+    taking = [step for step in steps if step.operation in {"replace", "delete"}]
     if isinstance(used, Unknown):
         blocked = {step.worker for step in steps}
         because = f"what is in use is unknown: {used.unknown}"
     else:
-        ids = base.ids if isinstance(base, Base) else {}
-        blocked = {key.partition("/")[2] for key in ids if key in used}
-        blocked |= {f"{key.partition('/')[2]}-subnet" for key in used}
+        blocked = _held_by(key for key in ids if key in used)
         because = "machines use it; drain their pools first, or take the change back"
-    wrong = [s for s in steps if s.operation in {"replace", "delete"} and s.worker in blocked]
+    ours = _held_by([*ids, *(part.key for part in parts)])
+    if any(step.worker not in ours for step in taking):
+        blocked = {step.worker for step in taking} - ours
+        because = "fleet did not put it there; move it to a stack of its own"
+    wrong = [step for step in taking if step.worker in blocked]
     if wrong:
         what = "; ".join(f"{step.operation} {step.worker}" for step in wrong)
         raise PlanRefused(
             f"refused, nothing of the base of provider {name} was changed: it would {what}, and "
             f"{because}"
         )
+
+
+def _held_by(keys: Iterable[str]) -> set[str]:
+    """Return the names of the resources that parts come to."""
+    names: set[str] = set()
+    for key in keys:
+        kind, _, name = key.partition("/")
+        names |= {name, *(f"{name}-{what}" for what in _BESIDE.get(kind, ()))}
+    return names

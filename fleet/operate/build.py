@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fleet.errors import FleetError
-from fleet.manifest import BuildOrder, Manifest
-from fleet.ports import Clock, Store
-from fleet.versions import Version
+from fleet.facts.image_tests import after_tests
+from fleet.facts.manifest import BuildOrder, Manifest
+from fleet.facts.versions import Version
+from fleet.ports import Clock
+from fleet.ports.store import Store
 
 _T = TypeVar("_T")
 
@@ -41,8 +43,10 @@ def remember_build(
         failed = {"state": "failed", "since": clock.now(), "why": why}
         store.save_image_version(building.model_copy(update=failed), was=building)
         raise
-    built = {"state": "built", "since": clock.now(), "digest": manifest.digest}
-    store.save_image_version(building.model_copy(update=built), was=building)
+    now = clock.now()
+    built = building.model_copy(update={"state": "built", "since": now, "digest": manifest.digest})
+    tested = after_tests(built, manifest.tests, now) if manifest.tests else built
+    store.save_image_version(tested, was=building)
     return manifest, more
 
 

@@ -1,15 +1,14 @@
 """This module charges the ledger for the time since it was last charged."""
 
-from collections.abc import Callable
-
+from fleet.budgets.ledger import charge, gap_of
 from fleet.census import take_census
 from fleet.facts import Unknown, World
-from fleet.ledger import charge, gap_of
-from fleet.ports import Charging, Store
+from fleet.ports import Tell
+from fleet.ports.store import Charging, Store
 from fleet.schema.model import Fleet
 
 
-def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Callable[[str], None]) -> None:
+def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
     """Charge the time since the ledger was last charged, before anything is changed.
 
     Where this run is killed before that, the next one charges the time of both.

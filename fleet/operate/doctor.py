@@ -3,17 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleet.checkup import Diagnosis, Finding, Summary, judge_clock, wrong
-from fleet.doctor import find_waits, judge_demand
+from fleet.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
+from fleet.doctor.demand import find_waits, judge_demand
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.reasons import Case
 from fleet.facts import Listing, QueueReading, Stack, Unknown
 from fleet.operate.observe import Sources
 from fleet.ports import Secrets, Server
-from fleet.schema.base import CommandSecret, EnvSecret, FileSecret, Section
-from fleet.schema.model import DebusineQueue
-
-_Secret = EnvSecret | FileSecret | CommandSecret
+from fleet.schema.base import CommandSecret, EnvSecret, FileSecret
+from fleet.schema.model import CoprQueue, DebusineQueue
+from fleet.schema.references import Secret, secrets_in
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
 
 
 def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
-    for path, reference in _references(case.fleet):
+    for path, reference in secrets_in(case.fleet):
         about = f"secret {path}"
         try:
             asked.secrets.read(reference)
@@ -70,20 +69,7 @@ def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
             yield Finding(about=about, result="ok", said="it is there")
 
 
-def _references(value: object, path: str = "") -> Iterator[tuple[str, _Secret]]:
-    """Yield every secret that is named, with the path of its key."""
-    match value:
-        case EnvSecret() | FileSecret() | CommandSecret():
-            yield path, value
-        case Section():
-            for name in type(value).model_fields:
-                yield from _references(getattr(value, name), f"{path}.{name}".lstrip("."))
-        case dict():
-            for name, part in value.items():
-                yield from _references(part, f"{path}.{name}")
-
-
-def _way_to(reference: _Secret) -> str:
+def _way_to(reference: Secret) -> str:
     match reference:
         case EnvSecret():
             return f"export {reference.env}=…"
@@ -135,7 +121,10 @@ def _witness(queue: str, server: Server) -> Finding:
 
 def _registries(case: Case) -> Iterator[Finding]:
     for queue, reading in sorted(case.world.queues.items()):
-        is_server = isinstance(case.fleet.queues.get(queue), DebusineQueue)
+        declared = case.fleet.queues.get(queue)
+        if isinstance(declared, CoprQueue):
+            continue  # its machines register with the tickets that they are given out by
+        is_server = isinstance(declared, DebusineQueue)
         key = f"queues.{queue}.{'read' if is_server else 'path'}"
         yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
 

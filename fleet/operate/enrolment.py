@@ -12,12 +12,12 @@ from datetime import timedelta
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, World
 from fleet.making import swap_of
+from fleet.making.user_data import write_user_data
 from fleet.operate.observe import Sources
 from fleet.plan import Action, Create
 from fleet.ports import Enrolment
 from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.tagrules.static import static_tags
-from fleet.user_data import write_user_data
 
 APART = 2
 """Seconds between the starts of two workers: connecting at once, Debusine loses what they say."""

@@ -1,10 +1,10 @@
 """This module vouches for a fleet's machines: a run notes at each until when."""
 
+from fleet.census.expiry import extended, find_due
 from fleet.errors import FleetError
-from fleet.expiry import extended, find_due
 from fleet.facts import World
-from fleet.operate.apply import Tell
 from fleet.operate.observe import Sources
+from fleet.ports import Tell
 from fleet.schema.model import Fleet
 
 

@@ -7,12 +7,13 @@ worker is switched off too, and what it ran goes back to the queue.
 
 from typing import NamedTuple
 
-from fleet.census import PoolCensus, State, Unit, take_census
-from fleet.desk import desks_of
+from fleet.census import PoolCensus, take_census
+from fleet.census.units import State, Unit
 from fleet.errors import PlanRefused
 from fleet.facts import Listing, Stack, Unknown, WorkerState, World
 from fleet.operate.observe import Sources, stack_ref
 from fleet.schema.model import Fleet
+from fleet.tickets.desk import desks_of
 
 _CONNECTED = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.DEAF)
 

@@ -1,55 +1,142 @@
 """This module gives free machines to tickets before a run decides what to make or to let go.
 
 It is done under the fleet's lock, by one run at a time; what clients do meanwhile is seen by the
-store, which gives nothing to a ticket that no longer waits.
+store, which gives nothing to a ticket that no longer waits. A machine that a ticket gave back is
+cleaned first, whatever becomes of it; one that livechecks found to be broken fails its ticket.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable, Mapping
 
-from fleet.bystanders import known_machines
-from fleet.facts import Listing, QueueReading, Unknown, World
+from fleet.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
 from fleet.handout import hand_out
 from fleet.operate.observe import Sources
-from fleet.schema.model import Fleet
+from fleet.ports import Tell
+from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets import Given
+from fleet.tickets.answer import fill
+from fleet.verdicts.bystanders import known_machines
 
 
-def hand_out_all(
-    fleet: Fleet, world: World, sources: Sources, tell: Callable[[str], None]
-) -> World:
+def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> World:
     """Give out what is free, and return the world as it is then."""
-    listings = [each for each in world.providers.values() if isinstance(each, Listing)]
-    machines = {machine.name: machine for each in listings for machine in each.machines}
+    if not sources.desks:
+        return world
     # A listing may omit a machine once: one that a stack records is not forgotten for that.
     known = known_machines(world)
     there = None if known is None else frozenset(known)
-    for queue, desk in sorted(sources.desks.items()):
-        tickets = desk.settle(world.time, there)
-        leases = hand_out(fleet, world, queue, tickets).leases
+    listed = _listed(world)
+    broken = {name for name, (_, each) in listed.items() if each.state is MachineState.FAILED}
+    open_tickets = {
+        queue: desk.settle(world.time, there, broken)
+        for queue, desk in sorted(sources.desks.items())
+    }
+    _clean(listed, sources, tell)
+    has_moved = bool(broken or sources.lenders)
+    for queue, tickets in open_tickets.items():
+        world = _with_workers(world, sources) if has_moved else world
+        withheld = _withheld(listed, sources)
+        leases = hand_out(fleet, world, queue, tickets, besides=withheld).leases
         given = [
-            Given(
-                ticket=lease.ticket,
-                machine=lease.machine,
-                pool=machines[lease.machine].pool,
-                answer=machines[lease.machine].address or lease.machine,
-                created_at=machines[lease.machine].created_at,
-            )
+            _given(fleet, queue, lease.ticket, listed[lease.machine], sources)
             for lease in leases
-            if lease.machine in machines
+            if lease.machine in listed
         ]
-        leased = desk.lease(given, world.time)
-        got = frozenset(leased.tickets)
-        for each in given:
-            if each.ticket in got:
-                tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
-            elif each.ticket in leased.refused:
-                because = leased.refused[each.ticket]
-                tell(f"{each.pool}: ticket {each.ticket} waits on, as {because}")
+        got = _lease(queue, given, world, sources, tell)
         if got:
             reading = _without(world.queues[queue], {str(number) for number in got})
-            reading = reading.model_copy(update={"workers": desk.workers(world.time)})
             world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
-    return world
+            has_moved = True
+    return _with_workers(world, sources) if has_moved else world
+
+
+_Listed = Mapping[str, tuple[str, Machine]]
+"""Machines by name, each with its provider."""
+
+
+def _listed(world: World) -> _Listed:
+    return {
+        machine.name: (provider, machine)
+        for provider, listing in world.providers.items()
+        if isinstance(listing, Listing)
+        for machine in listing.machines
+    }
+
+
+def _clean(listed: _Listed, sources: Sources, tell: Tell) -> None:
+    """Clean what tickets gave back, each provider's machines at once."""
+    if not sources.lenders:
+        return
+    dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
+    for provider, lender in sources.lenders.items():
+        up = [
+            machine
+            for at, machine in listed.values()
+            if at == provider and machine.name in dirty and machine.state is MachineState.RUNNING
+        ]
+        for name, (trouble, begun) in lender.clean(up).items() if up else ():
+            if begun:
+                dirty[name].clean(name, trouble)
+            if trouble:
+                until = "" if begun else " before it is cleaned"
+                tell(f"{listed[name][1].pool}: {name} gets no other ticket{until}: {trouble}")
+
+
+def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
+    """Return which machines get no ticket now: those that are dirty, and those in doubt."""
+    if not sources.lenders:
+        return ()
+    doubted = {name for lender in sources.lenders.values() for name in lender.doubted()}
+    dirty = {name for desk in sources.desks.values() for name in desk.released()}
+    return doubted | {n for n in dirty if n in listed and listed[n][0] in sources.lenders}
+
+
+def _with_workers(world: World, sources: Sources) -> World:
+    """Return the world with the workers as the desks know them now."""
+    queues = {
+        queue: reading.model_copy(update={"workers": sources.desks[queue].workers(world.time)})
+        if queue in sources.desks
+        else reading
+        for queue, reading in world.queues.items()
+    }
+    return world.model_copy(update={"queues": queues})
+
+
+def _given(
+    fleet: Fleet, queue: str, ticket: int, listed: tuple[str, Machine], sources: Sources
+) -> Given:
+    provider, machine = listed
+    lender = sources.lenders.get(provider)
+    desk = fleet.queues[queue]
+    return Given(
+        ticket=ticket,
+        machine=machine.name,
+        pool=machine.pool,
+        answer=fill(
+            desk.answer if isinstance(desk, TicketQueue) else "",
+            {
+                "name": machine.name,
+                "host": machine.address or machine.name,
+                "pool": machine.pool,
+                **(lender.particulars(machine) if lender else {}),
+            },
+        ),
+        created_at=machine.created_at,
+    )
+
+
+def _lease(
+    queue: str, given: Iterable[Given], world: World, sources: Sources, tell: Tell
+) -> frozenset[int]:
+    """Give machines to tickets, and return which tickets got theirs."""
+    given = [*given]
+    leased = sources.desks[queue].lease(given, world.time)
+    for each in given:
+        if each.ticket in leased.tickets:
+            tell(f"{each.pool}: {each.machine} is given to ticket {each.ticket}")
+        elif each.ticket in leased.refused:
+            because = leased.refused[each.ticket]
+            tell(f"{each.pool}: ticket {each.ticket} waits on, as {because}")
+    return frozenset(leased.tickets)
 
 
 def _without(reading: QueueReading, ids: Collection[str]) -> QueueReading:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from fleet.bases import Base, Part
 from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.facts.bases import Base, Part
 from fleet.operate.observe import Sources
 from fleet.ports import (
     NO_USER_DATA,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleet.errors import FleetError, Locked, StoreMissing
-from fleet.operate.apply import Tell
 from fleet.plan import Plan, Reason
-from fleet.ports import Clock, Waiter
+from fleet.ports import Clock, Tell, Waiter
 from fleet.schema.units import write_duration
 
 _AT_REST = frozenset(
@@ -43,6 +42,8 @@ class Run:
 
     code: int
     on_the_way: tuple[str, ...] = ()
+    changed: bool = False
+    """Whether it made a machine or let one go."""
 
     @property
     def is_quiet(self) -> bool:

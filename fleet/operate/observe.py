@@ -1,14 +1,17 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fleet import heartbeats
-from fleet.bases import Base
+from fleet.budgets.ledger import periods
+from fleet.census.renames import heirs_of, stack_name
 from fleet.errors import FleetError, StoreFailed, StoreMissing
-from fleet.facts import Attempt, Ledger, Listing, Stack, Unknown, World
-from fleet.ledger import periods
+from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, World
+from fleet.facts.bases import Base
+from fleet.facts.ledger import Ledger
+from fleet.facts.versions import ImageVersion
 from fleet.operate.spending import used_so_far
 from fleet.ports import (
     Engine,
@@ -19,18 +22,17 @@ from fleet.ports import (
     Queue,
     Registry,
     Sharer,
-    Since,
-    StackRecord,
     StackRef,
-    Store,
 )
-from fleet.renames import heirs_of, stack_name
+from fleet.ports.store import Since, StackRecord, Store
+from fleet.ports.tickets import Desk, Lender
 from fleet.schema.model import Fleet, Pool
-from fleet.ticket_ports import Desk
-from fleet.versions import ImageVersion
+from fleet.verdicts import heartbeats
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_AT_ONCE = 8
+"""How many providers are listed at once."""
 _JOURNALLED = 20
 """How many rows of the journal are looked through for runs that ended."""
 
@@ -60,6 +62,8 @@ class Sources:
     """Queue to where new workers of it are made known; each of these has a registry too."""
     desks: Mapping[str, Desk] = field(default_factory=dict)
     """Queues of tickets, to where fleet gives them machines itself."""
+    lenders: Mapping[str, Lender] = field(default_factory=dict)
+    """Providers that look after the machines that tickets are given."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
@@ -70,14 +74,13 @@ class Sources:
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     """Return the world as every source tells it; what a source cannot tell is Unknown."""
-    listings = {
-        name: _listing(provider, fleet.fleet)
-        for name, provider in sorted(sources.providers.items())
-    }
+    listings = _listings(sources.providers, fleet.fleet)
+    desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
+    others = {name: queue for name, queue in sources.queues.items() if name not in desks}
     world = World(
         fleet=fleet.fleet,
         time=now,
-        queues={name: queue.read(now) for name, queue in sorted(sources.queues.items())},
+        queues=_readings(others, now),
         providers=listings,
         stacks=_stacks(fleet, sources, listings),
         bases=_bases(fleet, sources),
@@ -87,7 +90,14 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         members=_members(sources),
         runs=_runs(sources.store),
     )
+    # Tickets last: one that is taken while a slow source answers is not left to the next run.
+    queues = world.queues | _readings(desks, now)
+    world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
     return world.model_copy(update={"approved": _approved(sources.store, world)})
+
+
+def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueReading]:
+    return {name: queue.read(now) for name, queue in sorted(queues.items())}
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
@@ -175,6 +185,16 @@ def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
     read = sources.members.read() if sources.members is not None else {}
     return read if isinstance(read, Unknown) else dict(read)
+
+
+def _listings(providers: Mapping[str, Provider], fleet: str) -> dict[str, Listing | Unknown]:
+    """Return what each provider lists; several are asked at once, for each takes its own time."""
+    names = sorted(providers)
+    if len(names) < 2:  # noqa: PLR2004 - one alone is asked without a thread
+        return {name: _listing(providers[name], fleet) for name in names}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="listing") as threads:
+        listed = threads.map(lambda name: _listing(providers[name], fleet), names)
+        return dict(zip(names, listed, strict=True))
 
 
 def _listing(provider: Provider, fleet: str) -> Listing | Unknown:

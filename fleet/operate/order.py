@@ -8,8 +8,9 @@ from decimal import Decimal
 
 from fleet.errors import PlanOutdated, WrongUsage
 from fleet.plan import Plan
-from fleet.ports import Store
-from fleet.saved import find_drift
+from fleet.plan.saved import find_drift
+from fleet.ports.store import Store
+from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet
 
 
@@ -33,9 +34,11 @@ def check_order(order: Order, fleet: Fleet, store: Store) -> None:
     known = {*fleet.pools, *(record.pool for record in store.stacks())}
     unknown = sorted(order.pools - known)
     if unknown:
+        meant = nearest(unknown[0], known)
+        hint = f"did you mean '{meant}'? " if meant else ""
         raise WrongUsage(
-            f"--pool {unknown[0]}: there is no such pool; pools of fleet {fleet.fleet}: "
-            f"{', '.join(sorted(known)) or 'none'}"
+            f"--pool {unknown[0]}: there is no such pool; {hint}"
+            f"pools of fleet {fleet.fleet}: {', '.join(sorted(known)) or 'none'}"
         )
 
 

@@ -1,12 +1,15 @@
 """This module lists what only one of a machine's two witnesses knows."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from fleet.census import PoolCensus, State, take_census
-from fleet.facts import Moment, Unknown, Value, World
+from fleet.census import PoolCensus, take_census
+from fleet.census.units import State
+from fleet.facts import Unknown, World
+from fleet.facts.values import Moment, Value
+from fleet.plan import Plan, Reason
 from fleet.schema.model import Fleet
 
 _KINDS: dict[State, Literal["unrecorded", "missing"]] = {
@@ -27,6 +30,7 @@ class Orphan(Value):
     provider: str
     id: str | None = Field(description="The provider's own id.")
     since: Moment | None = Field(description="When it was made, where its provider tells.")
+    goes: bool = Field(description="`fleet apply` lets it go by itself, no guard withholds that.")
 
 
 class Orphans(Value):
@@ -37,10 +41,14 @@ class Orphans(Value):
     unknown: tuple[str, ...] = Field((), description="What could not be read, and why.")
 
 
-def find_orphans(fleet: Fleet, world: World) -> Orphans:
+def find_orphans(fleet: Fleet, world: World, plan: Plan) -> Orphans:
     """Return what one witness knows and the other does not, by pool and name."""
+    held = {action.worker for action in plan.withheld}
+    going = {verdict.worker for verdict in plan.workers if verdict.reason is Reason.ORPHAN} - held
     found = [
-        orphan for census in take_census(fleet, world).values() for orphan in _orphans_of(census)
+        orphan
+        for census in take_census(fleet, world).values()
+        for orphan in _orphans_of(census, going)
     ]
     return Orphans(fleet=fleet.fleet, orphans=tuple(found), unknown=tuple(silent(world)))
 
@@ -58,7 +66,7 @@ def silent(world: World) -> Iterator[str]:
             yield f"the stack of pool {pool} is unknown: {stack.unknown}"
 
 
-def _orphans_of(census: PoolCensus) -> Iterator[Orphan]:
+def _orphans_of(census: PoolCensus, going: Collection[str]) -> Iterator[Orphan]:
     for unit in census.units:
         kind = _KINDS.get(unit.state)
         if kind is not None:
@@ -70,4 +78,5 @@ def _orphans_of(census: PoolCensus) -> Iterator[Orphan]:
                 provider=census.provider,
                 id=unit.machine.id if unit.machine else recorded,
                 since=unit.machine.created_at if unit.machine else None,
+                goes=unit.name in going,
             )

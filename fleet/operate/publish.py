@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.errors import FleetError, PublicationRefused
-from fleet.image_ports import Publisher
-from fleet.manifest import Manifest
+from fleet.facts.manifest import Manifest
+from fleet.facts.versions import Publication, Published, Publishing, State, Transfer, Version
 from fleet.operate.versions import change_version, find_version
-from fleet.ports import Store
-from fleet.versions import Publication, Published, Publishing, State, Transfer, Version
+from fleet.ports.images import Publisher
+from fleet.ports.store import Store
 
 LEFT_AFTER = timedelta(hours=6)
 """An upload, or a machine for one, that is older is taken for left by a run that died.

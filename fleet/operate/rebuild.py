@@ -11,21 +11,25 @@ from datetime import datetime
 
 from pydantic import Field
 
-from fleet.approvals import approval_digest
-from fleet.census import PoolCensus, State, take_census
+from fleet.budgets.ledger import charge, periods
+from fleet.census import PoolCensus, take_census
+from fleet.census.failures import recall
+from fleet.census.units import State
 from fleet.errors import FleetError, PlanRefused
-from fleet.facts import Entry, Listing, Stack, Unknown, Value, WorkerInputs, World
-from fleet.failures import recall
-from fleet.image_choice import choose_image
-from fleet.ledger import charge, periods
+from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
+from fleet.facts.ledger import Entry
+from fleet.facts.values import Value
+from fleet.guard.approvals import approval_digest
 from fleet.making import NOTHING_SHARED, options_of
+from fleet.making.image_choice import choose_image
+from fleet.making.recognition import made_from
+from fleet.making.shared import shared_settings
 from fleet.operate.observe import Sources, stack_ref
 from fleet.operate.orphans import silent
-from fleet.plan import StackOutcome
-from fleet.ports import Charging, StackRecord, StackRef
-from fleet.recognition import made_from
+from fleet.plan.outcome import StackOutcome
+from fleet.ports import StackRef
+from fleet.ports.store import Charging, StackRecord
 from fleet.schema.model import Fleet, Pool
-from fleet.shared import shared_settings
 
 
 class Left(Value):

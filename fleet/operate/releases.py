@@ -4,15 +4,14 @@ Guards may have kept some of them back; what an approval let pass is used up fir
 where it was not done.
 """
 
-from collections.abc import Callable
-
 from fleet.errors import FleetError
 from fleet.operate.observe import Sources
 from fleet.operate.spending import refund, spend
 from fleet.plan import Plan, Release
+from fleet.ports import Tell
 
 
-def release_all(plan: Plan, sources: Sources, tell: Callable[[str], None]) -> tuple[str, ...]:
+def release_all(plan: Plan, sources: Sources, tell: Tell) -> tuple[str, ...]:
     """Release what the plan says, and return what was; the next run does what cannot be done."""
     return tuple(
         each.worker
@@ -21,7 +20,7 @@ def release_all(plan: Plan, sources: Sources, tell: Callable[[str], None]) -> tu
     )
 
 
-def _release(plan: Plan, each: Release, sources: Sources, tell: Callable[[str], None]) -> bool:
+def _release(plan: Plan, each: Release, sources: Sources, tell: Tell) -> bool:
     approvals = [known for known in plan.approvals if each.worker in known.passes]
     try:
         spent = spend(sources.store, approvals, (each,), None)

@@ -9,9 +9,10 @@ so that no approval lets more pass than its count.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fleet.facts import Stack, Unknown, Worker, WorkerState
-from fleet.guard_results import ApprovalVerdict
-from fleet.plan import Action, Create, Drain, Release, StackOutcome
-from fleet.ports import Store
+from fleet.plan import Action, Create, Drain, Release
+from fleet.plan.guard_results import ApprovalVerdict
+from fleet.plan.outcome import StackOutcome
+from fleet.ports.store import Store
 
 Spent = Mapping[str, Mapping[str, str]]
 """Approval to the workers it was used for, each with what tells its machine from a later one."""

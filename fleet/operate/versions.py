@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from fleet.errors import FleetError, VersionMoved
-from fleet.ports import Store
-from fleet.versions import Version
+from fleet.facts.versions import Version
+from fleet.ports.store import Store
 
 _TRIES = 10
 

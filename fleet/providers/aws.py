@@ -5,7 +5,7 @@ come by AWS's own chain (environment, profile, role) and are in no message.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +30,8 @@ _STATES = {
     "stopped": MachineState.STOPPED,
 }
 _GONE = "terminated"
+_OF_ONE = frozenset({"InvalidInstanceID.NotFound", "TagLimitExceeded"})
+"""What a question about many is refused with because of one of them."""
 
 
 class _Answer(BaseModel):
@@ -104,13 +106,38 @@ class AwsMachines(AwsAccount):
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Note at machines until when they are vouched for; one that is gone is fine."""
         ids = sorted(machines)
+        tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
+        failed: list[SourceUnreachable] = []
         for start in range(0, len(ids), _AT_ONCE):
             part = {"Name": "instance-id", "Values": ids[start : start + _AT_ONCE]}
-            there = [instance.instance_id for instance in self._instances(part)]
-            tag = {"Key": f"{MARK}:expires", "Value": until.isoformat()}
-            if there:
-                with self._ec2("CreateTags") as ec2:
-                    ec2.create_tags(Resources=there, Tags=[tag])
+            try:
+                self._tag([each.instance_id for each in self._instances(part)], tag)
+            except SourceUnreachable as error:
+                # One part that is refused must not let those behind it expire.
+                failed.append(error)
+        if failed:
+            others = f" (and {len(failed) - 1} more failed)" if failed[1:] else ""
+            raise SourceUnreachable(f"{failed[0]}{others}") from failed[0]
+
+    def _tag(self, machines: Sequence[str], tag: Mapping[str, str]) -> None:
+        """Tag machines; where one of them refuses, all the others all the same."""
+        from botocore.exceptions import ClientError
+
+        if not machines:
+            return
+        with self._ec2("CreateTags") as ec2:
+            try:
+                ec2.create_tags(Resources=machines, Tags=[tag])
+            except ClientError as error:
+                if len(machines) == 1 or code_of(error) not in _OF_ONE:
+                    raise
+            else:
+                return
+        middle = len(machines) // 2
+        try:
+            self._tag(machines[:middle], tag)
+        finally:
+            self._tag(machines[middle:], tag)
 
     def delete(self, machine_id: str) -> None:
         """Terminate a machine; one that is already gone is fine."""

@@ -5,12 +5,13 @@ Credentials come by AWS's own chain (environment, profile, role) and are in no m
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
 from fleet.errors import SourceUnreachable
+from fleet.store.aws_session import new_session
 
 MARK = "fleet"
 """The tag of ownership, compared whole; the others are named after it."""
@@ -51,6 +52,7 @@ class AwsAccount:
         self.region = region
         self._connections = connections
         self._retries = {"mode": "standard", "total_max_attempts": tries} if tries else None
+        self._clients: dict[str, Any] = {}
 
     @contextmanager
     def asked(self, service: str, action: str) -> Iterator[Any]:
@@ -76,35 +78,25 @@ class AwsAccount:
             raise SourceUnreachable(f"{place} failed: {_why(error)}") from None
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-        """Return what speaks to a service; whoever asks closes it."""
+        """Return what speaks to a service; whoever asks closes its connections."""
         from botocore.config import Config
 
+        # Each has a method for every operation, and takes as long to make as a question.
+        if service in self._clients:
+            return self._clients[service]
         patience = Config(
             connect_timeout=_CONNECT,
             read_timeout=_SILENCE,
             max_pool_connections=self._connections,
             retries=self._retries,
         )
-        return self.session.client(service, config=patience)
+        made = self.session.client(service, config=patience)
+        return self._clients.setdefault(service, made)
 
     @cached_property
     def session(self) -> Any:  # noqa: ANN401 - same
         """Return what finds credentials and makes clients."""
-        # boto3 is slow to load, and most commands list nothing.
-        import boto3
-        from botocore.session import get_session
-
-        session = get_session()
-        session.register_component("data_loader", _tables())
-        return boto3.Session(region_name=self.region, botocore_session=session)
-
-
-@cache
-def _tables() -> Any:  # noqa: ANN401 - botocore has no types
-    """Return what botocore knows of services: large, so read once for all accounts."""
-    from botocore.loaders import create_loader
-
-    return create_loader()
+        return new_session(region_name=self.region)
 
 
 def code_of(error: Any) -> str:  # noqa: ANN401 - a ClientError, known only where boto3 is loaded

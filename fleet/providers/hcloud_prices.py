@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from fleet.catalogue.prices import Quote, Tariff
 from fleet.errors import SourceUnreachable
-from fleet.prices import Quote, Tariff
 from fleet.providers.hcloud import ARCHITECTURES, ENDPOINT, advise
 from fleet.schema.model import HcloudProvider
 
@@ -75,12 +75,12 @@ class _TypesPage(_Answer):
 _Page = TypeVar("_Page", bound=BaseModel)
 
 
-def read_tariff(provider: HcloudProvider, token: str, *, base_url: str | None = None) -> Tariff:
+def read_tariff(provider: HcloudProvider, token: str) -> Tariff:
     """Return the prices at a provider's location; SourceUnreachable where they cannot be told."""
     # httpx is slow to load, and most commands ask for no price.
     from fleet.web.reader import Reader
 
-    base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
+    base = os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
     headers = {"Authorization": f"Bearer {token}"}
     with Reader(base) as reader:
 

@@ -1,8 +1,7 @@
 """This module lists what the servers of a Hetzner Cloud project share, by its mark."""
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
@@ -39,16 +38,9 @@ class _Parts(_Answer):
 class HcloudShared:
     """What exists in one project beside servers."""
 
-    def __init__(
-        self,
-        token: str,
-        *,
-        base_url: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, token: str, *, base_url: str | None = None) -> None:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._base = base_url or os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
-        self._clock = clock
 
     def list(self, fleet: str) -> Mapping[str, str] | Unknown:
         """Return the ids of the parts whose label `fleet` is exactly this name, by KIND/NAME.
@@ -65,7 +57,7 @@ class HcloudShared:
         from fleet.web.reader import Reader
 
         query = {"label_selector": f"fleet=={fleet}", "per_page": str(_PER_PAGE)}
-        with Reader(self._base, clock=self._clock) as reader:
+        with Reader(self._base) as reader:
             for kind in _KINDS:
                 reply = reader.get(f"/{kind}s", query, self._headers)
                 if reply.status != 200:  # noqa: PLR2004 - HTTP's OK

@@ -5,22 +5,20 @@ exit status is believed: anything but 0 is a failure, told with the last it wrot
 error, secrets masked.
 """
 
-import base64
 import os
-import re
 import selectors
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
-from urllib.parse import quote
 
 from fleet.errors import SourceUnreachable
 from fleet.providers.local_process import end, identify
 from fleet.schema.units import write_duration
+from fleet.store.masking import mask
 
 GRACE = 1.0
 """Seconds that a command has to clean up when its time is over."""
@@ -29,9 +27,7 @@ _CHUNK = 65536
 _PIPE = 1 << 20
 """What Linux lets a pipe hold at most."""
 _LINES = 3
-_MASK = "***"
-_SHORTEST = 4
-"""A value shorter than this is no secret, and masking it would garble what is said."""
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,8 @@ class Call:
     """Bytes that it may print."""
     keeps: tuple[int, ...] = ()
     """Descriptors that it holds open as long as it runs."""
+    is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether it is to end now; asked again and again while it runs."""
 
 
 class HookFailed(SourceUnreachable):
@@ -66,6 +64,8 @@ class HookFailed(SourceUnreachable):
 
 def run(call: Call) -> str:
     """Return what a command printed; HookFailed where that cannot be relied on."""
+    if call.is_cut():
+        raise HookFailed(f"{call.hook} is not begun, for fleet ends", started=False)
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's own command
             call.command,
@@ -135,32 +135,6 @@ class _Said:
         return f": {' | '.join(lines[-_LINES:])}" if lines else ""
 
 
-def mask(text: str, secrets: Collection[str]) -> str:
-    """Return a text without these secrets: in clear, URL-encoded, or in base64."""
-    forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, _MASK)
-    return text
-
-
-def _forms(secret: str) -> Iterator[str]:
-    yield secret
-    yield quote(secret, safe="")
-    data = secret.encode()
-    # What base64 makes of it depends on where it stands in what is encoded.
-    for before, first in enumerate((0, 2, 3)):
-        encoded = base64.b64encode(bytes(before) + data).decode()
-        core = encoded[first : (before + len(data)) * 8 // 6]
-        if len(core) >= _SHORTEST:
-            yield core
-            yield core.replace("+", "-").replace("/", "_")
-
-
-def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text that are long enough to be secrets."""
-    return frozenset(re.findall(r"[^\s\"']{8,}", text))
-
-
 def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
     """Give a command what it is to read, and hear what it says, until it ends."""
     until = time.monotonic() + call.timeout
@@ -174,7 +148,11 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
             _register(selector, pipe, selectors.EVENT_READ, name)
         _register(selector, process.stdin, selectors.EVENT_WRITE, "stdin")
         while (seconds := until - time.monotonic()) > 0:
-            for key, _ in selector.select(seconds):
+            if call.is_cut():
+                raise HookFailed(
+                    f"{call.hook} was ended, for fleet ends{said.last()}", in_time=False
+                )
+            for key, _ in selector.select(min(seconds, _LOOK_SECONDS)):
                 if key.data == "stdin":
                     left = _write(selector, process.stdin, left)
                 elif key.data != "end":

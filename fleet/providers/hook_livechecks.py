@@ -12,10 +12,8 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from fleet.facts import Machine, MachineState, Moment, Value
-
-AT_ONCE = 16
-"""How many machines are looked at at the same time."""
+from fleet.facts import Machine, MachineState
+from fleet.facts.values import Moment, Value
 
 
 class Look(Value):
@@ -33,10 +31,13 @@ class _Looks(Value):
 class Livechecks:
     """The livechecks of one provider's machines, noted in a file."""
 
-    def __init__(self, path: Path, works: Callable[[Machine], bool], *, every: int) -> None:
-        """`works` looks at one machine, and is called from several threads at once."""
+    def __init__(
+        self, path: Path, works: Callable[[Machine], bool], *, every: int, at_once: int
+    ) -> None:
+        """`works` looks at one machine, and is called from so many threads at once."""
         self._path = path
         self._works = works
+        self._at_once = at_once
         self._every = timedelta(seconds=every)
 
     def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
@@ -50,7 +51,7 @@ class Livechecks:
         # A clock that was set back must not stop livechecks until it has caught up.
         fresh = {k for k, look in known.items() if abs(now - look.at) < self._every}
         due = [each for each in running if each.id not in fresh]
-        with ThreadPoolExecutor(AT_ONCE) as threads:
+        with ThreadPoolExecutor(self._at_once) as threads:
             results = list(threads.map(self._works, due))
         for machine, works in zip(due, results, strict=True):
             failed = known[machine.id].failures if machine.id in known else 0

@@ -7,49 +7,32 @@ A command that fails is believed to have failed, not to have done nothing: what 
 import fcntl
 import json
 import re
+import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Annotated, Literal
-
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from typing import IO, Literal
 
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import Listing, Machine, MachineState, Moment, Unknown, Value, WorkerInputs
+from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Clock
-from fleet.providers.hook_command import Call, HookFailed, run, words_of
+from fleet.ports.tickets import Cleaned
+from fleet.providers.hook_command import Call, HookFailed, run
+from fleet.providers.hook_interface import OwnInterface, ResallocInterface, is_held
+from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
 from fleet.providers.hook_livechecks import Livechecks
+from fleet.providers.hook_memory import HookMemory, noting
 from fleet.schema.sources import Hooks
+from fleet.store.masking import words_of
 
-FIGURES = ("cores", "memory_mib", "disk_mib")
+FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""
-_MOST_LISTED = 16 * 1024 * 1024
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 _ID = re.compile(r"[!-~]{1,200}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-
-_Name = Annotated[str, StringConstraints(pattern=rf"^{_NAME.pattern}$")]
-_Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
-_Label = Annotated[str, StringConstraints(max_length=1000)]
-
-
-class Listed(Value):
-    """One machine, as the command `list` prints it."""
-
-    name: _Name
-    id: _Word | None = Field(None, description="Left out: its name.")
-    type: _Word
-    created_at: Moment
-    state: Literal["starting", "running", "stopping", "stopped"] = "running"
-    labels: dict[str, _Label] = Field(description="What `new` was given in FLEET_LABELS.")
-    image: _Word | None = None
-    address: _Word | None = None
-
-
-_LISTED = TypeAdapter(Annotated[list[Listed], Field(max_length=100_000)])
 
 
 @dataclass(frozen=True)
@@ -66,10 +49,12 @@ class Surroundings:
     """All that they get beside what they are told of a machine; fleet's own holds secrets."""
     ours: Mapping[str, str]
     """Fleet's own environment, of which they get what fleet.yaml names."""
+    pools: Collection[str] = ()
+    """The pools whose machines they make."""
 
 
 class HookMachines:
-    """One provider of kind hooks: Provider, Keeper, and what the embedded engine changes."""
+    """One provider of kind hooks: Provider, Keeper, Lender, and what an engine changes."""
 
     def __init__(self, hooks: Hooks, around: Surroundings, clock: Clock) -> None:
         self._hooks = hooks
@@ -77,12 +62,39 @@ class HookMachines:
         self._clock = clock
         self._known: dict[str, Machine] = {}
         self._livechecks = Livechecks(
-            around.state / "livechecks.json", self._works, every=hooks.livecheck_every
+            around.state / "livechecks.json",
+            self._works,
+            every=hooks.livecheck_every,
+            at_once=hooks.at_once,
         )
+        self._doubted: frozenset[str] = frozenset()
+        self.at_once = hooks.at_once
+        self._cut = threading.Event()
+        """While it is set, commands end, and none is begun."""
+        # One for all providers of the fleet: counters are shared.
+        memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
+        self._interface = (
+            OwnInterface(memory, hooks.named_counters)
+            if hooks.interface == "fleet"
+            else ResallocInterface(
+                memory,
+                hooks.named_counters,
+                lambda name: is_held(self._lock_of(name)),
+                (around.fleet, around.pools),
+            )
+        )
+
+    def cut_short(self) -> None:
+        """End the commands that run, and begin none."""
+        self._cut.set()
+
+    def go_on(self) -> None:
+        """Begin commands again."""
+        self._cut.clear()
 
     def create(self, inputs: WorkerInputs, user_data: str = "") -> str:
         """Make a machine and return its id; CreationRefused when surely nothing was made."""
-        if not _NAME.fullmatch(inputs.name):
+        if not NAME.fullmatch(inputs.name):
             raise CreationRefused(f"{inputs.name}: invalid_input: not a name for a machine")
         figures = {key: inputs.settings[key] for key in FIGURES if key in inputs.settings}
         told = {
@@ -94,12 +106,13 @@ class HookMachines:
             "labels": json.dumps(inputs.labels, sort_keys=True),
             **figures,
         }
-        with self._alone(inputs.name) as lock:
+        with self._alone(inputs.name) as lock, self._remembering(inputs.name):
+            self._interface.begin(inputs, self._clock.now())
             try:
                 said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
             except HookFailed as failure:
                 raise self._made_of(inputs, failure) from failure
-        machine_id = said.strip() or inputs.name
+            machine_id = self._interface.made(inputs.name, said)
         if not _ID.fullmatch(machine_id):
             raise SourceUnreachable(
                 f"{inputs.name}: new printed what is no id of one word; the next apply looks "
@@ -111,13 +124,17 @@ class HookMachines:
         """Delete a machine; one that is already gone is fine."""
         machine = self._known.get(machine_id) or self._find(machine_id)
         if machine is None:
+            with noting(machine_id):
+                self._interface.forget(machine_id)
             return
         try:
             self._run("delete", _told_of(machine))
         except HookFailed as failure:
             if self._find(machine_id) is not None:
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
-        (self._around.state / f"{machine.name}.lock").unlink(missing_ok=True)
+        with noting(machine.name):
+            self._lock_of(machine.name).unlink(missing_ok=True)
+            self._interface.forget(machine.name)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
         """Note nothing: the commands have no place for it, and a listing says so."""
@@ -130,13 +147,38 @@ class HookMachines:
             if self._hooks.livecheck is not None:
                 failures = self._livechecks.failures(machines, now)
                 machines = tuple(self._judged(each, failures) for each in machines)
+                self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
         except (HookFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
         return Listing(read_at=now, machines=machines)
 
+    def doubted(self) -> Collection[str]:
+        """Return the machines whose latest livecheck failed, as of the last listing."""
+        return self._doubted
+
+    def clean(self, machines: Sequence[Machine]) -> Mapping[str, Cleaned]:
+        """Run `release` on each of these at once; return how that went."""
+        if self._hooks.release is None:
+            return {machine.name: Cleaned() for machine in machines}
+        with ThreadPoolExecutor(self.at_once) as threads:
+            cleaned = list(threads.map(self._release, machines))
+        names = (machine.name for machine in machines)
+        return dict(zip(names, cleaned, strict=True))
+
+    def particulars(self, machine: Machine) -> Mapping[str, str]:
+        """Return what else its own commands told of a machine."""
+        return self._interface.particulars(machine.name)
+
+    def _release(self, machine: Machine) -> Cleaned:
+        try:
+            self._run("release", _told_of(machine))
+        except HookFailed as failure:
+            return Cleaned(str(failure), begun=failure.started)
+        return Cleaned()
+
     def _listed(self, fleet: str) -> tuple[Machine, ...]:
-        listed = _parse(self._run("list", {"fleet": fleet}, most=_MOST_LISTED))
-        ours = tuple(_machine(each) for each in listed if each.labels.get("fleet") == fleet)
+        listed = self._interface.parse(self._run("list", {"fleet": fleet}, most=MOST_LISTED))
+        ours = tuple(machine_of(each) for each in listed if each.labels.get("fleet") == fleet)
         for what, values in (("name", [m.name for m in ours]), ("id", [m.id for m in ours])):
             twice = [value for value, count in Counter(values).items() if count > 1]
             if twice:
@@ -147,10 +189,17 @@ class HookMachines:
     def _find(self, machine_id: str) -> Machine | None:
         """Return a machine of ours by its id, looked up now; None where it is gone."""
         try:
-            self._listed(self._around.fleet)
-        except ValueError as error:
+            return self._look_for(lambda machine: machine.id == machine_id)
+        except (OSError, ValueError) as error:
             raise SourceUnreachable(f"machine {machine_id} is out of reach: {error}") from error
-        return self._known.get(machine_id)
+
+    def _look_for(self, is_it: Callable[[Machine], bool]) -> Machine | None:
+        """Return a machine as it is listed now; None where two lists lack it: one may be short."""
+        for _ in range(2):
+            found = next(filter(is_it, self._listed(self._around.fleet)), None)
+            if found is not None:
+                return found
+        return None
 
     def _works(self, machine: Machine) -> bool:
         try:
@@ -172,7 +221,7 @@ class HookMachines:
         if not failure.started:
             return CreationRefused(said)
         try:
-            made = any(each.name == inputs.name for each in self._listed(self._around.fleet))
+            made = self._look_for(lambda machine: machine.name == inputs.name)
         except (HookFailed, ValueError) as error:
             return SourceUnreachable(f"{said}; nobody knows whether it made one: {error}")
         if made:
@@ -183,7 +232,7 @@ class HookMachines:
 
     def _run(
         self,
-        hook: Literal["new", "delete", "list", "livecheck"],
+        hook: Literal["new", "delete", "list", "livecheck", "release"],
         told: Mapping[str, str],
         *,
         user_data: str = "",
@@ -192,16 +241,20 @@ class HookMachines:
     ) -> str:
         told = {"fleet": self._around.fleet, **told}
         given = self._given()
+        remembered = self._remembered(told.get("name", ""))
         command = getattr(self._hooks, hook)
+        # What was written for Resalloc has braces of a shell's, as in ${name}.
+        fills = self._hooks.interface == "fleet"
         return run(
             Call(
                 hook=hook,
-                command=[_filled(part, told) for part in command],
+                command=[_filled(part, told) for part in command] if fills else command,
                 folder=self._around.folder,
                 environment={
                     **self._around.environment,
                     **given,
                     **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
+                    **remembered,
                     "FLEET_HOOK": hook,
                     "FLEET_PROVIDER": self._around.provider,
                 },
@@ -210,6 +263,7 @@ class HookMachines:
                 stdin=user_data,
                 most=most,
                 keeps=keeps,
+                is_cut=self._cut.is_set,
             )
         )
 
@@ -220,15 +274,35 @@ class HookMachines:
         if missing:
             raise HookFailed(
                 f"the environment variable {missing[0]} is not set, which "
-                f"providers.{self._around.provider}.environment names",
+                f"`environment` of provider {self._around.provider} names",
                 started=False,
             )
         return {name: ours[name] for name in names}
 
+    def _remembered(self, name: str) -> Mapping[str, str]:
+        """Return what the commands are told of what was noted of a machine."""
+        try:
+            return self._interface.told(name)
+        except (OSError, ValueError) as error:
+            raise HookFailed(str(error), started=False) from error
+
+    def _lock_of(self, name: str) -> Path:
+        return self._around.state / f"{name}.lock"
+
+    @contextmanager
+    def _remembering(self, name: str) -> Iterator[None]:
+        """Remember a machine from before it is made; one that was surely not made is forgotten."""
+        with noting(name):
+            try:
+                yield
+            except CreationRefused:
+                self._interface.forget(name)
+                raise
+
     @contextmanager
     def _alone(self, name: str) -> Iterator[IO[str]]:
         """Hold a machine's lock, which a command that outlives its fleet goes on holding."""
-        path = self._around.state / f"{name}.lock"
+        path = self._lock_of(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("a")
@@ -258,32 +332,3 @@ def _told_of(machine: Machine) -> dict[str, str]:
         "type": machine.type,
         "image": machine.image or "",
     }
-
-
-def _parse(said: str) -> list[Listed]:
-    """Return what `list` printed; nothing at all is no list of no machines, which is `[]`."""
-    if not said.strip():
-        raise ValueError("list printed nothing; a list of no machines is []")
-    try:
-        return _LISTED.validate_json(said)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"list did not print machines as docs/how-to/use-your-own-commands.md says: "
-            f"{f'{place}: ' if place else ''}{first['msg']}"
-        ) from error
-
-
-def _machine(listed: Listed) -> Machine:
-    return Machine(
-        name=listed.name,
-        id=listed.id or listed.name,
-        pool=listed.labels.get("pool", ""),
-        type=listed.type,
-        state=MachineState(listed.state),
-        created_at=listed.created_at,
-        image=listed.image,
-        digest=listed.labels.get("digest"),
-        address=listed.address,
-    )

@@ -20,20 +20,12 @@ from typing import IO, Literal
 from pydantic import ValidationError
 
 from fleet.errors import CreationRefused, SourceUnreachable
-from fleet.facts import (
-    Listing,
-    Machine,
-    MachineState,
-    Moment,
-    Unknown,
-    Value,
-    Worker,
-    WorkerInputs,
-)
+from fleet.facts import Listing, Machine, MachineState, Unknown, Worker, WorkerInputs
+from fleet.facts.values import Moment, Value
+from fleet.making.user_data import UserData, read_user_data
 from fleet.ports import Clock
 from fleet.providers.local_process import LOG, Launch, end, find, is_alive, start
 from fleet.schema.sources import Faults
-from fleet.user_data import UserData, read_user_data
 
 MACHINE = "machine.json"
 HOME = "home"

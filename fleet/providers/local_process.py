@@ -108,11 +108,22 @@ def end(process: Process, grace: float = GRACE) -> None:
     _signal(known, signal.SIGTERM, grace)
     # What a process starts while it is asked to end is known only afterwards.
     for _ in range(2):
-        known |= _family(process)
+        known = _living(known) | _family(process)
+        if not known:
+            return
         _signal(known, signal.SIGKILL, grace)
-    left = [pid for pid, began in known.items() if (stat := _stat_of(pid)) and stat.began == began]
+    left = _living(known)
     if left:
         raise SourceUnreachable(f"process {', '.join(map(str, left))} does not end")
+
+
+def _living(processes: Mapping[int, int]) -> dict[int, int]:
+    """Return those that still run: their numbers to their begins."""
+    return {
+        pid: began
+        for pid, began in processes.items()
+        if (stat := _stat_of(pid)) and stat.began == began
+    }
 
 
 def _family(process: Process) -> dict[int, int]:

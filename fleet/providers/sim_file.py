@@ -15,7 +15,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from fleet.errors import SourceUnreachable
-from fleet.facts import Moment, Value, WorkerInputs
+from fleet.facts import WorkerInputs
+from fleet.facts.values import Moment, Value
 
 
 class Menu(Value):

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.desk import read_desk, workers_of
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
-from fleet.facts import QueueReading, Unknown, Worker
+from fleet.facts import QueueReading, Unknown, Work, Worker
 from fleet.ports import Clock
 from fleet.schema.model import Fleet
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, Leased, Tenancy, Ticket, expire, fail, touch
+from fleet.tickets import Given, Leased, Tenancy, Ticket, clean, fail, settled, touch
+from fleet.tickets.desk import read_desk, to_work, workers_of
 
 
 class TicketDesk:
@@ -23,23 +23,53 @@ class TicketDesk:
         self._fleet = fleet
         self._book = book
         self._clock = clock
+        self._told: tuple[Ticket, ...] | None = None
+        """What `read` found, until `settle` has seen to it: reading it again takes as long."""
+        self._reading: tuple[datetime, QueueReading] | None = None
+        """What it said: a ticket that only one of two readers of a moment sees is served twice."""
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works; Unknown where the store cannot tell."""
+        if self._reading is not None and self._reading[0] == now:
+            return self._reading[1]
+        self._told = None
         try:
-            return read_desk(self._fleet, self._book.tickets(), self._book.tenancies(), now)
+            tickets = self._book.tickets()
+            reading = read_desk(self._fleet, tickets, self._book.tenancies(), now)
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
+        self._told, self._reading = tickets, (now, reading)
+        return reading
 
-    def settle(self, now: datetime, machines: Collection[str] | None) -> tuple[Ticket, ...]:
-        """Write down which tickets have expired, forget what is long gone, return what is open."""
-        tickets = self._book.tickets()
-        current = tuple(ticket for ticket in tickets if expire(ticket, now).is_open)
+    def closed(self, since: datetime) -> tuple[Work, ...]:
+        """Return what ran on machines that clients have given back since then."""
+        return tuple(map(to_work, self._book.closed(since)))
+
+    def settle(
+        self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
+    ) -> tuple[Ticket, ...]:
+        """Write down which tickets have ended, forget what is long gone, return what is open."""
+        told, self._told, self._reading = self._told, None, None
+        tickets = self._book.tickets() if told is None else told
+        current = tuple(each for each in tickets if settled(each, broken, now).is_open)
         for number in {each.id for each in tickets} - {each.id for each in current}:
-            self._book.change(number, lambda each: expire(each, now), now)
+            self._book.change(number, lambda each: settled(each, broken, now), now)
         self._book.tidy(now, besides=machines)
         return current
+
+    def released(self) -> tuple[str, ...]:
+        """Return the machines that tickets gave back, and that were not cleaned since."""
+        return self._book.released()
+
+    def clean(self, machine: str, trouble: str) -> None:
+        """Note that a machine was cleaned; in trouble it gets no other ticket."""
+        now = self._clock.now()
+
+        def step(tenancy: Tenancy, holder: Ticket | None) -> Tenancy:
+            return tenancy if holder else clean(tenancy, trouble)
+
+        self._book.mark(machine, step, now)
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""

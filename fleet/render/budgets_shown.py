@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.money import BudgetVerdict
+from fleet.plan.money import BudgetVerdict
 from fleet.render import words
 from fleet.render.terminal import Line, Span, Style, line, table
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from fleet.facts import Value
-from fleet.manifest import BuildStep, Manifest
+from fleet.facts.manifest import BuildStep, Manifest
+from fleet.facts.values import Value
 from fleet.render.words import many
 
 
@@ -47,4 +47,7 @@ def _lines(result: BuildResult) -> Iterator[str]:
         yield f"in the finished one {many(count, 'file')} {'differs' if count == 1 else 'differ'}"
         for path, what, why in result.differences:
             yield f"  {path}  ({what}): {why}"
-    yield f"next: fleet image test {manifest.image} {manifest.version}"
+    if manifest.tests:
+        yield "its machine was looked into: no problem; it is tested"
+    verb = "publish" if manifest.tests else "test"
+    yield f"next: fleet image {verb} {manifest.image} {manifest.version}"

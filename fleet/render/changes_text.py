@@ -53,7 +53,7 @@ def changes_section(plan: Plan) -> Iterator[Line]:
     yield from _releases(plan)
     for base in plan.bases:
         yield line("  ", Span(f"what machines of {base.provider} share", Style.BOLD))
-        yield from (line(f"    {step}") for step in base.said)
+        yield from (line(f"    {step}") for step in (*base.said, base.outdating) if step)
 
 
 def _releases(plan: Plan) -> Iterator[Line]:

@@ -5,7 +5,7 @@ A pipeline without a job is none for GitLab: where nothing is due, one job says 
 
 import yaml
 
-from fleet.due import DueImage, DueReport
+from fleet.promotion.due import DueImage, DueReport
 from fleet.render.due_text import commands_of
 
 _FLEET = ".venv/bin/fleet"

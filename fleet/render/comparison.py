@@ -14,10 +14,11 @@ from fleet.changes import (
     Comparison,
     Difference,
     GuardChange,
+    OutdatedChange,
     PoolChange,
     RequestsChange,
 )
-from fleet.config_changes import ConfigChange
+from fleet.changes.config import ConfigChange
 from fleet.facts import Unknown
 from fleet.render import words
 from fleet.render.markdown import code, sentence, table
@@ -117,17 +118,20 @@ def _amounts(change: Changes) -> list[Decimal]:
 def _shown(change: Changes) -> tuple[list[_Row], int]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
+    config = [_config(each) for each in change.config]
     rows = [
         *sorted(
             [
                 *map(_pool, change.pools),
+                *(row for row in config if row.where == "pool"),
+                *map(_outdated, change.outdated),
                 *map(_actions, change.actions, costs),
             ],
-            key=lambda row: row.name,  # a pool's own row stays before its actions
+            key=lambda row: row.name,  # what was written stays before what comes of it
         ),
         *map(_requests, change.requests),
         *map(_guard, change.guards),
-        *map(_config, change.config),
+        *(row for row in config if row.where != "pool"),
         *(_Row("needs a person", "", "!", text, "") for text in change.attention),
     ]
     return rows[:_MOST_ROWS], len(rows[_MOST_ROWS:])
@@ -142,6 +146,13 @@ def _pool(change: PoolChange) -> _Row:
 
 def _difference(each: Difference) -> str:
     return f"{_NAMES.get(each.key, each.key)} {each.before} -> {each.after}"
+
+
+def _outdated(change: OutdatedChange) -> _Row:
+    many, them = words.many(len(change.workers), "machine"), words.some_of(change.workers)
+    if change.outdated:
+        return _Row("pool", change.pool, "~", f"{many} outdated, replaced in turn: {them}", "")
+    return _Row("pool", change.pool, "*", f"{many} no longer outdated: {them}", "")
 
 
 def _actions(change: ActionsChange, cost: str) -> _Row:
@@ -189,6 +200,10 @@ def _guard(change: GuardChange) -> _Row:
 
 
 def _config(change: ConfigChange) -> _Row:
+    section, *inner = change.path
+    if section == "pools":
+        pool, *key = inner
+        return _Row("pool", str(pool), "*", f"{words.place(key)} {_edit(change)}", "")
     return _Row("fleet.yaml", "", "*", f"{words.place(change.path)}: {_edit(change)}", "")
 
 

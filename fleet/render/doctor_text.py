@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from fleet.checkup import Diagnosis, Result, Wait
+from fleet.doctor import Diagnosis, Result, Wait
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 from fleet.schema.units import write_duration
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.due import DueImage, DueReport
+from fleet.promotion.due import DueImage, DueReport
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
 from fleet.render.words import time
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from fleet.explain import Everything, ExplainedReason, Explanation, Group
-from fleet.explain_enforcement import WORDS
+from fleet.explain.enforcement import WORDS
+from fleet.explain.unblock import Suggestion
 from fleet.render import words
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text
-from fleet.unblock import Suggestion
 
 
 def explanation_to_text(explanation: Explanation, *, colour: bool) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from fleet.image_tests import VersionTests
-from fleet.manifest import Test
+from fleet.facts.image_tests import VersionTests
+from fleet.facts.manifest import Test
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text, title
 from fleet.render.words import many
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from fleet.image_list import ImageList, ListedImage
+from fleet.facts.versions import Version
+from fleet.promotion.listing import ImageList, ListedImage
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
 from fleet.render.words import named, since, time
-from fleet.versions import Version
 
 _STYLES = {"current": Style.GREEN, "candidate": Style.CYAN, "failed": Style.RED}
 _NOT_DECLARED = {"no": "it is not in fleet.yaml", "existing": "baked elsewhere", "recipe": ""}

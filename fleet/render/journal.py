@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fleet.plan import Outcome
+from fleet.plan.outcome import Outcome
 from fleet.render import words
 
 _MOST_STEPS = 5

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from fleet.plan import Outcome, Plan, StackOutcome
+from fleet.plan import Plan
+from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.render import words
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
 

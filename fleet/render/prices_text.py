@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.prices import PriceCheck, PriceReport
+from fleet.catalogue.prices import PriceCheck, PriceReport
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
 
 

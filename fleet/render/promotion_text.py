@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.recycling import MovedVersion, Promotion, Recycled
+from fleet.promotion.recycling import MovedVersion, Promotion, Recycled
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text, title
 from fleet.render.words import many
 

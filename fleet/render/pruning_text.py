@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.pruning import PrunedVersion, Pruning
+from fleet.promotion.pruning import PrunedVersion, Pruning
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
 from fleet.render.words import many
 
@@ -22,6 +22,14 @@ def _lines(pruning: Pruning) -> Iterator[Line]:
             yield line(Span("  keep  ", Style.GREEN), name.strip(), f": {each.kept}")
         else:
             yield line(Span("- delete", Style.RED), name[1:], _where(each))
+    for found in pruning.forgotten:
+        name = f" {found.image} {found.version} at {found.place}, {found.id}: no version"
+        if found.kept:
+            yield line(Span("? found", Style.YELLOW), f"{name} remembers it; {found.kept}")
+        else:
+            yield line(Span("- delete", Style.RED), f"{name} remembered it")
+    for place, why in sorted(pruning.unlisted.items()):
+        yield line(Span("? found", Style.YELLOW), f" not known what {place} holds: {why}")
 
 
 def _where(version: PrunedVersion) -> str:

@@ -1,7 +1,7 @@
 """This module renders what became of publishing a version, and how far an upload is."""
 
+from fleet.facts.versions import Publishing, Transfer
 from fleet.render.words import many
-from fleet.versions import Publishing, Transfer
 
 _MB = 1_000_000
 

@@ -8,10 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleet import heartbeats
-from fleet.facts import Moment, Value
-from fleet.guard_results import ApprovalVerdict, GuardResult
-from fleet.money import BudgetVerdict, PeriodName, Rate
+from fleet.facts.bases import BaseChange
+from fleet.facts.values import Moment, Value
 from fleet.plan import (
     Estimate,
     NotKnown,
@@ -19,6 +17,9 @@ from fleet.plan import (
     PoolVerdict,
     WorkerVerdict,
 )
+from fleet.plan.guard_results import ApprovalVerdict, GuardResult
+from fleet.plan.money import BudgetVerdict, PeriodName, Rate
+from fleet.verdicts import heartbeats
 
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "machines": ("machines", "other", "unwanted"),
@@ -111,6 +112,7 @@ class Status(Value):
     cadence: str | None = Field(
         description="Where runs come much further apart than fleet.yaml says."
     )
+    bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
     guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
     approvals: tuple[ApprovalVerdict, ...]
 
@@ -140,6 +142,7 @@ def status_of(plan: Plan) -> Status:
         cadence=next(
             (each.message for each in plan.warnings if each.rule == heartbeats.RULE), None
         ),
+        bases=plan.bases,
         guards=plan.guards,
         approvals=plan.approvals,
     )

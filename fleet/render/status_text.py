@@ -50,12 +50,7 @@ def _cost(status: Status) -> str:
 def _demand(status: Status) -> str:
     waiting = sum(entry.count for entry in status.waiting)
     served = sum(entry.served for entry in status.waiting)
-    unsure = status.unread or status.estimates
-    if not waiting:
-        return "what waits is not known" if unsure else "nothing waits"
-    verb = "waits" if waiting == 1 else "wait"
-    requests = f"{'at least ' if unsure else ''}{words.many(waiting, 'request')}"
-    return f"{requests} {verb}, {served:,} with a machine there or coming"
+    return words.demand(waiting, served, unsure=status.unread or status.estimates)
 
 
 def _pools(status: Status) -> Iterator[Line]:
@@ -98,7 +93,8 @@ def _workers(status: Status) -> Iterator[Line]:
     if status.workers:
         yield from _worker_table(status)
     elif not status.unlisted:
-        yield line("No workers.")
+        unread = "No workers are known of; what could not be read may have some."
+        yield line(unread if status.unknown else "No workers.")
     if status.unlisted:
         which = words.named("pool", status.unlisted)
         yield line(Span(f"The workers of {which} are not known.", Style.YELLOW))

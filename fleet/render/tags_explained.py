@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.explain import ExplainedReason
-from fleet.explain_tags import ExplainedTag, TagsExplanation
+from fleet.explain.tags import ExplainedTag, TagsExplanation
 from fleet.render.explain_text import place_of
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.explain_enforcement import WORDS, EnforcedClaim, ListedTag, TagList
+from fleet.explain.enforcement import WORDS, EnforcedClaim, ListedTag, TagList
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
 
 

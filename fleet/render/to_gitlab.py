@@ -7,8 +7,17 @@ from fleet.plan import Plan
 
 
 def plan_to_terraform_report(plan: Plan) -> str:
-    """Return the counts that `artifacts:reports:terraform` reads; a drain is an update."""
+    """Return the counts that `artifacts:reports:terraform` reads.
+
+    A drain is an update, and what machines share counts part by part; an earlier update of it
+    that did not finish is one more.
+    """
     counted = Counter(action.action for action in plan.actions)
+    for base in plan.bases:
+        unfinished = not (base.create or base.change or base.delete)
+        counted["create"] += len(base.create)
+        counted["drain"] += len(base.change) + unfinished
+        counted["delete"] += len(base.delete)
     report = {
         "create": counted["create"],
         "update": counted["drain"],

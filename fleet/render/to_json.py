@@ -5,8 +5,7 @@ import json
 from pydantic import BaseModel
 
 from fleet.changes import ComparedPlan, Comparison
-from fleet.explain import Explanation
-from fleet.plan import Outcome, Plan
+from fleet.plan import Plan
 from fleet.render.status import status_of
 
 
@@ -15,23 +14,13 @@ def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
     return value_to_json(plan if change is None else ComparedPlan(**dict(plan), change=change))
 
 
-def outcome_to_json(outcome: Outcome) -> str:
-    """Return the outcome of an apply as JSON; reading it back gives an equal outcome."""
-    return value_to_json(outcome)
-
-
 def status_to_json(plan: Plan) -> str:
     """Return pools and workers as JSON: the same facts as the status pages."""
     return value_to_json(status_of(plan))
 
 
-def explanation_to_json(explanation: Explanation) -> str:
-    """Return an explanation as JSON; reading it back gives an equal explanation."""
-    return value_to_json(explanation)
-
-
 def value_to_json(value: BaseModel) -> str:
-    """Return any value as indented JSON with sorted keys and a final newline."""
+    """Return any value as indented JSON; reading it back gives an equal value."""
     return (
         json.dumps(value.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
         + "\n"

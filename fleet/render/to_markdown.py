@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fleet.changes import Comparison
 from fleet.plan import Action, Create, Delete, Drain, Plan
-from fleet.render import words
+from fleet.render import limits_shown, words
 from fleet.render.budgets_shown import HEADINGS, shown
 from fleet.render.comparison import comparison_blocks
 from fleet.render.markdown import code, details, sentence, table
@@ -31,6 +31,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_bases(plan),
         *_pools(plan),
         *_budgets(plan),
+        *_limits(plan),
         *_unserved(plan),
         *_tags(plan),
         *_guards(plan),
@@ -45,9 +46,9 @@ def _headline(plan: Plan) -> Iterator[str]:
     money = words.plan_cost(plan, arrow="→")
     yield f"### Plan of {code(plan.fleet)}: {words.changes(plan)}"
     yield f"**{money}**, as of {words.time(plan.time)}"
-    proof = words.proof(plan)
-    if proof:
-        yield sentence(proof)
+    for said in (words.waiting(plan), words.proof(plan)):
+        if said:
+            yield sentence(said)
     kept_back = words.withheld(plan)
     if kept_back:
         yield f"**Guards keep back: {kept_back}**"
@@ -96,9 +97,15 @@ def _releases(plan: Plan) -> Iterator[str]:
 
 
 def _bases(plan: Plan) -> Iterator[str]:
-    rows = [(code(base.provider), sentence(step)) for base in plan.bases for step in base.said]
+    count = sum(len(base.said) for base in plan.bases)
+    rows = [
+        (code(base.provider), sentence(step))
+        for base in plan.bases
+        for step in (*base.said, base.outdating)
+        if step
+    ]
     yield from _section(
-        f"{words.many(len(rows), 'change')} to what machines share", ("Provider", "Change"), rows
+        f"{words.many(count, 'change')} to what machines share", ("Provider", "Change"), rows
     )
 
 
@@ -131,6 +138,16 @@ def _budgets(plan: Plan) -> Iterator[str]:
     first, when, *figures = HEADINGS
     headings = (first, when, *(f"{each} >" for each in figures), "Note")
     yield from _section("Budgets", headings, rows)
+
+
+def _limits(plan: Plan) -> Iterator[str]:
+    told, hidden = limits_shown.shown(plan.limits, most=_MOST_ROWS)
+    rows: list[Sequence[str]] = [(code(r.limit), sentence(r.whose), *r[2:]) for r in told]
+    if hidden:
+        rows.append((f"… and {words.many(hidden, 'limit')} with more left",))
+    first, whose, *figures = limits_shown.HEADINGS
+    headings = (first, whose, *(f"{each} >" for each in figures))
+    yield from _section("Limits", headings, rows)
 
 
 def _unserved(plan: Plan) -> Iterator[str]:

@@ -4,33 +4,37 @@ Long lists are shortened with their count; the JSON form holds everything.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from fleet.changes import Comparison
-from fleet.guard_results import GuardResult
 from fleet.plan import Plan, PoolVerdict, Unserved
+from fleet.plan.guard_results import GuardResult
 from fleet.render import words
 from fleet.render.budgets_shown import budgets_section
 from fleet.render.changes_text import changes_section
-from fleet.render.comparison import comparison_section
+from fleet.render.limits_shown import limits_section
 from fleet.render.status import pool_status
 from fleet.render.tags_text import tags_section
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
+
+if TYPE_CHECKING:
+    from fleet.changes import Comparison
 
 _MOST_QUIET_POOLS = 12
 _MOST_UNSERVED = 10
 _MOST_WARNINGS = 10
 
 
-def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) -> str:
+def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None) -> str:
     """Return the plan as text for a terminal or a log, above it what a change does."""
     sections = (
         _headline(plan),
-        comparison_section(change),
+        _compared(change),
         _unknown(plan),
         _estimates(plan),
         _attention(plan),
         _pools(plan),
         budgets_section(plan.budgets),
+        limits_section(plan.limits),
         changes_section(plan),
         _unserved(plan),
         tags_section(plan),
@@ -40,6 +44,15 @@ def plan_to_text(plan: Plan, *, colour: bool, change: Comparison | None = None) 
         _digests(plan),
     )
     return lines_to_text(_separated(sections), colour=colour)
+
+
+def _compared(change: "Comparison | None") -> Iterable[Line]:
+    if change is None:
+        return ()
+    # Few plans are compared, and what explains a difference takes a while to load.
+    from fleet.render.comparison import comparison_section
+
+    return comparison_section(change)
 
 
 def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
@@ -53,9 +66,9 @@ def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
 def _headline(plan: Plan) -> Iterator[Line]:
     yield line(Span(f"Fleet {plan.fleet}", Style.BOLD), f" at {words.time(plan.time)}")
     yield line(Span(f"Plan: {words.changes(plan)}; {words.plan_cost(plan)}", Style.BOLD))
-    proof = words.proof(plan)
-    if proof:
-        yield line(proof)
+    for said in (words.waiting(plan), words.proof(plan)):
+        if said:
+            yield line(said)
     kept_back = words.withheld(plan)
     if kept_back:
         yield line(Span(f"Guards keep back: {kept_back}", Style.YELLOW))

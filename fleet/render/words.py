@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from fleet import money
 from fleet.facts import WorkerInputs
-from fleet.guard_results import ApprovalVerdict
 from fleet.making import market_of
-from fleet.plan import Action, Estimate, Plan, WorkerVerdict
+from fleet.plan import Action, Estimate, Plan, WorkerVerdict, money
+from fleet.plan.guard_results import ApprovalVerdict
 from fleet.schema.units import write_count
 
 NOT_KNOWN = "not known"
@@ -133,6 +132,23 @@ def changes(plan: Plan) -> str:
     return _counts(plan.actions, always=True) + released + shared
 
 
+def demand(waiting: int, served: int, *, unsure: object) -> str:
+    """Return how many requests wait, and how many of them have a machine."""
+    if not waiting:
+        return "what waits is not known" if unsure else "nothing waits"
+    requests = f"{'at least ' if unsure else ''}{many(waiting, 'request')}"
+    verb = "waits" if waiting == 1 else "wait"
+    return f"{requests} {verb}, {served:,} with a machine there or coming"
+
+
+def waiting(plan: Plan) -> str:
+    """Return how much waits and has a machine by a plan; empty where nothing is known to wait."""
+    count = sum(signature.count for signature in plan.signatures)
+    unserved = sum(each.count for each in plan.unserved)
+    unsure = plan.unread or plan.estimates
+    return demand(count, count - unserved, unsure=unsure) if count else ""
+
+
 def proof(plan: Plan) -> str:
     """Return what is proven of the cost of the machines for what waits; empty: none are made."""
     proven = plan.optimum
@@ -140,11 +156,13 @@ def proof(plan: Plan) -> str:
         return ""
     cost, bound, relaxed = rates((proven.cost, proven.bound, proven.relaxed))
     said = (
-        f"New machines for what waits are expected to cost {cost} {plan.currency} in all; "
-        "proven: no other machines could serve the same requests for less"
+        f"New machines for them are expected to cost {cost} {plan.currency} until they are let "
+        "go; proven: no other machines could serve the same requests for less"
     )
     if not proven.gap:
-        return f"{said} ({relaxed} if machines could be bought in parts)"
+        parts = "if machines could be bought in parts"
+        nor = f", not even {parts}" if relaxed == cost else f" ({relaxed} {parts})"
+        return f"{said}{nor}"
     return (
         f"{said} than {bound} ({relaxed} if machines could be bought in parts), "
         f"so at most {proven.gap:.2%} could be saved: {proven.because}"

@@ -54,14 +54,14 @@ _MANY = 200
 def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Return one finding per mistake."""
     errors = list(errors)
-    unknown = [error["loc"][:-1] for error in errors if error["type"] == "extra_forbidden"]
+    unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     for error in errors:
         place = follow(Fleet, error["loc"])
         match error["type"]:
             case "extra_forbidden":
                 yield _unknown_key(place.path, error["loc"], guess=len(unknown) < _MANY)
             case "missing":
-                if not _is_misspelt_reference(error["loc"], unknown):
+                if not _is_misspelt(error["loc"], unknown):
                     yield _missing(place.path)
             case "union_tag_not_found":
                 yield _missing((*place.path, "kind"))
@@ -91,10 +91,15 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
     )
 
 
-def _is_misspelt_reference(place: Path, unknown: list[Path]) -> bool:
-    """Say whether a secret's reference lacks its key only because that key is misspelt."""
+def _is_misspelt(place: Path, unknown: list[Path]) -> bool:
+    """Say whether a key is missing only as it is misspelt, which is said where it stands."""
     section = follow(Fleet, place[:-1]).model
-    return section in (EnvSecret, FileSecret, CommandSecret) and place[:-1] in unknown
+    beside = [str(key) for *outer, key in unknown if tuple(outer) == tuple(place[:-1])]
+    if section in (EnvSecret, FileSecret, CommandSecret):
+        return bool(beside)
+    if section is None or len(unknown) >= _MANY:
+        return False
+    return any(nearest(key, fields_of(section)) == place[-1] for key in beside)
 
 
 def _missing(path: Path) -> Finding:

@@ -5,9 +5,11 @@ The parts live beside it: sources (providers, queues), rules (tags and who may a
 Meaning of each key: docs/reference/fleet-yaml.md, generated from the descriptions.
 """
 
-from typing import Annotated
+from collections.abc import Collection
+from itertools import chain, count
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fleet.schema.base import (
     Command,
@@ -199,6 +201,34 @@ class Fleet(Section):
         default_factory=Guards.model_construct, description="Limits on what one run may do."
     )
     approvals: list[Approval] = Field([], description="The narrow way past a guard.")
+
+    @model_validator(mode="after")
+    def _unfold(self) -> Self:
+        """Give each pool with commands of its own a provider, and an image, of its own."""
+        for name, pool in self.pools.items():
+            if isinstance(pool, HooksPool):
+                own = _free_name(name, self.providers)
+                written = {"kind", *pool.hooks.model_fields_set}
+                hooks = {"kind": "hooks", **dict(pool.hooks)}
+                self.providers[own] = HooksProvider.model_construct(written, **hooks)
+                image = pool.image or _free_name(name, self.images)
+                if not pool.image:
+                    self.images[image] = ExistingImage(existing={own: name})
+                self.pools[name] = _at_provider(pool, own, image)
+        return self
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return a pool's name, or one like it where that is taken."""
+    numbered = (f"{name[:28]}-{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each not in taken)
+
+
+def _at_provider(pool: HooksPool, provider: str, image: str) -> Pool:
+    """Return a pool as it would be written with a provider and an image of their own."""
+    kept = {key: getattr(pool, key) for key in Pool.model_fields}
+    written = {*pool.model_fields_set, "provider", "image", "workers"} - {"hooks"}
+    return Pool.model_construct(written, **{**kept, "provider": provider, "image": image})
 
 
 __all__ = [

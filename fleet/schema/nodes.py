@@ -113,16 +113,34 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     lines = lines_of(text)
-    while line > 1 and (line > len(lines) or not lines[line - 1].strip()):
+    character = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
+    while character != "\t" and line > 1 and (line > len(lines) or not lines[line - 1].strip()):
         # The parser noticed at the end of the file; the reason stands in the last line before.
-        line, column = line - 1, len(lines[min(line, len(lines)) - 2].rstrip()) + 1
-    while_doing = f" ({error.context})" if error.context else ""
+        line, column = line - 1, len(lines[line - 2].rstrip()) + 1
+    message, hint = _said(error, character)
     return Finding(
         rule="invalid-yaml",
-        message=f"{error.problem or 'this is not YAML'}{while_doing}",
-        hint="look at indentation, brackets and quotes at this place and just before",
+        message=message,
+        hint=hint,
         span=Span(file, line, column, line, column + 1),
     )
+
+
+def _said(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+    """Return what to say of a mistake, and what to do: plainer than the parser for common ones."""
+    problem = error.problem or "this is not YAML"
+    if character == "\t":
+        return "a tab stands where YAML takes only spaces", "indent with spaces"
+    if "cannot start any token" in problem:
+        return f"a text cannot begin with {character}", "quote it"
+    if problem.startswith("mapping values are not allowed"):
+        return (
+            "a colon is not expected here",
+            "quote a text that holds ': '; or is the space after a colon just before missing?",
+        )
+    while_doing = f" ({error.context})" if error.context else ""
+    hint = "look at indentation, brackets and quotes at this place and just before"
+    return f"{problem}{while_doing}", hint
 
 
 def _events(text: str) -> Iterator[Any]:

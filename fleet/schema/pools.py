@@ -280,23 +280,18 @@ class Pool(Section):
     previously: Name | None = Field(None, description="The name this pool had before.")
 
 
-class HooksPool(Section):
+class HooksPool(Pool):
     """Machines that commands of the pool itself make, list and delete."""
 
     provider: Literal["hooks"] = Field(description="The word `hooks`.")
-    hooks: Hooks = Field(description="The commands.")
-    machine: Machine = Field(description="The figures of a machine.")
-    image: Name | None = Field(None, description="What its machines boot; a name of `images`.")
-    serves: list[Name] | None = Field(
-        None, description="Names of `queues`; left out: every queue."
+    hooks: Hooks = Field(description="The commands, as of a provider of kind `hooks`.")
+    image: Name | Literal[""] = Field(
+        "", description="What its machines boot; left out: what its commands know."
     )
-    provides: list[WorkerTag] = Field([], description="Tags its workers provide.")
-    workers: Workers | None = Field(None, description="How many workers it may hold.")
-    retire: Retire = Field(
-        default_factory=Retire.model_construct,
-        description="When a worker is let go although nothing is wrong with it.",
+    workers: Workers = Field(
+        default_factory=lambda: Workers(max=1),
+        description="How many workers it may hold; left out: one.",
     )
-    mode: Mode = Field("apply", description="As in other pools.")
 
 
 class StaticPool(Section):

@@ -1,6 +1,6 @@
 """This module declares where machines come from and where work waits: providers and queues."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag
 
@@ -22,8 +22,13 @@ VPC_PATTERN = r"^vpc-[0-9a-f]+$"
 SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"
 CIDR_PATTERN = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 Cidr = Annotated[str, Field(pattern=CIDR_PATTERN)]
+Engine = Literal["embedded", "pulumi"]
+"""What changes a provider's stacks."""
 ADDRESSES_PATTERN = r"^[0-9a-fA-F.:]{2,39}/\d{1,3}$"
 PORT_PATTERN = r"^(any|\d{1,5}(-\d{1,5})?)$"
+ANSWER_PATTERN = r"^([^{}]|\{(name|host|port|pool|data)\})*$"
+COUNTER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+CounterNames = list[Annotated[str, Field(pattern=COUNTER_PATTERN)]]
 Addresses = Annotated[str, Field(pattern=ADDRESSES_PATTERN)]
 
 
@@ -50,6 +55,7 @@ class FirewallRule(Section):
 class HcloudProvider(Section):
     """A Hetzner Cloud project."""
 
+    engine: ClassVar[Engine] = "pulumi"
     kind: Literal["hcloud"] = Field(description="Hetzner Cloud.")
     location: Text = Field(description="Where servers stand, for instance fsn1, nbg1, hel1.")
     token: SecretRef = Field(description="API token of the project, by reference.")
@@ -80,6 +86,7 @@ class AwsNetwork(Section):
 class AwsProvider(Section):
     """An AWS account in one region; credentials come by the usual AWS chain."""
 
+    engine: ClassVar[Engine] = "pulumi"
     kind: Literal["aws"] = Field(description="Amazon EC2.")
     region: Text = Field(description="For instance eu-central-1.")
     network: AwsNetwork | None = Field(
@@ -161,7 +168,7 @@ class SimProvider(Section):
     faults: Faults = Field(
         default_factory=Faults.model_construct, description="What goes wrong, on purpose."
     )
-    engine: Literal["embedded", "pulumi"] = Field(
+    engine: Engine = Field(
         "embedded", description="Which engine owns the stacks of this provider."
     )
 
@@ -178,6 +185,7 @@ class LocalMachineType(Section):
 class LocalProvider(Section):
     """Machines that are processes on this computer, for trials and tests; they cost nothing."""
 
+    engine: ClassVar[Engine] = "embedded"
     kind: Literal["local"] = Field(description="Processes on this computer.")
     run: Command = Field(
         description="What runs on a machine, a program and its arguments: `{name}` stands for the "
@@ -201,6 +209,7 @@ class HookTimeouts(Section):
     delete: Seconds = Field(300, description="To delete one.")
     list: Seconds = Field(60, description="To print all.")
     livecheck: Seconds = Field(30, description="To look at one.")
+    release: Seconds = Field(60, description="To clean one that a ticket gave back.")
 
 
 class Hooks(Section):
@@ -215,9 +224,19 @@ class Hooks(Section):
     livecheck: Command | None = Field(
         None, description="Ends with status 0 where a machine still works; left out: it does."
     )
+    release: Command | None = Field(
+        None,
+        description="Cleans a machine that a ticket gave back, before another ticket gets it; "
+        "what it fails for gets no other ticket.",
+    )
     timeouts: HookTimeouts = Field(
         default_factory=HookTimeouts.model_construct,
         description="How long each command may take; then it has failed.",
+    )
+    at_once: Annotated[int, Field(ge=1, le=100)] = Field(
+        16,
+        description="How many machines are made, deleted, looked at or cleaned at the same time, "
+        "at most; 1: one after the other.",
     )
     livecheck_every: Seconds = Field(
         300, description="A machine is looked at again after this, by the next run."
@@ -231,10 +250,22 @@ class Hooks(Section):
         "LANG and what they are told of the machine.",
     )
 
+    interface: Literal["fleet", "resalloc"] = Field(
+        "fleet",
+        description="How the commands are spoken to: as docs/how-to/use-your-own-commands.md "
+        "says, or as Resalloc does.",
+    )
+    named_counters: CounterNames = Field(
+        [],
+        description="Counters, shared by all pools: a machine has the smallest number, from 0 "
+        "on, that no other has, and its commands are told it. (Resalloc: named_counters)",
+    )
+
 
 class HooksProvider(Hooks):
     """Machines that your own commands make, list and delete."""
 
+    engine: ClassVar[Engine] = "embedded"
     kind: Literal["hooks"] = Field(description="Machines of your own commands.")
 
 
@@ -286,10 +317,22 @@ class DebusineQueue(Section):
 
 
 class CoprQueue(Section):
-    """A Copr build system."""
+    """A Copr build system: what waits there; machines are given out by tickets."""
 
     kind: Literal["copr"] = Field(description="Copr.")
-    url: Url = Field(description="Base URL of the frontend.")
+    url: Url = Field(
+        description="Base URL of the frontend; /backend/pending-jobs/ below it has to answer."
+    )
+    tickets: Name | None = Field(
+        None,
+        description="The queue of tickets that Copr's backend takes its machines from: a build "
+        "with a ticket there, whether it waits or runs, is counted once.",
+    )
+    names: Annotated[int, Field(ge=0, le=1000)] = Field(
+        100,
+        description="For so many builds the package is asked for, one question each, where "
+        "`powerful` has rules: Copr's list does not tell it.",
+    )
 
 
 class TicketQueue(Section):
@@ -309,11 +352,22 @@ class TicketQueue(Section):
         description="How much a machine that is in a ticket's sandbox already is preferred to "
         "one that is in none, beside `priorities` of pools.",
     )
+    answer: Annotated[str, Field(pattern=ANSWER_PATTERN, min_length=1, max_length=1000)] = Field(
+        "{host}",
+        description="What a ticket's client is told of its machine: `{name}`, `{host}` (its "
+        "address, or its name where it has none), `{port}` (22 where its provider tells none), "
+        "`{pool}`, and `{data}`, what else its own commands told of it.",
+    )
     most_open: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         20_000, description="More tickets are never open at once."
     )
     most_open_per_submitter: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2_000, description="More tickets nobody may have open at once."
+    )
+    claim_within: Annotated[Seconds, Field(ge=1)] = Field(
+        1800,
+        description="A ticket that was taken from `fleet serve`, and that nobody asked for in "
+        "this time, expires: the answer with its id was lost.",
     )
 
 

@@ -79,8 +79,14 @@ class _Text:
         if isinstance(value, str) and re.match(self.pattern.removesuffix("$") + r"\Z", value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
-            raise ValueError(f"expected {self.what}")
+            more = "more than zero, " if self._is_zero(value) else ""
+            raise ValueError(f"expected {more}{self.what}")
         return value
+
+    def _is_zero(self, value: object) -> bool:
+        """Say whether a text has a unit of this pattern, but none of it."""
+        zero = re.fullmatch(r"0+([A-Za-z]+)", value) if isinstance(value, str) else None
+        return zero is not None and re.match(self.pattern, "1" + zero[1]) is not None
 
 
 _WRITTEN = (str, bool, int, float, list, dict)

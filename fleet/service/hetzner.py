@@ -8,16 +8,16 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fleet.service.hetzner_api import answer
 from fleet.service.hetzner_faults import Fault, halve
 from fleet.service.hetzner_project import Project
 from fleet.service.hetzner_wire import Refused, Reply, Request
+from fleet.web.background import BackgroundServer, LoopbackServer
 
 TOKEN = "made-up-token-of-the-simulated-hetzner-cloud-for-trials-and-test"  # noqa: S105 - opens nothing
 """The only token: 64 characters, as clients insist on."""
@@ -30,7 +30,7 @@ _REQUESTS_PER_HOUR = 3600
 Watch = Callable[[str, Request], None]
 
 
-class SimulatedHetzner:
+class SimulatedHetzner(BackgroundServer):
     """The API at `endpoint`, open to `token`; `state` is what exists there."""
 
     def __init__(
@@ -52,27 +52,14 @@ class SimulatedHetzner:
             self.state.load(state_file)
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._server = _Server(("127.0.0.1", port), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(LoopbackServer(_handler(self), port))
+        self.url = f"http://127.0.0.1:{self.port}"
         self.endpoint = self.url + _VERSION
 
-    def __enter__(self) -> Self:
-        """Serve in the background."""
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         """End, and let go of whoever waits for a late answer."""
         self._closed.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__exit__(*reason)
 
     def fail(self, fault: Fault) -> None:
         """Let requests fail from now on; the first fault that strikes decides."""
@@ -211,10 +198,3 @@ def _rates(reply: Reply) -> dict[str, str]:
         "RateLimit-Remaining": str(left),
         "RateLimit-Reset": "0",
     }
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients that were given up on hang up."""

@@ -11,11 +11,11 @@ gets nothing new, and goes when it runs nothing; while it boots, only boot.deadl
 runs on a machine that is off is over.
 """
 
-from fleet.census import DEAF_GRACE, DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
+from fleet.census.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
+from fleet.census.units import DEAF_GRACE, DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
 from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
-from fleet.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
 from fleet.schema.model import Boot
 from fleet.schema.units import write_duration
 

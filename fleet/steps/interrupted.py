@@ -4,7 +4,7 @@ A creation is finished with its recorded inputs; one that fleet.yaml no longer w
 never came to be, is forgotten instead. A paused pool is left as it is.
 """
 
-from fleet.census import State
+from fleet.census.units import State
 from fleet.draft import Draft, Why
 from fleet.plan import Cause, Reason
 

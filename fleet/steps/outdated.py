@@ -6,7 +6,7 @@ pool's name) is not in that digest. Where a pool makes no machine at all, nothin
 place of what it has, so that nothing is outdated there.
 """
 
-from fleet.census import Unit
+from fleet.census.units import Unit
 from fleet.draft import Draft
 from fleet.plan import Reason
 from fleet.steps.replace import replaceable

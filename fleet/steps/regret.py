@@ -9,8 +9,8 @@ for longest was used least. Then by name, so that equal inputs give equal plans.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from fleet.billing import paid_until, tariff_of
-from fleet.census import Unit
+from fleet.catalogue.billing import paid_until, tariff_of
+from fleet.census.units import Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.making import market_of

@@ -9,7 +9,7 @@ counts what is ready and what is coming, and so goes on where an earlier run sto
 
 from dataclasses import dataclass
 
-from fleet.census import CAPACITY, State, Unit
+from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft, Why, cause_of, is_going
 from fleet.facts import World
 from fleet.plan import Create, Delete, Reason

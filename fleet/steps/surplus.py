@@ -4,7 +4,7 @@ Only registered workers count as ready: while a machine boots, the worker that i
 stays. The least regretted goes first. A machine that boots for nothing goes before it registers.
 """
 
-from fleet.census import CAPACITY, State, Unit
+from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason

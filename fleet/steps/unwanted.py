@@ -1,6 +1,6 @@
 """This module lets go of what was drained, what config no longer wants, and what is above max."""
 
-from fleet.census import State
+from fleet.census.units import State
 from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason

@@ -6,7 +6,7 @@ a time, in the pool's windows, and only when their work has ended.
 
 from collections.abc import Iterator
 
-from fleet.census import Unit
+from fleet.census.units import Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason

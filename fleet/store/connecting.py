@@ -3,9 +3,10 @@
 What a driver says of a failure is told in sentences that a person can act on.
 """
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -25,6 +26,7 @@ class Database:
     def __init__(self, url: str, fleet: str) -> None:
         self.url = _with_driver(url)
         self._fleet = fleet
+        self._is_there = False
 
     @property
     def place(self) -> str:
@@ -33,7 +35,10 @@ class Database:
         if path:
             here = Path(path)
             return str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here)
-        return self.url.render_as_string(hide_password=True)
+        # A server's options may hold secrets too, as `password=`.
+        secret = [key for key in self.url.query if "password" in key]
+        shown = self.url.difference_update_query(secret)
+        return shown.render_as_string(hide_password=True)
 
     @property
     def _file(self) -> str:
@@ -51,7 +56,8 @@ class Database:
             yield connection
 
     def _check(self, connection: sa.Connection) -> None:
-        if not sa.inspect(connection).has_table(tables.ABOUT.name):
+        # Looking for a table takes longer than reading it.
+        if not self._is_there and not sa.inspect(connection).has_table(tables.ABOUT.name):
             raise StoreMissing(self._missing())
         about = dict(connection.execute(sa.select(tables.ABOUT.c.key, tables.ABOUT.c.value)).all())
         if not about:
@@ -66,6 +72,7 @@ class Database:
                 f"{self.place} belongs to fleet {about.get('fleet')}, not {self._fleet}; "
                 "give each fleet a store of its own"
             )
+        self._is_there = True
 
     def _missing(self) -> str:
         return (
@@ -84,7 +91,7 @@ class Database:
 
     @cached_property
     def _engine(self) -> sa.Engine:
-        return sa.create_engine(self.url, poolclass=sa.NullPool)
+        return _make_engine(self.url) if self._file else _pooled_engine(self.url)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -105,14 +112,41 @@ class Database:
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error
 
 
+def _make_engine(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+@cache
+def _pooled_engine(url: sa.URL) -> sa.Engine:
+    """Return what keeps connections to a server: making one takes longer than most transactions.
+
+    One that the server gave up meanwhile is replaced. The last one used is the next, so that
+    those of a busy moment rest until the server gives them up.
+    """
+    engine = sa.create_engine(url, pool_pre_ping=True, pool_use_lifo=True)
+    atexit.register(engine.dispose)
+    return engine
+
+
 def _with_driver(url: str) -> sa.URL:
     """Return a URL with the driver that is a dependency, whatever SQLAlchemy's default is."""
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise StoreFailed(_NO_STORE) from error
+    parsed = read_url(url)
+    if parsed is None:
+        raise StoreFailed(_NO_STORE)
     if parsed.drivername in ("postgres", "postgresql"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise StoreFailed(_NO_STORE)
     return parsed
+
+
+def read_url(text: str) -> sa.URL | None:
+    """Return a database's URL; None where it is none, and nothing of it is repeated.
+
+    What a password holds that is not percent-encoded may look like a port, or like a host.
+    """
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        return None
+    return None if "@" in (url.host or "") else url

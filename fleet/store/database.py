@@ -14,8 +14,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.facts import Attempt, Ledger
-from fleet.ports import Charging, Since, StackRecord
+from fleet.facts import Attempt
+from fleet.facts.ledger import Ledger
+from fleet.facts.versions import Move, Version
+from fleet.ports.store import Charging, Since, StackRecord
 from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
 from fleet.store.connecting import FORMAT, Database
@@ -24,7 +26,7 @@ from fleet.store.holders import is_alive
 from fleet.store.images import drop_version, read_versions, write_version
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
-from fleet.versions import Move, Version
+from fleet.store.upgrading import make_tables
 
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
@@ -53,7 +55,7 @@ class DatabaseStore(Database):
         with self._checked() as connection:
             # Who has these rows already has all of them.
             if not any(read_rows(connection).values()):
-                tables.METADATA.create_all(connection)
+                make_tables(connection, tables.METADATA.sorted_tables)
                 write_rows(connection, rows)
 
     def _create(self, rows: Rows) -> bool:

@@ -34,7 +34,7 @@ _OWN = ("format", "fleet")
 
 
 def read_rows(connection: sa.Connection) -> Rows:
-    """Return every row, in an order of its own; a table that an older store lacks is empty."""
+    """Return every row, in an order of its own; what an older store lacks is as it was then."""
     there = set(sa.inspect(connection).get_table_names())
     rows = {
         name: _rows_of(connection, table) if table.name in there else []
@@ -68,11 +68,30 @@ def find_mistake(rows: Rows) -> str:
     return ""
 
 
+def complete(rows: Rows) -> dict[str, list[dict[str, Cell]]]:
+    """Return rows with what those of an older fleet lack."""
+    return {
+        name: [(_defaults(_TABLES[name]) if name in _TABLES else {}) | dict(row) for row in found]
+        for name, found in rows.items()
+    }
+
+
 def _rows_of(connection: sa.Connection, table: sa.Table) -> list[dict[str, Cell]]:
-    columns = [table.c[name] for name in _columns(table)]
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    columns = [table.c[name] for name in _columns(table) if name in there]
     order = [*table.primary_key.columns]
     found = connection.execute(sa.select(*columns).order_by(*order)).mappings()
-    return [{str(key): value for key, value in row.items()} for row in found]
+    own = _defaults(table)
+    return [own | {str(key): value for key, value in row.items()} for row in found]
+
+
+def _defaults(table: sa.Table) -> dict[str, Cell]:
+    """Return the columns that an older fleet did not have, to what that stands for."""
+    return {
+        column.name: column.type.python_type(default.arg)
+        for column in table.columns
+        if isinstance(default := column.server_default, sa.DefaultClause)
+    }
 
 
 def _columns(table: sa.Table) -> dict[str, type]:

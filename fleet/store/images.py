@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from fleet.errors import StoreFailed, VersionMoved
+from fleet.facts.versions import Version
 from fleet.store.tables import IMAGES
-from fleet.versions import Version
 
 
 def read_versions(connection: sa.Connection) -> tuple[Version, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
-from fleet.facts import Charge, Entry, Ledger
-from fleet.ports import Charging, Since
+from fleet.facts.ledger import Charge, Entry, Ledger
+from fleet.ports.store import Charging, Since
 from fleet.store.tables import ABOUT, LEDGER
 
 _CHARGED = "charged_until"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.schema.model import Fleet, HooksProvider, LocalProvider, SimProvider
+from fleet.schema.model import Fleet
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,7 @@ def find_places(fleet: Fleet, config: str) -> Places:
     elif store.startswith("sqlite:///"):
         store = f"sqlite:///{base / store.removeprefix('sqlite:///')}"
     is_file = backend == "file" or backend.startswith("file://")
-    embedded = any(
-        isinstance(provider, LocalProvider | HooksProvider)
-        or (isinstance(provider, SimProvider) and provider.engine == "embedded")
-        for provider in fleet.providers.values()
-    )
+    embedded = any(provider.engine == "embedded" for provider in fleet.providers.values())
     return Places(
         folder=folder,
         store=store,

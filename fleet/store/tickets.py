@@ -10,15 +10,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 import sqlalchemy as sa
 
 from fleet.errors import TicketRefused
 from fleet.store.tables import TENANCIES, TICKETS
+from fleet.store.upgrading import make_tables
 from fleet.tickets import OPEN, Given, Leased, Tenancy, Ticket, TicketState, admit, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""
+_MOST_KEPT = 50_000
+"""Of more tickets those that have ended are forgotten before that: each run looks through them."""
 _TRIES = 100
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
@@ -53,19 +57,26 @@ class DatabaseTickets:
         """Return the open tickets, oldest first."""
         query = sa.select(TICKETS).where(self._own(), _OPEN).order_by(TICKETS.c.id)
         with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query)))
+            return tuple(map(_ticket, connection.execute(query).all()))
 
     def ready(self) -> tuple[Ticket, ...]:
         """Return the tickets that have a machine."""
         query = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.READY)
         with self._tables() as connection:
-            return tuple(map(_ticket, connection.execute(query)))
+            return tuple(map(_ticket, connection.execute(query).all()))
+
+    def closed(self, since: datetime) -> tuple[Ticket, ...]:
+        """Return the tickets whose clients have given a machine back since then."""
+        ended = (TICKETS.c.state == TicketState.CLOSED, TICKETS.c.ended_at >= since.isoformat())
+        query = sa.select(TICKETS).where(self._own(), *ended, TICKETS.c.machine != "")
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
 
     def tenancies(self) -> tuple[Tenancy, ...]:
         """Return what is remembered of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
         with self._tables() as connection:
-            return tuple(map(_tenancy, connection.execute(query)))
+            return tuple(map(_tenancy, connection.execute(query).all()))
 
     def change(
         self, number: int, step: Callable[[Ticket], Ticket], now: datetime
@@ -80,7 +91,7 @@ class DatabaseTickets:
                 if before is None or (after := step(before)) == before:
                     return before
                 same = (TICKETS.c.id == number, TICKETS.c.state == before.state)
-                update = sa.update(TICKETS).where(self._own(), *same).values(_row(after))
+                update = sa.update(TICKETS).where(*same).values(_row(after))
                 if connection.execute(update).rowcount:
                     if before.machine and not after.is_open:
                         _release(connection, before.machine, now)
@@ -91,10 +102,11 @@ class DatabaseTickets:
         """Give machines to tickets that still wait, and return which got theirs."""
         if not given:
             return Leased()
-        waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
+        # They were found by `_admit` in this queue: named too, PostgreSQL looks through all of it.
+        waits = TICKETS.c.state == TicketState.WAITING
         update = (
             sa.update(TICKETS)
-            .where(*waits, TICKETS.c.id == sa.bindparam("number"))
+            .where(TICKETS.c.id == sa.bindparam("number"), waits)
             .values(state=TicketState.READY, machine=sa.bindparam("m"), answer=sa.bindparam("a"))
         )
         with self._tables() as connection:
@@ -142,13 +154,25 @@ class DatabaseTickets:
             known = _tenancy(row) if row else Tenancy(machine, now)
             _write(connection, [step(known, _ticket(holder) if holder else None)])
 
+    def released(self) -> tuple[str, ...]:
+        """Return the machines that no ticket has, and that were not cleaned since one had them."""
+        held = sa.select(TICKETS.c.machine).where(TICKETS.c.state == TicketState.READY)
+        dirty = sa.select(TENANCIES.c.machine).where(
+            TENANCIES.c.dirty != 0, TENANCIES.c.machine.not_in(held)
+        )
+        with self._tables() as connection:
+            return tuple(sorted(connection.execute(dirty).scalars()))
+
     def tidy(self, now: datetime, *, besides: Collection[str] | None) -> None:
         """Forget machines but these, and tickets that ended long ago; None: no machine.
+
+        Long is a month, or many tickets.
 
         The newest ticket stays, so that its id is never given again.
         """
         newest = sa.select(sa.func.max(TICKETS.c.id)).scalar_subquery()
-        old = (TICKETS.c.ended_at < (now - _KEPT).isoformat(), TICKETS.c.id < newest)
+        ended = TICKETS.c.ended_at < (now - _KEPT).isoformat()
+        old = (TICKETS.c.id < newest, ended | (TICKETS.c.id <= newest - _MOST_KEPT))
         held = sa.select(TICKETS.c.machine).where(_OPEN)
         with self._tables() as connection:
             connection.execute(sa.delete(TICKETS).where(~_OPEN, *old))
@@ -200,8 +224,7 @@ class DatabaseTickets:
         """Begin a transaction; a store that an older fleet made gets its tables here."""
         with self._begin() as connection:
             if not self._is_there:
-                for table in (TICKETS, TENANCIES):
-                    table.create(connection, checkfirst=True)
+                make_tables(connection, (TICKETS, TENANCIES))
             yield connection
         self._is_there = True
 
@@ -240,6 +263,7 @@ def _write(connection: sa.Connection, tenancies: Sequence[Tenancy]) -> None:
             "first_used": each.first_used.isoformat() if each.first_used else "",
             "draining": int(each.draining),
             "disabled": int(each.disabled),
+            "dirty": int(each.dirty),
         }
         for each in tenancies
     ]
@@ -263,27 +287,32 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
         "answer": ticket.answer,
         "because": ticket.because,
         "ended_at": ticket.ended_at.isoformat() if ticket.ended_at else "",
+        "client": ticket.client,
     }
 
 
-def _ticket(row: sa.Row[tuple[object, ...]]) -> Ticket:
+def _ticket(row: Sequence[Any]) -> Ticket:
+    # By place, not by name: a pass reads thousands, and a name is looked up in each.
+    number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
+    priority, background, lease, machine, answer, because, ended, client = rest
     return Ticket(
-        id=row.id,
-        tags=_tags(row.tags),
-        opened_at=datetime.fromisoformat(row.opened_at),
-        heard_at=datetime.fromisoformat(row.heard_at),
-        submitter=row.submitter,
-        owner=row.owner,
-        team=row.team,
-        sandbox=row.sandbox,
-        priority=row.priority,
-        background=row.background != 0,
-        lease=row.lease or None,
-        state=_STATES[row.state],
-        machine=row.machine,
-        answer=row.answer,
-        because=row.because,
-        ended_at=datetime.fromisoformat(row.ended_at) if row.ended_at else None,
+        id=number,
+        tags=_tags(tags),
+        opened_at=datetime.fromisoformat(opened),
+        heard_at=datetime.fromisoformat(heard),
+        submitter=submitter,
+        owner=owner,
+        team=team,
+        sandbox=sandbox,
+        priority=priority,
+        background=background != 0,
+        lease=lease or None,
+        state=_STATES[state],
+        machine=machine,
+        answer=answer,
+        because=because,
+        ended_at=datetime.fromisoformat(ended) if ended else None,
+        client=client,
     )
 
 
@@ -306,4 +335,5 @@ def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
         first_used=datetime.fromisoformat(row.first_used) if row.first_used else None,
         draining=bool(row.draining),
         disabled=bool(row.disabled),
+        dirty=bool(row.dirty),
     )

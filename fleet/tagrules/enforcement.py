@@ -22,7 +22,6 @@ from fleet.schema.model import (
     CoprQueue,
     DebusineQueue,
     Fleet,
-    HooksPool,
     Pool,
     TagRule,
     TicketQueue,
@@ -78,7 +77,10 @@ def known_tags(fleet: Fleet) -> tuple[str, ...]:
 
 def pools_providing(fleet: Fleet) -> dict[str, tuple[str, ...]]:
     """Return by known tag (`*` for any ending) the pools that provide it, as fleet.yaml says."""
-    provided = {name: frozenset(_provided(fleet, name)) for name in sorted(fleet.pools)}
+    provided = {
+        name: frozenset(each.tag for each in pool_sources(fleet, name, ()))
+        for name in sorted(fleet.pools)
+    }
     return {
         tag: tuple(name for name, tags in provided.items() if any(_is_of(tag, t) for t in tags))
         for tag in known_tags(fleet)
@@ -180,8 +182,7 @@ def _kept_for(pools: list[AnyPool]) -> tuple[Enforcer, str]:
 
 def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
     if not isinstance(pool, Pool):
-        word = "its own commands make" if isinstance(pool, HooksPool) else "fleet never touches"
-        return "report", f"machines that {word} give themselves to whatever fits"
+        return "report", "machines that fleet never touches give themselves to whatever fits"
     if not pool.requires:
         return (
             "capacity",
@@ -194,13 +195,6 @@ def _kept(pool: AnyPool) -> tuple[Enforcer, str]:
         return "capacity", f"{who}, so Debusine gives them any such request that fits first"
     owner = f"an owner of a workspace with {', '.join(own)}" if own else "any workspace owner"
     return "scheduler", f"its workers require {', '.join(given)}, which {owner} can provide"
-
-
-def _provided(fleet: Fleet, name: str) -> Iterator[str]:
-    yield from (each.tag for each in pool_sources(fleet, name, ()))
-    pool = fleet.pools[name]
-    image = fleet.images.get(pool.image or "") if isinstance(pool, HooksPool) else None
-    yield from image.provides if image else ()
 
 
 def _is_of(name: str, tag: str) -> bool:

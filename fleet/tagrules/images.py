@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleet.versions import ImageVersion
+    from fleet.facts.versions import ImageVersion
 
 
 def newest_first(

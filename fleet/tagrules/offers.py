@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
+from fleet.schema.model import Fleet, Pool, StaticPool
 from fleet.tagrules.numbers import Numbers, read_minimums, read_numbers, unmet
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
 from fleet.tagrules.vocabulary import Vocabulary
@@ -17,7 +17,7 @@ from fleet.tagrules.vocabulary import Vocabulary
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
     from fleet.facts import Worker
-    from fleet.versions import ImageVersion
+    from fleet.facts.versions import ImageVersion
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,6 @@ def find_mismatch(ask: Ask, offer: Offer) -> Mismatch:
     )
 
 
-def count_mismatches(ask: Ask, offer: Offer) -> int:
-    """Return how much stands between a request and a worker, without saying what."""
-    return (
-        len(ask.required - offer.provides)
-        + len(offer.requires - ask.provided)
-        + len(offer.exclusive - ask.required)
-        + len(unmet(ask.minimums, offer.numbers))
-    )
-
-
 def ask_of_tags(fleet: Fleet, required: Iterable[str], provided: Iterable[str] = ()) -> Ask:
     """Return the ask of a request that requires these tags, minimums among them."""
     plain, minimums = read_minimums(required, Vocabulary(fleet).numeric)
@@ -150,7 +140,7 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
     )
 
 
-def serves_queue(pool: Pool | StaticPool | HooksPool, queue: str) -> bool:
+def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
     """Say whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
 

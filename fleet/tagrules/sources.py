@@ -31,7 +31,7 @@ from fleet.tagrules.vocabulary import Path, Vocabulary
 
 if TYPE_CHECKING:
     # Checks of fleet.yaml need this package and no facts.
-    from fleet.versions import ImageVersion
+    from fleet.facts.versions import ImageVersion
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""This package asks servers over HTTP for the edges that read them."""
+"""This package speaks HTTP for the edges: it asks servers, and answers in the background."""

@@ -6,8 +6,7 @@ Redirects are never followed, so a secret header reaches only the server that fl
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from fleet.errors import SourceUnreachable
+from fleet.web.trust import trusted
 
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
@@ -46,6 +46,8 @@ class Reply:
     body: bytes
     date: str = ""
     """When it was sent, as the server wrote it."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By name, in lower case."""
 
     def parse(self, model: type[Shape]) -> Shape:
         """Return the JSON of the answer as a value of this model."""
@@ -96,15 +98,10 @@ class Reader:
         self._until = self._clock() + self._limits.total
         # Compression would let a small answer unpack to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
-        self._client = httpx.Client(follow_redirects=False, headers=asks)
+        self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the connection."""
         self._client.close()
 
@@ -151,8 +148,9 @@ class Reader:
         finally:
             response.close()
         kind = response.headers.get("content-type", "").lower()
-        date = response.headers.get("date", "")
-        return Reply(place=place, status=response.status_code, kind=kind, body=body, date=date)
+        headers = dict(response.headers)
+        date = headers.get("date", "")
+        return Reply(place, response.status_code, kind, body, date, headers)
 
     def _begin(self, asked: "_Asked") -> httpx.Response:
         place = asked.place

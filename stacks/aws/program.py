@@ -25,7 +25,6 @@ from pulumi_aws.ec2 import (
 )
 from pulumi_aws.iam import InstanceProfile, Role
 
-INSTANCE = "aws:ec2/instance:Instance"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
 NOTES = ("commit", "expires")
@@ -44,8 +43,6 @@ ASSUMED_BY_EC2 = {
         }
     ],
 }
-PARTS = {"aws:ec2/launchTemplate:LaunchTemplate": "template"}
-"""What a base stack holds for instances to share, by its type; the rest comes with it."""
 Inputs = Mapping[str, Any]
 
 
@@ -69,28 +66,6 @@ def program(inputs: Inputs) -> None:
         # The same only once each was made as asked: of what failed, no id is told.
         done = pulumi.Output.all(*(each.id for each in made)).apply(lambda _: owner["parts"])
         pulumi.export("laid", done.recover(lambda _: ""))
-
-
-def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
-    """Return the worker that a resource was declared for; None when it is not an instance."""
-    if kind != INSTANCE:
-        return None
-    tags = {key.removeprefix(f"{MARK}:"): text for key, text in inputs["tags"].items()}
-    labels = {key: text for key, text in tags.items() if key not in NOTES}
-    settings = {
-        "template": inputs["launchTemplate"]["name"],
-        "subnet": inputs.get("subnetId", ""),
-        "disk": str(int(inputs.get("rootBlockDevice", {}).get("volumeSize", 0)) or ""),
-        "market": inputs.get("instanceMarketOptions", {}).get("marketType", ""),
-    }
-    return {
-        "name": labels.pop("Name"),
-        "type": inputs["instanceType"],
-        "image": inputs["ami"],
-        "architecture": labels.pop("architecture"),
-        "labels": labels,
-        "settings": {key: text for key, text in settings.items() if text},
-    }
 
 
 def _instance(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:

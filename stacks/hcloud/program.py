@@ -11,18 +11,10 @@ from typing import Any, NoReturn
 import pulumi
 import pulumi_hcloud as hcloud
 
-SERVER = "hcloud:index/server:Server"
 TEXTS = ("name", "type", "image", "architecture")
 WORKER_LABELS = ("fleet", "pool", "worker", "digest")
 NOTES = ("commit", "expires")
 SETTINGS = ("location", "network_ids", "firewall_ids", "ssh_keys", "placement_group_id")
-PARTS = {
-    "hcloud:index/network:Network": "network",
-    "hcloud:index/firewall:Firewall": "firewall",
-    "hcloud:index/sshKey:SshKey": "ssh_key",
-    "hcloud:index/placementGroup:PlacementGroup": "placement_group",
-}
-"""What a base stack holds for servers to share, by its type."""
 Inputs = Mapping[str, Any]
 Made = list[pulumi.CustomResource]
 
@@ -49,32 +41,6 @@ def program(inputs: Inputs) -> None:
         # The same only once each was made as asked: of what failed, no id is told.
         done = pulumi.Output.all(*(each.id for each in made)).apply(lambda _: owner["parts"])
         pulumi.export("laid", done.recover(lambda _: ""))
-
-
-def recorded(kind: str, inputs: Inputs) -> dict[str, Any] | None:
-    """Return the worker that a resource was declared for; None when it is not a server."""
-    if kind != SERVER:
-        return None
-    # Of an adopted server, or after a refresh, inputs are what the provider reads of it.
-    labels = {key: text for key, text in inputs["labels"].items() if key[:2] != "__"}
-    labels = {key: text for key, text in labels.items() if key not in NOTES}
-    settings = {
-        "location": inputs["location"],
-        "network_ids": " ".join(
-            str(int(each["networkId"])) for each in inputs.get("networks", ())
-        ),
-        "firewall_ids": " ".join(str(int(each)) for each in inputs.get("firewallIds", ())),
-        "ssh_keys": " ".join(inputs.get("sshKeys", ())),
-        "placement_group_id": str(int(inputs.get("placementGroupId") or 0) or ""),
-    }
-    return {
-        "name": inputs["name"],
-        "type": inputs["serverType"],
-        "image": inputs["image"],
-        "architecture": labels.pop("architecture"),
-        "labels": labels,
-        "settings": {key: text for key, text in settings.items() if text},
-    }
 
 
 def _server(worker: Inputs, extra: Mapping[str, Mapping[str, str]]) -> None:

@@ -37,11 +37,6 @@ def program(inputs: Mapping[str, Any]) -> None:
         pulumi.export(key, text)
 
 
-def recorded(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the worker that a resource was declared for; None when it is not a machine."""
-    return {key: inputs[key] for key in (*TEXTS, *TABLES)} if kind == MACHINE else None
-
-
 def _checked(worker: object, index: int) -> dict[str, Any]:
     where = f"workers[{index}]"
     if not isinstance(worker, Mapping):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.image_request import customization_script, task_data
+from fleet.facts.image_request import LISTED, customization_script, task_data
+from fleet.facts.package_list import read_packages
+from fleet.facts.recipes import role_variables
 from fleet.images.requests import archive_of_the_role
-from fleet.recipes import role_variables
 from fleet.schema.model import ImageRecipe
 from tests.ansible import roots
 from tests.ansible.roots import chrooted
@@ -49,5 +50,10 @@ def test_the_script_makes_a_worker_of_a_root_and_leaves_no_ansible(
     packages = chrooted(root, "dpkg-query", "-W", "-f", "${Package}\\n").split()
     assert [name for name in packages if name.startswith("ansible")] == []
     assert {"debusine-worker", "uidmap"} <= set(packages)
+    with (root / LISTED.lstrip("/")).open(encoding="utf-8") as lines:
+        listed = {each.name: each for each in read_packages(lines)}
+    assert sorted(listed) == sorted(packages)
+    assert "trixie/main at http" in listed["debusine-worker"].origin
+    assert len(listed["debusine-worker"].sha256) == 64
     assert list((root / "tmp").iterdir()) == []
     assert roots.processes_in(root) == []

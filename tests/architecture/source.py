@@ -5,46 +5,77 @@ import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Named = Function | ast.ClassDef
 
 
-@functools.cache
-def modules(*folders: str) -> dict[str, ast.Module]:
-    """Return every Python module below these folders, parsed, by its path."""
+class Source(NamedTuple):
+    """What the tests ask of a module; its tree itself is too large to keep."""
+
+    docstring: str
+    last_line: int
+    functions: list[tuple[str, int]]
+    """Each with how many lines it takes, nested ones and methods too."""
+    undocumented: list[str]
+    """Public functions and classes, and public methods of the latter, without a docstring."""
+    imports: set[str]
+    """The dotted names that it imports, deferred imports too."""
+    classes: dict[str, set[str]]
+    """Its own classes, each with the plain names among its bases."""
+
+
+def modules(*folders: str) -> dict[str, Source]:
+    """Return every Python module below these folders by its path."""
     return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        str(path.relative_to(ROOT)): _read(path)
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
 
 
-def functions(tree: ast.AST) -> Iterator[Function]:
-    """Return every function of a module, nested ones and methods too."""
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+@functools.cache
+def _read(path: Path) -> Source:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    return Source(
+        docstring=ast.get_docstring(tree) or "",
+        last_line=(tree.body[-1].end_lineno or 0) if tree.body else 0,
+        functions=[
+            (node.name, (node.end_lineno or 0) - node.lineno + 1)
+            for node in nodes
+            if isinstance(node, Function)
+        ],
+        undocumented=[
+            node.name for node in _public_names(tree.body) if not ast.get_docstring(node)
+        ],
+        imports={name for node in nodes for name in _imported(node)},
+        classes={
+            node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+            for node in tree.body
+            if isinstance(node, ast.ClassDef)
+        },
+    )
 
 
-def public_names(body: list[ast.stmt]) -> Iterator[Named]:
-    """Return the public functions and classes, and the public methods of the latter."""
+def _public_names(body: list[ast.stmt]) -> Iterator[Named]:
     for node in body:
         if isinstance(node, Named) and not node.name.startswith("_"):
             yield node
             if isinstance(node, ast.ClassDef):
-                yield from public_names(node.body)
+                yield from _public_names(node.body)
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """Return the dotted names that a module imports, deferred imports too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def tracked_files() -> dict[str, Path]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.architecture.source import tracked_files
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://|#|mailto:)([^)#\s]+)")
 

@@ -1,9 +1,7 @@
 """Every port has a written fake and a contract suite that runs over fake and real part."""
 
-import ast
-
 from tests.architecture.source import modules
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 # What is missing today; whoever writes one takes it out here.
 WITHOUT_FAKE = {"Console", "Secrets"}
@@ -11,23 +9,20 @@ WITHOUT_SUITE = {"Clock", "Console"}
 
 
 def ports() -> set[str]:
-    trees = modules("fleet")
     return {
-        node.name
-        for path in ("fleet/ports.py", "fleet/image_ports.py")
-        for node in trees[path].body
-        if isinstance(node, ast.ClassDef)
-        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+        name
+        for module in modules("fleet/ports").values()
+        for name, bases in module.classes.items()
+        if "Protocol" in bases
     }
 
 
 def fakes() -> set[str]:
     return {
-        node.name.removeprefix("Fake").removeprefix("Fixed")
-        for path, tree in modules("tests").items()
+        name.removeprefix("Fake").removeprefix("Fixed")
+        for path, module in modules("tests").items()
         if path.startswith("tests/fake")
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
+        for name in module.classes
     }
 
 

@@ -1,11 +1,12 @@
 """What may not stand in a tracked file, and what every lock must hold."""
 
 import re
+import tomllib
 
 import pytest
 
 from tests.architecture.source import tracked_files
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 # Written with a gap, so that this file itself stays clean.
 SPACED = """
@@ -49,6 +50,15 @@ def test_the_development_lock_holds_the_same_versions_as_the_lock_that_runs() ->
     }
 
     assert pinned["run"] - pinned["dev"] == set()
+
+
+def test_what_the_jobs_of_the_shipped_pipeline_install_can_bake_images() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    locked = (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8")
+
+    needed = [name.partition(">")[0] for name in project["optional-dependencies"]["images"]]
+
+    assert [name for name in needed if f"\n{name}==" not in locked] == []
 
 
 def test_the_lock_of_gitlab_ci_local_holds_hashes_and_no_address_of_a_package() -> None:

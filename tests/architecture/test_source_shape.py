@@ -1,9 +1,8 @@
 """The shape of the source: short functions, short modules, everything public documented."""
 
-import ast
 from pathlib import PurePath
 
-from tests.architecture.source import functions, imported, modules, public_names
+from tests.architecture.source import modules
 
 EVERYTHING = ("fleet", "stacks", "bench", "tools", "tests")
 SHIPPED = ("fleet", "stacks", "bench", "tools")
@@ -14,10 +13,10 @@ NAMED_FOR_NOTHING = {"utils", "util", "helpers", "common", "manager", "misc"}
 
 def test_no_function_is_longer_than_fifty_lines() -> None:
     long = {
-        f"{path}:{function.name}": lines
-        for path, tree in modules(*EVERYTHING).items()
-        for function in functions(tree)
-        if (lines := (function.end_lineno or 0) - function.lineno + 1) > LONGEST_FUNCTION
+        f"{path}:{name}": lines
+        for path, module in modules(*EVERYTHING).items()
+        for name, lines in module.functions
+        if lines > LONGEST_FUNCTION
     }
 
     assert long == {}
@@ -25,9 +24,9 @@ def test_no_function_is_longer_than_fifty_lines() -> None:
 
 def test_no_module_is_longer_than_four_hundred_lines() -> None:
     long = {
-        path: last
-        for path, tree in modules(*EVERYTHING).items()
-        if tree.body and (last := tree.body[-1].end_lineno or 0) > LONGEST_MODULE
+        path: module.last_line
+        for path, module in modules(*EVERYTHING).items()
+        if module.last_line > LONGEST_MODULE
     }
 
     assert long == {}
@@ -35,10 +34,9 @@ def test_no_module_is_longer_than_four_hundred_lines() -> None:
 
 def test_every_public_name_says_what_it_is() -> None:
     silent = [
-        f"{path}:{node.name}"
-        for path, tree in modules(*SHIPPED).items()
-        for node in public_names(tree.body)
-        if not ast.get_docstring(node)
+        f"{path}:{name}"
+        for path, module in modules(*SHIPPED).items()
+        for name in module.undocumented
     ]
 
     assert silent == []
@@ -47,9 +45,8 @@ def test_every_public_name_says_what_it_is() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         path
-        for path, tree in modules(*SHIPPED).items()
-        if not path.endswith("__init__.py")
-        and not (ast.get_docstring(tree) or "").startswith("This module ")
+        for path, module in modules(*SHIPPED).items()
+        if not path.endswith("__init__.py") and not module.docstring.startswith("This module ")
     ]
 
     assert silent == []
@@ -64,9 +61,9 @@ def test_no_module_is_named_for_nothing() -> None:
 def test_fakes_are_written_never_patched_in() -> None:
     patching = [
         path
-        for path, tree in modules("tests").items()
+        for path, module in modules("tests").items()
         if any(
-            name.startswith(("unittest.mock", "mock", "pytest_mock")) for name in imported(tree)
+            name.startswith(("unittest.mock", "mock", "pytest_mock")) for name in module.imports
         )
     ]
 

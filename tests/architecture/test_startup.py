@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT, RunFleet, clean_environment, run_process
+from tests.rigs.process import ROOT, RunFleet, clean_environment, run_process
+from tests.rigs.trial import Trial
 
 HEAVY = {
     "ansible_runner",
@@ -59,6 +60,73 @@ def test_patterns_are_loaded_for_an_allow_list_only(tmp_path: Path) -> None:
     (tmp_path / "fleet.yaml").write_text(text, encoding="utf-8")
 
     assert "re2" in loaded_by(tmp_path, "validate")
+
+
+@pytest.mark.parametrize("module", ["fleet.commands.helping", "fleet.providers.sim_plugin"])
+def test_a_process_beside_an_apply_loads_nothing_that_decides(tmp_path: Path, module: str) -> None:
+    program = f"import sys, {module}; print(*(m for m in sys.modules if m.startswith('fleet.')))"
+    command = (sys.executable, "-c", program)
+
+    loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
+
+    assert module in loaded
+    assert set(loaded) & {"fleet.reconcile", "fleet.guard", "fleet.explain"} == set()
+
+
+def test_an_apply_starts_its_helper_before_it_loads_what_it_needs_itself(tmp_path: Path) -> None:
+    program = "import sys, fleet.commands.apply; print(*sys.modules)"
+    command = (sys.executable, "-c", program)
+
+    loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
+
+    assert "fleet.commands.early" in loaded
+    assert set(loaded) & {*HEAVY, "pydantic", "yaml"} == set()
+
+
+def test_reading_a_stack_back_loads_no_engine(tmp_path: Path) -> None:
+    read = "from fleet.engines.projects import load_project; load_project('aws')"
+    command = (sys.executable, "-c", f"import sys; {read}; print(*sys.modules)")
+
+    loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
+
+    assert "fleet.engines.projects" in loaded
+    assert set(loaded) & {"pulumi", "pulumi_aws"} == set()
+
+
+def test_what_the_first_order_of_a_service_needs_is_loaded_before_it(tmp_path: Path) -> None:
+    program = """
+import sys
+from fleet.cli import main
+from fleet.commands.serve import load_ahead
+from fleet.schema.load import load
+from fleet.store.files import LocalFiles
+load_ahead(load("fleet.yaml", LocalFiles()).fleet)
+ahead = set(sys.modules)
+main(["apply"])
+print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
+"""
+    trial = Trial(tmp_path)
+    trial.init()
+    trial.wait_for("one")
+
+    said = run_process(
+        sys.executable, "-c", program, cwd=tmp_path, env=clean_environment(tmp_path)
+    )
+
+    assert "+ created 1: trial-builders-1" in said.stdout
+    later = said.stdout.partition("later:")[2].split()
+    # A service has opened its store before it loads ahead.
+    assert set(later) & {*HEAVY, "grpc", "numpy", "google"} <= {"sqlalchemy"}
+
+
+def test_a_store_loads_no_database_but_its_own(tmp_path: Path) -> None:
+    opening = "from fleet.store.database import DatabaseStore as S; S('sqlite:///s', 'd').init()"
+    command = (sys.executable, "-c", f"import sys; {opening}; print(*sys.modules)")
+
+    loaded = run_process(*command, cwd=tmp_path, env=clean_environment(tmp_path)).stdout.split()
+
+    assert "sqlalchemy.dialects.sqlite" in loaded
+    assert "sqlalchemy.dialects.postgresql" not in loaded
 
 
 def test_help_names_every_exit_code(run_fleet: RunFleet) -> None:

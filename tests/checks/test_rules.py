@@ -12,8 +12,8 @@ from fleet.commands.loading import check_file
 from fleet.render.findings import to_text
 from fleet.schema.findings import TEXT_RULES
 from fleet.tagrules.names import Recorded
-from tests.fakes_files import FakeFiles
-from tests.process import ROOT
+from tests.fakes.files import FakeFiles
+from tests.rigs.process import ROOT
 
 HERE = Path(__file__).parent
 PAGES = ROOT / "docs/reference/rules"

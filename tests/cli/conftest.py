@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trial import Trial
+from tests.rigs.trial import Trial
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from fleet.facts import WorkerInputs
 from fleet.providers.sim import menu_of
 from fleet.schema.load import load
 from fleet.store.files import LocalFiles
-from tests.process import RunFleet
-from tests.trial import Trial
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial
 
 NAME = "builder-01"
 ARGS = ("adopt", "--select", "rack=a", "--pool", "builders")

@@ -5,8 +5,9 @@ import os
 import pty
 import subprocess
 
-from tests.process import RunFleet, clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Warm
 
 ONLY_BUILDERS = {"builders": BUILDERS}
 
@@ -258,11 +259,11 @@ def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
 # who watches
 
 
-def watched(trial: Trial, **env: str) -> tuple[str, str]:
+def watched(trial: Trial, warm: Warm, **env: str) -> tuple[str, str]:
     """Apply with a terminal behind standard error; return standard output, and what that shows."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*fleet_command(), "apply", "--json"],
+        [*warm.command(), "apply", "--json"],
         cwd=trial.folder,
         env=clean_environment(trial.folder, env),
         stdout=subprocess.PIPE,
@@ -278,10 +279,10 @@ def watched(trial: Trial, **env: str) -> tuple[str, str]:
     return written, shown
 
 
-def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial) -> None:
+def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1", big=["2"])
 
-    written, shown = watched(trial, NO_COLOR="1")
+    written, shown = watched(trial, warm, NO_COLOR="1")
 
     assert [stack["result"] for stack in json.loads(written)["stacks"]] == ["applied", "applied"]
     *_, first, second, last = shown.split("\r\x1b[K")
@@ -294,9 +295,9 @@ def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial) -> No
     assert not last, "the bar stays after the end"
 
 
-def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial) -> None:
+def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
-    _, shown = watched(trial, CI="true")
+    _, shown = watched(trial, warm, CI="true")
 
     assert shown == "builders: create trial-builders-1\r\n"

@@ -3,10 +3,10 @@
 Where a test is about what happens between runs, the loop runs inside the test and waits no time.
 """
 
+import gc
 import io
 import json
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 
@@ -16,11 +16,19 @@ from fleet.arguments import build_parser
 from fleet.cli import TerminalConsole
 from fleet.commands import apply
 from fleet.commands.signals import Signals
-from tests.loopback import Loopback, html
-from tests.process import clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.loopback import Loopback, html
+from tests.rigs.process import clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Started, Warm
 
 MIN_1 = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 1, min: 1}}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_garbage() -> None:
+    """Spare each run of a loop, which collects garbage, what earlier tests loaded."""
+    gc.collect()
+    gc.freeze()
 
 
 class Between(Signals):
@@ -213,37 +221,30 @@ def test_state_that_a_ci_job_would_lose_is_refused_at_the_start(
 
 
 @contextmanager
-def looping(trial: Trial) -> Iterator[subprocess.Popen[str]]:
+def looping(trial: Trial, warm: Warm) -> Iterator[Started]:
     """Start a loop as a process; all that it says goes to its standard output."""
-    with subprocess.Popen(
-        [*fleet_command(), "apply", "--every", "1h"],
-        cwd=trial.folder,
-        env=clean_environment(trial.folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    env = clean_environment(trial.folder)
+    loop = ("apply", "--every", "1h")
+    with warm.started(*loop, cwd=trial.folder, env=env, apart=False) as process:
         yield process
-        process.kill()
 
 
-def hear(process: subprocess.Popen[str], what: str) -> None:
+def hear(process: Started, what: str) -> None:
     """Read what it says until it says this."""
-    assert process.stdout is not None
     assert any(what in line for line in process.stdout), f"it ended without saying {what}"
 
 
-def left(process: subprocess.Popen[str]) -> tuple[int, str]:
+def left(process: Started) -> tuple[int, str]:
     """Return the exit code and what it said to the end."""
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+    said = process.stdout.read()
+    return process.wait(), said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_asks_to_end_between_runs_ends_it_at_once(
-    trial: Trial, number: signal.Signals
+    trial: Trial, warm: Warm, number: signal.Signals
 ) -> None:
-    with looping(trial) as process:
+    with looping(trial, warm) as process:
         hear(process, "unchanged: big, builders")
         process.send_signal(number)
         code, said = left(process)
@@ -251,12 +252,12 @@ def test_who_asks_to_end_between_runs_ends_it_at_once(
     assert (code, said) == (0, "ended as asked; nothing was being changed\n")
 
 
-def test_who_asks_to_end_while_it_reads_ends_it_at_once(trial: Trial) -> None:
+def test_who_asks_to_end_while_it_reads_ends_it_at_once(trial: Trial, warm: Warm) -> None:
     with Loopback(lambda _: html()) as server:
         server.faults.hold = True
         queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
         trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue))
-        with looping(trial) as process:
+        with looping(trial, warm) as process:
             assert server.asked.wait(timeout=60)
             process.send_signal(signal.SIGTERM)
             code, said = left(process)
@@ -314,9 +315,9 @@ def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
     assert kept(trial, "--for", "60s", between=())[0] == 0
 
 
-def test_after_a_kill_the_next_loop_goes_on(trial: Trial) -> None:
+def test_after_a_kill_the_next_loop_goes_on(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
-    with looping(trial) as process:
+    with looping(trial, warm) as process:
         hear(process, "+ created 1: trial-builders-1")
         process.kill()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 
 def saved(trial: Trial) -> Path:
@@ -182,9 +182,10 @@ def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> No
 def test_a_pool_that_nobody_knows_is_refused_with_those_that_are_known(trial: Trial) -> None:
     code, said = trial.do("apply", "--pool", "bgi")
 
-    assert (code, said) == (
-        2,
-        "fleet: error: --pool bgi: there is no such pool; pools of fleet trial: big, builders\n",
+    assert code == 2
+    assert said == (
+        "fleet: error: --pool bgi: there is no such pool; did you mean 'big'? "
+        "pools of fleet trial: big, builders\n"
     )
 
 

@@ -1,13 +1,14 @@
 """`fleet apply` with the real engine: pools at once, each with an outcome of its own."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from fleet.engines.pulumi_cli import find_cli
 from tests.ports.engines import skip_without_cli
-from tests.process import RunFleet
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
 
 pytestmark = pytest.mark.engine
 
@@ -75,3 +76,23 @@ def test_the_engine_is_started_once_for_each_operation_and_never_for_nothing(
     assert cli.started() == []
     second = run_fleet("apply", env=cli.env)
     assert (second.returncode, cli.started()) == (0, ["up"]), second.stderr
+
+
+def test_pools_are_swept_at_once_by_helpers(trial: Trial, run_fleet: RunFleet, cli: Cli) -> None:
+    more = PASSPHRASE + "expire_after: 1d\n"
+    pools = dict.fromkeys(("a", "b"), POOL)
+    desk = f"boot: 1s, engine: pulumi, types: {TYPES}"
+    trial.write(fleet_yaml(pools=pools, desk=desk, more=more))
+    made = run_fleet("apply", env=cli.env)
+    assert made.returncode == 0, made.stderr
+    trial.age(days=3)
+    trial.cloud.extend(["sim-1", "sim-2"], datetime.now(UTC) - timedelta(days=2))
+
+    drained = run_fleet("sweep", "--expired", "--apply", env=cli.env)
+    cli.started()
+    swept = run_fleet("sweep", "--expired", "--apply", env=cli.env)
+
+    assert (drained.returncode, swept.returncode) == (0, 0), swept.stderr
+    assert "deleted 1: trial-a-1" in swept.stdout
+    assert "deleted 1: trial-b-1" in swept.stdout
+    assert (trial.machines(), cli.started()) == ([], ["up", "up"])

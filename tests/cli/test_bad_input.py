@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import Completed, RunFleet
+from tests.rigs.process import Completed, RunFleet
 
 POOL = "provider: p, machine: ccx33, image: i"
 HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: sid, architecture: amd64}}\n"

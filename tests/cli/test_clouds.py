@@ -11,8 +11,8 @@ from fleet.schema.model import Fleet
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
 from tests.builders import NOW, a_fleet
-from tests.fakes_engine import FixedClock
-from tests.local_machines import a_worker, end_machines, until
+from tests.fakes.engine import FixedClock
+from tests.rigs.local_machines import a_worker, end_machines, until
 
 WORLD = {"trial": {"kind": "world", "path": "world.json"}}
 

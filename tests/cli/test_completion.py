@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import RunFleet, clean_environment, run_process
+from tests.rigs.process import RunFleet, clean_environment, run_process
 
 ASK_BASH = 'COMP_WORDS=(fleet ""); COMP_CWORD=1; _shtab_fleet; echo "${COMPREPLY[@]}"\n'
 

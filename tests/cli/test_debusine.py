@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.process import RunFleet
+from tests.rigs.process import RunFleet
 
 CONFIG = """\
 fleet: demo

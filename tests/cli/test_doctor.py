@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.debusine import LIST, NO_ROWS
-from tests.loopback import Answer
-from tests.process import RunFleet
-from tests.replay import PENDING, TOKEN, Replay
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.debusine import LIST, NO_ROWS
+from tests.rigs.loopback import Answer
+from tests.rigs.process import RunFleet
+from tests.rigs.replay import PENDING, TOKEN, Replay
+from tests.rigs.trial import Trial, fleet_yaml
 
 RECORDED = (*PENDING, "service-status", "open-metrics-work-requests", "whoami-fleet")
 LOOKING = """\
@@ -145,3 +145,14 @@ def test_a_fleet_yaml_with_errors_is_told_before_anything_is_asked(
 
     assert (said.returncode, said.stdout) == (1, "")
     assert "error[" in said.stderr
+
+
+def test_the_program_of_the_real_engines_stacks_is_run_with_no_workers(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    text = "fleet: real\nproviders: {far: {kind: sim, engine: pulumi}}\n"
+    (project / "fleet.yaml").write_text(text, encoding="utf-8")
+
+    said = run_fleet("doctor")
+
+    assert "+ stacks/sim, program: it runs\n" in said.stdout

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from fleet.arguments import EXIT_CODES
-from tests.process import ROOT, RunFleet
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import ROOT, RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 PAGE = ROOT / "docs/reference/exit-codes.md"
 
@@ -103,6 +103,7 @@ def test_every_exit_code_has_its_cause(
         (["xyzzy"], "argument COMMAND: invalid choice: 'xyzzy' (choose from"),
         (["plan", "--colour"], "unrecognized arguments: --colour"),
         (["validate", "my.yaml"], "arguments: my.yaml; did you mean --file my.yaml?"),
+        (["plan", "--wrld=x.json"], "arguments: --wrld=x.json; did you mean --world?"),
         (["explain", "machine", "x"], "argument kind: invalid choice: 'machine'"),
         (["state"], "the following arguments are required: ACTION"),
     ],
@@ -115,6 +116,15 @@ def test_wrong_usage_says_what_is_wrong_and_how_it_goes(
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("usage: fleet")
     assert because in refused.stderr
+
+
+@pytest.mark.parametrize("args", [[], ["xyzzy"]])
+def test_without_a_command_the_first_line_leads_to_the_help(
+    run_fleet: RunFleet, args: list[str]
+) -> None:
+    first = run_fleet(*args).stderr.splitlines()[0]
+
+    assert first == "usage: fleet [-h] [--version] COMMAND ...; see fleet --help"
 
 
 @pytest.mark.parametrize(

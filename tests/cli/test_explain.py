@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.process import RunFleet
-from tests.trial import Trial
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial
 
 TEN = tuple(str(number) for number in range(1, 11))
 """Requests for the two pools of a trial, which hold eight workers."""
@@ -109,7 +109,7 @@ def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet)
 
     assert explained.returncode == 0
     assert "busy" in explained.stdout
-    assert "it runs 1" in explained.stdout
+    assert "it runs request 1" in explained.stdout
 
 
 def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> None:
@@ -139,6 +139,34 @@ def test_a_name_that_nobody_knows_is_answered_with_those_that_are_known(
     assert f"{kind} is called nope" in failed.stderr
     assert f"; known are: {known}" in failed.stderr
     assert failed.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("trial")
+def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> None:
+    failed = run_fleet("explain", "worker", "nope")
+
+    assert failed.stderr == "fleet: error: no worker is called nope; there is none\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("pool", "bilders", "; did you mean 'builders'? known are: big, builders"),
+        ("worker", "trial-bilders-1", "; did you mean 'trial-builders-1'? known are: trial-b"),
+        ("request", "work/9", "; known are: work/1"),
+    ],
+)
+def test_a_misspelt_pool_or_worker_is_answered_with_the_one_that_was_meant(
+    trial: Trial, run_fleet: RunFleet, kind: str, name: str, meant: str
+) -> None:
+    trial.wait_for("1")
+    trial.apply()
+    trial.wait_for("1", "2")
+
+    failed = run_fleet("explain", kind, name)
+
+    assert failed.returncode == 1
+    assert meant in failed.stderr
 
 
 def test_a_hostile_name_of_a_machine_cannot_write_to_the_terminal(

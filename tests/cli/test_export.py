@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import RunFleet
+from tests.rigs.process import RunFleet
 
 HEAD = "fleet: demo\nqueues:\n  copr: {kind: copr, url: https://copr.example.org}\n"
 RULE = '  - {match: "praiskup/ping/fedora-.*-.*/chromium", ask: [extra_powerful]}\n'

@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from tests.process import RunFleet
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 ONLY_BUILDERS = {"builders": BUILDERS}
 TODAY = datetime.now(UTC).date()

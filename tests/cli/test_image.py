@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from fleet.versions import Publication
+from fleet.facts.versions import Publication
 from tests.builders import NOW
-from tests.trial import Trial, fleet_yaml
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
+from tests.rigs.trial import Trial, fleet_yaml
 
 OLD, NEW = "20261120T060000Z", "20261121T060000Z"
 UPLOADED = Publication(id="4711", at=NOW, verified=True)

@@ -2,9 +2,12 @@
 
 import pytest
 
-from fleet.manifest import BuildStep
-from fleet.render.build_text import step_to_text
-from tests.trial import Trial, fleet_yaml
+from fleet.facts import manifest
+from fleet.facts.manifest import BuildStep
+from fleet.render.build_text import BuildResult, built_to_text, step_to_text
+from tests.builders import NOW
+from tests.builders.versioning import a_manifest
+from tests.rigs.trial import Trial, fleet_yaml
 
 
 def test_an_image_that_fleet_yaml_lacks_is_answered_with_those_it_has(trial: Trial) -> None:
@@ -50,6 +53,27 @@ def test_what_a_build_does_is_told_with_since_when_it_runs() -> None:
         "0:02 base",
         "1:01 role · Install the worker",
     ]
+
+
+@pytest.mark.parametrize(
+    ("tests", "end"),
+    [
+        ((), ["next: fleet image test trixie 20261121T203000Z"]),
+        (
+            (manifest.Test(kind="offline", at=NOW, seconds=2),),
+            [
+                "its machine was looked into: no problem; it is tested",
+                "next: fleet image publish trixie 20261121T203000Z",
+            ],
+        ),
+    ],
+)
+def test_a_build_says_what_comes_next(tests: tuple[manifest.Test, ...], end: list[str]) -> None:
+    made = a_manifest(version="20261121T203000Z", way="instance", tests=tests)
+
+    said = built_to_text(BuildResult(folder="images/trixie", manifest=made)).splitlines()
+
+    assert said[4:] == end
 
 
 def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:

@@ -2,19 +2,18 @@
 
 import json
 import lzma
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
+from fleet.facts.manifest import Package
+from fleet.facts.recipes import recipe_digest
 from fleet.images.folder import QCOW2, finish_build, open_build
 from fleet.images.role import role_digest
-from fleet.manifest import Manifest, Package
-from fleet.recipes import recipe_digest
 from fleet.schema.model import ImageRecipe
-from tests.loopback import Answer, Loopback, Received
-from tests.trial import Trial
-from tests.versioning import a_version
+from tests.builders.versioning import a_manifest, a_version
+from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.trial import Trial
 
 RECIPE = ImageRecipe(suite="trixie", architecture="amd64")
 VERSION = "20261121T060000Z"
@@ -35,19 +34,8 @@ def build(folder: Path, uri: str) -> None:
     )
     finish_build(
         partial,
-        Manifest(
-            image="trixie",
-            version=VERSION,
-            way="disk",
-            suite="trixie",
-            architecture="amd64",
-            recipe_digest=recipe_digest(RECIPE),
-            role_digest=role_digest(),
-            digest="d1",
-            built_at=datetime(2026, 11, 21, 6, tzinfo=UTC),
-            built_by="ci",
-            seconds={},
-            packages=(worker,),
+        a_manifest(
+            recipe_digest=recipe_digest(RECIPE), role_digest=role_digest(), packages=(worker,)
         ),
     )
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from fleet.versions import Publication, Version
+from fleet.facts.versions import Publication, Version
 from tests.builders import NOW
-from tests.trial import Trial, fleet_yaml
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
+from tests.rigs.trial import Trial, fleet_yaml
 
 OLD, NEW = "20261114T060000Z", "20261121T060000Z"
 

@@ -4,12 +4,15 @@ import json
 
 import pytest
 
-from fleet.versions import Publication, Version
+from fleet.facts.versions import Publication, Version
+from fleet.images.directory import Directory
+from fleet.images.shelves import StorePublisher
 from tests.builders import NOW
-from tests.trial import Trial
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
+from tests.rigs.publishing import a_build
+from tests.rigs.trial import Trial
 
-V1, V2, V3 = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+V0, V1, V2, V3 = "20261101T060000Z", "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
 
 def a_published(version: str, state: str) -> Version:
@@ -95,3 +98,58 @@ def test_a_simulated_cloud_that_cannot_be_read_keeps_everything(baked: Trial) ->
     _, said = baked.do("image", "prune", "--dry-run")
 
     assert said.startswith("Would delete 0 versions of images\n")
+
+
+@pytest.fixture
+def shelf(baked: Trial) -> Directory:
+    """Return a place that holds a version whole which nobody remembers."""
+    source = baked.folder / "build"
+    manifest = a_build(source, version=V0)
+    shelf = Directory(baked.folder / ".fleet/sim-desk-images")
+    StorePublisher(shelf, "trial").publish(manifest, str(source), lambda _: None)
+    return shelf
+
+
+def id_at(shelf: Directory) -> str:
+    (upload,) = StorePublisher(shelf, "trial").uploads()
+    return upload.id
+
+
+def test_what_a_place_holds_and_nobody_remembers_is_shown_and_stays(
+    baked: Trial, shelf: Directory
+) -> None:
+    first, second = baked.do("image", "prune"), baked.do("image", "prune")
+
+    told = f"? found trixie {V0} at desk, {id_at(shelf)}: no version remembers it; publish it"
+    assert (first[0], second[0]) == (0, 0)
+    assert told in first[1]
+    assert told in second[1]
+    assert shelf.keys(f"trixie/{V0}/")
+
+
+def test_what_nobody_remembers_is_deleted_where_a_person_names_it(
+    baked: Trial, shelf: Directory
+) -> None:
+    named = ("--forgotten", id_at(shelf))
+    told = f"- delete trixie {V0} at desk, {id_at(shelf)}: no version remembered it\n"
+
+    tried = baked.do("image", "prune", *named, "--dry-run")
+    kept = shelf.keys(f"trixie/{V0}/")
+    done = baked.do("image", "prune", *named)
+
+    assert [(code, told in said) for code, said in (tried, done)] == [(0, True), (0, True)]
+    assert kept
+    assert not shelf.keys(f"trixie/{V0}/")
+
+
+def test_an_id_that_is_remembered_or_that_nothing_has_is_refused_and_nothing_is_deleted(
+    baked: Trial, shelf: Directory
+) -> None:
+    code, said = baked.do(
+        "image", "prune", "--forgotten", id_at(shelf), "--forgotten", f"trixie-{V3}"
+    )
+
+    assert code == 1
+    assert f"holds trixie-{V3} without a version that remembers it" in said
+    assert set(baked.versions()) == {V1, V2, V3}
+    assert shelf.keys(f"trixie/{V0}/")

@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fleet.errors import SourceUnreachable
 from fleet.images.directory import Directory
 from fleet.images.shelves import StorePublisher
-from tests.builders import ago
-from tests.publishing import VERSION, Watcher, a_build, some_disk
-from tests.trial import Trial, fleet_yaml
-from tests.versioning import a_version
+from fleet.promotion.due import DueImage, DueReport
+from fleet.render.child_pipeline import to_child_pipeline
+from tests.builders import NOW, ago
+from tests.builders.versioning import a_version
+from tests.rigs.process import ROOT, clean_environment, run_process
+from tests.rigs.publishing import VERSION, Watcher, a_build, some_disk
+from tests.rigs.trial import Trial, fleet_yaml
 
 
 @pytest.fixture
@@ -47,6 +51,26 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     assert last == f"{place}: trixie {VERSION} is published as {disk}"
     assert published(built) == {place: disk}
     assert Path(disk.removeprefix("file://")).read_bytes() == some_disk()
+
+
+def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
+    image = DueImage(image="trixie", steps=("publish",), version=VERSION)
+    report = DueReport(fleet="trial", time=NOW, images=(image,))
+    job = yaml.safe_load(to_child_pipeline(report, ".fleet/images"))["image trixie"]
+    (built.folder / "Makefile").write_text("setup:\n\t@echo it is set up\n", encoding="utf-8")
+    (built.folder / ".venv").symlink_to(ROOT / ".venv")
+
+    done = run_process(
+        *("sh", "-ec", "\n".join(job["script"])),
+        cwd=built.folder,
+        env=clean_environment(built.folder, {"FLEET_FILE": "fleet.yaml"}),
+    )
+
+    assert (done.returncode, "it is set up" in done.stdout) == (0, True), done.stderr
+    place = f"file://{built.folder}/published"
+    assert published(built) == {place: f"{place}/trixie/{VERSION}/disk.raw"}
+    kept = {found.name for path in job["artifacts"]["paths"] for found in built.folder.glob(path)}
+    assert "manifest.json" in kept
 
 
 def test_a_partial_upload_of_that_version_is_gone_on_with_however_old(built: Trial) -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from fleet.facts.manifest import Manifest
+from fleet.facts.recipes import recipe_digest
 from fleet.images.folder import finish_build, open_build, read_manifest, verify
-from fleet.manifest import Manifest
-from fleet.recipes import recipe_digest
 from tests.builders import NOW
-from tests.fake_qemu import install_qemu
-from tests.image_disks import a_disk, a_root, needs_programs
-from tests.image_trees import a_recipe
-from tests.trial import Trial, fleet_yaml
-from tests.versioning import a_version
-from tests.worker_client import TAGS
+from tests.builders.image_trees import a_recipe
+from tests.builders.versioning import a_version
+from tests.fakes.qemu import install_qemu
+from tests.rigs.image_disks import a_disk, a_root, needs_programs
+from tests.rigs.trial import Trial, fleet_yaml
+from tests.rigs.worker_client import TAGS
 
 VERSION = "20261121T060000Z"
 
@@ -149,14 +149,24 @@ def test_a_disk_that_was_changed_since_is_not_taken_for_the_build(trial: Trial, 
     assert trial.versions() == {VERSION: "built"}
 
 
-def test_a_version_without_a_disk_says_so(trial: Trial) -> None:
-    folder = build(trial, None, way="instance")
+@pytest.mark.parametrize(
+    ("tests", "instead"),
+    [
+        (
+            [{"kind": "offline", "at": NOW, "seconds": 2}],
+            "its machine was looked into at the end of the build, and it is tested since",
+        ),
+        ([], "`fleet image build trixie --at PROVIDER` makes one that is tested there"),
+    ],
+)
+def test_a_version_without_a_disk_says_so(trial: Trial, tests: list[object], instead: str) -> None:
+    folder = build(trial, None, way="instance", tests=tests)
 
     assert trial.do("image", "test", "trixie") == (
         1,
         (
             f"fleet: error: {folder}: this version has no disk here to look into (it was built "
-            "by way of instance)\n"
+            f"by way of instance); {instead}\n"
         ),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.process import ROOT, RunFleet
+from tests.rigs.process import ROOT, RunFleet
 
 POOLS = "p:\n  cmd_new: new\n  cmd_delete: delete\n  max_prealloc: 1\n  start_delay: 30\n"
 CONF = 'EXTRA_BUILDCHROOT_TAGS = [{"pattern": "@asahi/kernel/.*/kernel", "tags": ["big"]}]\n'

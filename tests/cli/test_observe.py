@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 
 from fleet.store.history import append
-from tests.process import ROOT, RunFleet
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.process import ROOT, RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
 
 THEN = "2026-11-20T08:00:00Z"
 AT = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)

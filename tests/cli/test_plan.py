@@ -9,8 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.process import ROOT, Completed, RunFleet, clean_environment, fleet_command
-from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import ROOT, Completed, RunFleet, clean_environment, fleet_command
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Warm
 
 ESCAPE = "\x1b["
 
@@ -25,12 +26,13 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
     assert (planned.returncode, planned.stderr) == (0, "")
     first, *rest = planned.stdout.splitlines()
     assert first.startswith("Fleet trial at ")
-    assert rest[:13] == [
+    assert rest[:14] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
+        "1 request waits, 1 with a machine there or coming",
         (
-            "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
-            "other machines could serve the same requests for less (0.1185 if machines could "
-            "be bought in parts)"
+            "New machines for them are expected to cost 0.1185 EUR until they are let go; "
+            "proven: no other machines could serve the same requests for less, not even if "
+            "machines could be bought in parts"
         ),
         "",
         "Pools       busy  idle  starting  max   EUR/h   after",
@@ -127,12 +129,13 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert planned.stdout.splitlines()[1:13] == [
+    assert planned.stdout.splitlines()[1:14] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
+        "2 requests wait, 1 with a machine there or coming",
         (
-            "New machines for what waits are expected to cost 0.1185 EUR in all; proven: no "
-            "other machines could serve the same requests for less (0.1185 if machines could "
-            "be bought in parts)"
+            "New machines for them are expected to cost 0.1185 EUR until they are let go; "
+            "proven: no other machines could serve the same requests for less, not even if "
+            "machines could be bought in parts"
         ),
         "",
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
@@ -296,11 +299,11 @@ def test_an_output_that_cannot_be_written_is_said_with_its_reason(
     assert trial.files() == before
 
 
-def start(trial: Trial, *args: str, out: int, **env: str) -> Completed:
+def plan_into(out: int, trial: Trial, warm: Warm) -> Completed:
     return subprocess.run(
-        [*fleet_command(), *args],
+        [*warm.command(), "plan"],
         cwd=trial.folder,
-        env=clean_environment(trial.folder, env),
+        env=clean_environment(trial.folder),
         stdout=out,
         stderr=subprocess.PIPE,
         text=True,
@@ -308,19 +311,19 @@ def start(trial: Trial, *args: str, out: int, **env: str) -> Completed:
     )
 
 
-def test_a_reader_that_has_left_is_no_traceback(trial: Trial) -> None:
+def test_a_reader_that_has_left_is_no_traceback(trial: Trial, warm: Warm) -> None:
     read, write = os.pipe()
     os.close(read)
 
-    failed = start(trial, "plan", out=write)
+    failed = plan_into(write, trial, warm)
     os.close(write)
 
     assert (failed.returncode, failed.stderr) == (1, "")
 
 
-def test_a_full_standard_output_is_said(trial: Trial) -> None:
+def test_a_full_standard_output_is_said(trial: Trial, warm: Warm) -> None:
     with Path("/dev/full").open("w") as full:
-        failed = start(trial, "plan", out=full.fileno())
+        failed = plan_into(full.fileno(), trial, warm)
 
     assert (failed.returncode, failed.stderr) == (
         1,
@@ -343,11 +346,11 @@ def test_a_process_without_output_streams_works_all_the_same(trial: Trial) -> No
 # colour
 
 
-def on_a_terminal(trial: Trial, **env: str) -> str:
+def on_a_terminal(trial: Trial, warm: Warm, **env: str) -> str:
     """Return what `fleet plan` writes to a terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*fleet_command(), "plan"],
+        [*warm.command(), "plan"],
         cwd=trial.folder,
         env=clean_environment(trial.folder, env),
         stdout=theirs,
@@ -365,10 +368,10 @@ def on_a_terminal(trial: Trial, **env: str) -> str:
     return said.decode()
 
 
-def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial) -> None:
+def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
 
-    said = on_a_terminal(trial)
+    said = on_a_terminal(trial, warm)
 
     _, wiped, rest = said.rpartition("\r\x1b[K")
     assert wiped
@@ -377,10 +380,10 @@ def test_a_terminal_gets_colour_and_no_trace_of_progress(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, variable: str) -> None:
+def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, warm: Warm, variable: str) -> None:
     trial.wait_for("1")
 
-    said = on_a_terminal(trial, **{variable: "1"})
+    said = on_a_terminal(trial, warm, **{variable: "1"})
 
     assert ESCAPE not in said.rpartition("\r\x1b[K")[2]
     assert "trial-builders-1" in said

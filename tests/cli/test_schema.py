@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.process import ROOT, RunFleet
+from tests.rigs.process import ROOT, RunFleet
 
 DOCUMENTS = ["fleet", "world", "plan", "findings"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.process import RunFleet, clean_environment, fleet_command
+from tests.rigs.process import RunFleet, clean_environment, fleet_command
 
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13"}
 

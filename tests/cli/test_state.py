@@ -7,8 +7,8 @@ import pytest
 from fleet.facts import Listing
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW
-from tests.process import RunFleet
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 
 @pytest.mark.usefixtures("project_trial")

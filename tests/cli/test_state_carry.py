@@ -9,13 +9,15 @@ import psycopg
 import pytest
 
 from fleet.engines.backends import open_objects
-from fleet.ports import StackRecord
+from fleet.ports.store import StackRecord
 from fleet.store.database import DatabaseStore
-from tests.backends import backend, backend_url, moto, postgres_url
+from fleet.store.tickets import DatabaseTickets
+from tests.builders.ticketing import a_ticket
 from tests.ports.engines import skip_without_cli
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.backends import backend, backend_url, postgres_url
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
-__all__ = ["backend", "moto", "postgres_url"]
+__all__ = ["backend", "postgres_url"]
 
 STACK = "trial-builders"
 KEY = f".pulumi/stacks/fleet-sim/{STACK}.json"
@@ -240,6 +242,22 @@ def test_what_another_fleet_remembers_is_not_taken(exported: Trial) -> None:
 
     assert code == 2
     assert "state.json is of fleet other, and fleet.yaml is trial's" in said
+
+
+def test_what_an_older_fleet_exported_is_taken_and_is_the_same_again(used: Trial) -> None:
+    store = DatabaseStore(f"sqlite:///{used.folder}/.fleet/store.db", "trial")
+    ticket = DatabaseTickets(store.begin, "tickets").open(a_ticket(), most=9, most_of_submitter=9)
+    used.do("state", "export", "--out", "state.json")
+    text = (used.folder / "state.json").read_text()
+    (used.folder / "state.json").write_text(text.replace('"client": "",', ""))
+    lose(used)
+
+    first, _ = used.do("state", "import", "state.json")
+    again, _ = used.do("state", "import", "state.json")
+
+    assert '"client": "",' in text
+    assert (first, again) == (0, 0)
+    assert DatabaseTickets(store.begin, "tickets").tickets() == (ticket,)
 
 
 @pytest.mark.parametrize(

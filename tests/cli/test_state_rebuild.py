@@ -11,7 +11,7 @@ import pytest
 
 from fleet.store.database import DatabaseStore
 from tests.ports.engines import skip_without_cli
-from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 POOLS = {"builders": BUILDERS}
 PRICE = Decimal("0.5")
@@ -75,9 +75,9 @@ def test_a_machine_that_no_stack_knows_is_an_orphan(used: Trial) -> None:
         f"{ONE} (pool builders, provider desk, id sim-1): its provider lists it, no stack knows "
         "it: it costs money"
     )
-    assert [(each["name"], each["kind"]) for each in orphans(used)["orphans"]] == [
-        (ONE, "unrecorded"),
-        (TWO, "unrecorded"),
+    assert [(each["name"], each["kind"], each["goes"]) for each in orphans(used)["orphans"]] == [
+        (ONE, "unrecorded", False),
+        (TWO, "unrecorded", False),
     ]
 
 

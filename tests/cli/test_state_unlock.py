@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ports import StackRecord
+from fleet.ports.store import StackRecord
 from fleet.store.database import DatabaseStore
 from fleet.store.holders import name_process
 from tests.builders import NOW
 from tests.ports.stores import postgres_store, postgres_url
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 __all__ = ["postgres_store", "postgres_url"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fleet.store.database import DatabaseStore
-from tests.process import RunFleet
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
 
 
 def test_status_lists_pools_and_workers_with_state_work_image_and_money(

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.process import RunFleet
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 FIRST = "trial-builders-1"
 

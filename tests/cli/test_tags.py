@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import RunFleet
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
 
 RULES = """\
 tags:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import RunFleet
+from tests.rigs.process import RunFleet
 
 TAG = "worker:class:powerful"
 FLEET = """\
@@ -32,7 +32,7 @@ WORLD = {
     "stacks": {},
 }
 ALONE = (
-    "worker:class:powerful: exclusive by capacity alone at debian: "
+    "worker:class:powerful: exclusive, enforced by capacity alone at debian: "
     "its workers require nothing, so Debusine gives them whatever fits first"
 )
 
@@ -49,13 +49,13 @@ def test_every_tag_is_listed_with_who_enforces_it(run_fleet: RunFleet) -> None:
     assert (listed.returncode, listed.stderr) == (0, "")
     assert listed.stdout == (
         "weight  number, provided by powerful\n"
-        "  tag at debian: by capacity alone (Debusine carries no numbers; "
+        "  tag at debian: enforced by capacity alone (Debusine carries no numbers; "
         "`fleet export debusine` writes classes)\n"
         "worker:class:powerful  exclusive, provided by powerful\n"
         "  tag at debian: enforced by the scheduler (Debusine gives what requires it only to "
         "workers that provide it)\n"
-        "  exclusive at debian: by capacity alone (its workers require nothing, so Debusine "
-        "gives them whatever fits first)\n"
+        "  exclusive at debian: enforced by capacity alone (its workers require nothing, so "
+        "Debusine gives them whatever fits first)\n"
         "      see fleet.yaml:11:29\n"
     )
 

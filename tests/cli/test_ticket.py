@@ -10,9 +10,9 @@ import pytest
 from fleet.arguments import build_parser
 from fleet.cli import TerminalConsole
 from fleet.commands.ticket import run
-from tests.fakes_engine import FixedClock
-from tests.fakes_waiter import FakeWaiter
-from tests.trial import Trial, fleet_yaml
+from tests.fakes.engine import FixedClock
+from tests.fakes.waiter import FakeWaiter
+from tests.rigs.trial import Trial, fleet_yaml
 
 POOLS = {
     "normal": "{provider: desk, machine: ccx13, image: trixie, workers: {max: 4},"
@@ -79,14 +79,17 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-1\n")
 
 
-def test_a_ticket_that_is_not_ready_says_why_with_exit_code_1(counter: Trial) -> None:
+def test_a_ticket_that_is_not_ready_says_why_and_how_many_its_user_may_have(
+    counter: Trial,
+) -> None:
     number = open_ticket(counter)
 
     assert counter.do("ticket", "check", number, "--user", "ada") == (
         1,
         (
-            f"ticket {number} waits: no free machine fits it yet; `fleet apply` gives out what is "
-            "free and orders the rest\n"
+            f"ticket {number} waits: no free machine fits it yet; each `fleet apply` gives out "
+            "what is free and orders the rest; tags.extra_powerful.limits.total is 2: 0 in use; "
+            "tags.extra_powerful.limits.per.submitter is 1 for ada: 0 in use\n"
         ),
     )
 
@@ -315,6 +318,21 @@ def test_a_ticket_with_a_lease_expires_when_nobody_asks_for_it(counter: Trial) -
     assert "is expired: its client was last heard 11m" in said
 
 
+def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
+    tags = TAGS.replace("exclusive: true", "exclusive: true, otherwise: {after: 2h, drop: true}")
+    counter.write(ticket_yaml(more=tags).replace("max: 4}}", "max: 0}}"))
+    number = open_ticket(counter, "--tag", "arch_x86_64")
+    assert "nothing to change" in counter.apply()
+    with sqlite3.connect(counter.folder / ".fleet/store.db") as connection:
+        opened = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+        connection.execute("update fleet_tickets set opened_at = ?", (opened,))
+    connection.close()
+
+    assert "create trial-normal-1" in counter.apply()
+    counter.age(minutes=2)
+    assert f"normal: trial-normal-1 is given to ticket {number}" in counter.apply()
+
+
 def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
     number = open_ticket(counter)
     counter.do("ticket", "close", number, "--user", "ada")
@@ -365,10 +383,7 @@ def test_without_a_queue_of_tickets_there_are_none(trial: Trial) -> None:
 
     assert (code, said) == (
         2,
-        (
-            "fleet: error: say with --queue which queue of fleet.yaml is meant: it has none of "
-            "kind tickets\n"
-        ),
+        ("fleet: error: fleet.yaml has no queue of kind tickets: declare one under queues\n"),
     )
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.local_machines import end_machines
-from tests.trial import Trial
+from tests.rigs.local_machines import end_machines
+from tests.rigs.trial import Trial
 
 LOCAL = """\
 fleet: trial

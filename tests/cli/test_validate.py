@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.process import ROOT, RunFleet
+from tests.rigs.process import ROOT, RunFleet
 
 BROKEN = "fleet: demo\ncadance: 10m\npools:\n  builders: {static: builder-01}\n"
 WARNED = "fleet: demo\nmoney: {net: true}\n"

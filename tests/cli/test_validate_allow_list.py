@@ -9,7 +9,7 @@ import pytest
 
 from fleet.facts import Unknown
 from tests.builders import a_reading, a_request, a_world
-from tests.process import (
+from tests.rigs.process import (
     Completed,
     RunFleet,
     clean_environment,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT, Completed, clean_environment, run_process
+from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
 SMALL = """\
 fleet: wheel

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 from tools.cli_reference import FOLDER, pages
 
 

@@ -10,21 +10,21 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.local_machines import end_machines
-from tests.process import ROOT, clean_environment
-from tests.warm import Warm
+from tests.rigs.local_machines import end_machines
+from tests.rigs.process import ROOT, clean_environment
+from tests.rigs.warm import Warm
 
 HOW_TO = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/how-to/*.md"))
 REFERENCE = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/reference/*.md"))
 NEED_ENGINE = ("docs/how-to/try-the-real-engine.md",)
-# tests/live/test_how_to.py runs what needs a real Debusine.
+# tests/live/test_how_to.py runs what needs a real Debusine, beside test_stand_ins.py.
 NEED_LIVE = ("docs/how-to/connect-debusine.md",)
-# tests/live/test_image.py bakes and boots for real.
+# tests/live/test_image.py bakes and boots for real, beside test_stand_ins.py.
 NEED_BAKING = ("docs/how-to/bake-an-image.md",)
 DOCUMENTS = [
     pytest.param(name, marks=pytest.mark.engine if name in NEED_ENGINE else ())
@@ -92,8 +92,12 @@ class Shell:
         path.chmod(0o666 & ~self._umask)
 
 
-def replayed(text: str, shell: Shell) -> str:
-    """Return a document with what its commands really print."""
+def replayed(text: str, shell: Shell, output: Callable[[str, str], str] | None = None) -> str:
+    """Return a document with what its commands really print.
+
+    `output` says what to show of a command in place of that, from the command and what is shown.
+    """
+    output = output or (lambda command, _: shell.run(command))
 
     def replay(match: re.Match[str]) -> str:
         if match["copy"]:
@@ -102,20 +106,38 @@ def replayed(text: str, shell: Shell) -> str:
             shell.write(match["file"], match["body"])
         if match["kind"] != "console":
             return match[0]
-        parts = [f"$ {command}\n{shell.run(command)}" for command in commands(match["body"])]
+        parts = (f"$ {command}\n{output(command, was)}" for command, was in told(match["body"]))
         return "```console\n" + "\n".join(parts) + "```\n"
 
     return BLOCK.sub(replay, text)
 
 
-def commands(body: str) -> Iterator[str]:
-    return (line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ "))
+def told(body: str) -> Iterator[tuple[str, str]]:
+    """Yield each command of a block, and what is shown below it."""
+    for part in re.split(r"\n?^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
+def changed(text: str, words: Mapping[str, str]) -> str:
+    """Return a text with other words in the place of some."""
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
 
 
 def steady(text: str) -> str:
+    """Return what is the same in each run."""
     for pattern, word in VARIES:
         text = pattern.sub(word, text)
     return text
+
+
+def wording(text: str) -> str:
+    """Return no more than the words: no figure, no age, no digest, however wide they are."""
+    text = re.sub(r"\b[0-9a-f]{12,64}\b", "DIGEST", text)
+    text = re.sub(r"\bN (s|min|h|d)( N (min|h))?\b", "AGE", re.sub(r"\d+([.,]\d+)*", "N", text))
+    return re.sub(r"[ -]+", " ", text)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -61,7 +61,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_the_steps_of_a_plan_are_those_of_reconcile_in_its_order() -> None:
     page = (ROOT / "docs/explanation/how-a-plan-is-made.md").read_text(encoding="utf-8")
-    sources = {"drafting": "begin", "reconcile": "reconcile"}
+    sources = {"steps/drafting": "begin", "reconcile": "reconcile"}
     body = "".join(
         (ROOT / f"fleet/{module}.py")
         .read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 PAGE = ROOT / "docs/how-to/run-as-a-service.md"
 UNITS = re.findall(r"```ini\n(.*?)```\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)

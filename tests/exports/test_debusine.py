@@ -13,7 +13,7 @@ from fleet.schema.load import load
 from fleet.schema.model import Fleet
 from fleet.store.files import LocalFiles
 from tests.builders import a_fleet, a_pool
-from tests.process import ROOT, RunFleet
+from tests.rigs.process import ROOT, RunFleet
 
 TODAY = date(2026, 11, 21)
 RECORDED = ROOT / "tests/fixtures/debusine-0.16.2/task-configuration"

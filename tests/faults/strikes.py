@@ -1,9 +1,8 @@
-"""This module strikes an apply with a signal at each of its durable steps, one run per step.
+"""This module strikes an apply with a signal at each of its durable steps.
 
-Run: python -m tests.faults.strikes FOLDER SIGNAL. Each run works on a copy of FOLDER, in a
-forked process; then apply runs again, and a plan is made. Prints JSON: what each run came to.
-Where a struck run left the same as one before it, times and process ids aside, what follows is
-the same and is not run again.
+`main` is run as a program with FOLDER SIGNAL (`Warm.run`). After each strike apply runs again, in
+a copy of FOLDER, and a plan is made. Prints JSON: what each strike came to. Where one left the
+same as one before it, times and process ids aside, what follows is the same and is not run again.
 """
 
 import contextlib
@@ -15,12 +14,13 @@ import signal
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from fleet.cli import main
-from tests.trial import Trial
+from fleet.cli import main as run
+from tests.rigs.trial import Trial
 
 STEPS = ("sqlite3.connect", "os.rename")
 """A transaction of the store or the stacks begins; the cloud's file is replaced."""
@@ -28,27 +28,65 @@ _PASSING = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+|\d+\.\d+|(?<=:)\d+(?=')")
 """A time, or the process id in the name of who holds the lock."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder in it: a disk would make each step slow
 
+Run = dict[str, Any]
 
-def strike_each_step(folder: Path, strike: signal.Signals) -> list[dict[str, Any]]:
-    """Return what became of a run that was struck at each step, until one ends unstruck."""
-    runs: list[dict[str, Any]] = []
-    followed: dict[str, dict[str, Any]] = {}
-    for step in count(1):
-        copy = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
-        shutil.copytree(folder, copy, dirs_exist_ok=True)
-        said = copy / "said.txt"
-        code = _apply_struck(copy, said, strike, step)
-        if "never struck" in said.read_text():
-            shutil.rmtree(copy)
-            return runs
-        last_words = said.read_text().splitlines()[-1:] if code >= 0 else []
-        said.unlink()
+
+def killed(folder: Path) -> Iterator[tuple[Path, Run]]:
+    """Yield what an apply leaves that is killed at each step: the files of that moment.
+
+    Nothing of a process that is killed runs any more, so one apply, copied as it goes, shows all.
+    The process has ended before anything follows.
+    """
+    with _copied(folder) as copy, _copied(folder) as copies:
+
+        def keep(step: int) -> None:
+            shutil.copytree(copy, copies / f"{step}")
+
+        _in_child(copy, copy / "said.txt", keep)
+        for step in count(1):
+            if not (copies / f"{step}").exists():
+                return
+            yield copies / f"{step}", {}
+
+
+def interrupted(folder: Path) -> Iterator[tuple[Path, Run]]:
+    """Yield what an apply leaves that is interrupted at each step, and what it said of it."""
+    for each in count(1):
+        with _copied(folder) as copy:
+            said = copy / "said.txt"
+
+            def interrupt(step: int, struck: int = each) -> None:
+                if step == struck:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            code, steps = _in_child(copy, said, interrupt)
+            if steps < each:
+                return
+            yield copy, {"code": code, "last words": said.read_text().splitlines()[-1:]}
+
+
+STRIKES = {"SIGKILL": killed, "SIGINT": interrupted}
+
+
+def strike_each_step(folder: Path, strike: str) -> list[Run]:
+    """Return what became of an apply that is struck, one for each of its steps."""
+    runs: list[Run] = []
+    followed: dict[str, Run] = {}
+    for copy, ended in STRIKES[strike](folder):
+        (copy / "said.txt").unlink()
         left = _left_in(copy)
         if left not in followed:
             followed[left] = _follow(Trial(copy))
-        runs.append({"code": code, "last words": last_words} | followed[left])
-        shutil.rmtree(copy)
-    raise AssertionError
+        runs.append(ended | followed[left])
+    return runs
+
+
+@contextlib.contextmanager
+def _copied(folder: Path) -> Iterator[Path]:
+    memory = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=memory) as copy:
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        yield Path(copy)
 
 
 def _left_in(folder: Path) -> str:
@@ -64,7 +102,7 @@ def _left_in(folder: Path) -> str:
     return _PASSING.sub("", "\n".join(parts))
 
 
-def _follow(trial: Trial) -> dict[str, Any]:
+def _follow(trial: Trial) -> Run:
     """Apply again, and return what that came to and what a plan then says."""
     second, why = trial.do("apply")
     plan = trial.plan()
@@ -76,27 +114,31 @@ def _follow(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _apply_struck(folder: Path, said: Path, strike: signal.Signals, step: int) -> int:
-    """Apply in a child; return its exit code, or minus the signal that killed it."""
+def _in_child(folder: Path, said: Path, at_step: Callable[[int], None]) -> tuple[int, int]:
+    """Apply in a child that calls at each step; return its exit code and how many there were."""
+    told, tells = os.pipe()
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.close(tells)
+        with os.fdopen(told) as steps:
+            seen = steps.read()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(seen)
     code = 99
     with said.open("w") as file, contextlib.redirect_stdout(file), contextlib.chdir(folder):
         os.dup2(file.fileno(), 2)
         sys.stderr = file
-        steps = count(1)
+        step = count(1)
 
         def watch(event: str, _: object) -> None:
-            if event in STEPS and next(steps) == step:
-                os.kill(os.getpid(), strike)
+            if event in STEPS:
+                os.write(tells, b".")
+                at_step(next(step))
 
         sys.addaudithook(watch)
-        code = main(["apply"])
-        if next(steps) <= step:
-            file.write("never struck")
+        code = run(["apply"])
     os._exit(code)
 
 
-if __name__ == "__main__":
-    print(json.dumps(strike_each_step(Path(sys.argv[1]), signal.Signals[sys.argv[2]])))  # noqa: T201 - its output
+def main() -> None:
+    """Strike, and say what became of it."""
+    print(json.dumps(strike_each_step(Path(sys.argv[1]), sys.argv[2])))  # noqa: T201 - its output

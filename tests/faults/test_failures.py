@@ -1,6 +1,6 @@
 """What fails is not tried again and again: provider, quota, errors and boots, over many runs."""
 
-from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 SPOT = (
     "boot: 1s, types: {cheap: {cores: 8, memory: 32GiB, disk: 80GiB, price: 0.09 EUR/h, "

@@ -4,17 +4,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.loopback import Loopback, html
-from tests.process import ROOT, RunFleet, clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.loopback import Loopback, html
+from tests.rigs.process import RunFleet, clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Started, Warm
 
 TWO = ["trial-builders-1", "trial-builders-2"]
 
@@ -29,29 +29,34 @@ def trial(project: Path) -> Trial:
     return trial
 
 
-def struck(trial: Trial, strike: str) -> list[dict[str, object]]:
-    """Return what became of an apply that is struck by a signal, one for each of its steps."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.strikes", str(trial.folder), strike],
-        cwd=ROOT,
-        env=clean_environment(trial.folder),
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    runs: list[dict[str, object]] = json.loads(done.stdout)
-    assert len(runs) >= 15, "the steps are not seen any more"
-    return runs
+Struck = Callable[[str], list[dict[str, object]]]
+
+
+@pytest.fixture
+def struck(trial: Trial, warm: Warm) -> Struck:
+    """Return what becomes of an apply that is struck by a signal, one for each of its steps."""
+
+    def strike_each_step(strike: str) -> list[dict[str, object]]:
+        done = warm.run(
+            *(trial.folder, strike),
+            cwd=trial.folder,
+            env=clean_environment(trial.folder),
+            program="tests.faults.strikes",
+        )
+        assert done.returncode == 0, done.stderr
+        runs: list[dict[str, object]] = json.loads(done.stdout)
+        assert len(runs) >= 15, "the steps are not seen any more"
+        return runs
+
+    return strike_each_step
 
 
 def test_killed_at_any_step_of_creating_the_next_apply_finishes_without_doubles_or_orphans(
-    trial: Trial,
+    struck: Struck,
 ) -> None:
-    runs = struck(trial, "SIGKILL")
+    runs = struck("SIGKILL")
 
     finished = {
-        "code": -signal.SIGKILL,
-        "last words": [],
         "next apply": "fine",
         "machines": TWO,
         "states": ["starting", "starting"],
@@ -60,17 +65,17 @@ def test_killed_at_any_step_of_creating_the_next_apply_finishes_without_doubles_
     assert runs == [finished] * len(runs)
 
 
-def test_killed_at_any_step_of_deleting_the_next_apply_finishes(trial: Trial) -> None:
+def test_killed_at_any_step_of_deleting_the_next_apply_finishes(
+    trial: Trial, struck: Struck
+) -> None:
     trial.apply()
     trial.wait_for()
     trial.age(hours=1)
     trial.apply()
 
-    runs = struck(trial, "SIGKILL")
+    runs = struck("SIGKILL")
 
     finished = {
-        "code": -signal.SIGKILL,
-        "last words": [],
         "next apply": "fine",
         "machines": [],
         "states": [],
@@ -79,10 +84,12 @@ def test_killed_at_any_step_of_deleting_the_next_apply_finishes(trial: Trial) ->
     assert runs == [finished] * len(runs)
 
 
-def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: Trial) -> None:
+def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
+    trial: Trial, struck: Struck
+) -> None:
     trial.wait_for("1")
 
-    runs = struck(trial, "SIGINT")
+    runs = struck("SIGINT")
 
     finished = {
         "code": 130,
@@ -95,7 +102,9 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(trial: 
     assert runs == [finished] * len(runs)
 
 
-def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(trial: Trial) -> None:
+def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(
+    trial: Trial, struck: Struck
+) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.age(hours=1)
@@ -104,7 +113,7 @@ def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(trial: Tr
     approval = f"{{guard: delete, pool: builders, count: 1, reason: moved, expires: {day}}}"
     trial.write(fleet_yaml(pools={}, desk="boot: 5m", more=f"approvals: [{approval}]\n"))
 
-    runs = struck(trial, "SIGKILL")
+    runs = struck("SIGKILL")
 
     # The count is just enough: what was spent twice would be refused now.
     assert {run["next apply"] for run in runs} == {"fine"}
@@ -113,33 +122,28 @@ def test_killed_at_any_step_an_approval_is_spent_for_each_machine_once(trial: Tr
 # the lock
 
 
-def waiting_apply(trial: Trial) -> AbstractContextManager[subprocess.Popen[str]]:
+def waiting_apply(trial: Trial, warm: Warm) -> AbstractContextManager[Started]:
     """Start an apply that holds the lock and waits for a server that never answers."""
-    return waiting(trial, "apply")
+    return waiting(trial, warm, "apply")
 
 
 @contextmanager
-def waiting(trial: Trial, verb: str) -> Iterator[subprocess.Popen[str]]:
+def waiting(trial: Trial, warm: Warm, verb: str) -> Iterator[Started]:
     """Start a command that waits for a server that never answers."""
     with Loopback(lambda _: html()) as server:
         server.faults.hold = True
         queue = f"{{kind: debusine, url: '{server.url}', scopes: [debian]}}"
         trial.write(fleet_yaml(pools={"builders": BUILDERS}, queue=queue))
-        with subprocess.Popen(
-            [*fleet_command(), verb],
-            cwd=trial.folder,
-            env=clean_environment(trial.folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
+        env = clean_environment(trial.folder)
+        with warm.started(verb, cwd=trial.folder, env=env) as process:
             assert server.asked.wait(timeout=60), f"{verb} never asked the server"
             yield process
-            process.kill()
 
 
-def test_a_second_apply_is_told_who_holds_the_lock(trial: Trial, run_fleet: RunFleet) -> None:
-    with waiting_apply(trial) as first:
+def test_a_second_apply_is_told_who_holds_the_lock(
+    trial: Trial, run_fleet: RunFleet, warm: Warm
+) -> None:
+    with waiting_apply(trial, warm) as first:
         second = run_fleet("apply")
         unlocked = run_fleet("state", "unlock")
 
@@ -152,31 +156,33 @@ def test_a_second_apply_is_told_who_holds_the_lock(trial: Trial, run_fleet: RunF
     assert unlocked.stderr.endswith(", and that process lives: wait for it to end\n")
 
 
-def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet) -> None:
-    with waiting_apply(trial):
+def test_reading_needs_no_lock(trial: Trial, run_fleet: RunFleet, warm: Warm) -> None:
+    with waiting_apply(trial, warm):
         shown = run_fleet("state", "show")
 
     assert shown.returncode == 0
     assert "\nlock     " in shown.stdout
 
 
-def test_a_command_that_only_reads_began_nothing_that_another_run_finishes(trial: Trial) -> None:
-    with waiting(trial, "plan") as reading:
+def test_a_command_that_only_reads_began_nothing_that_another_run_finishes(
+    trial: Trial, warm: Warm
+) -> None:
+    with waiting(trial, warm, "plan") as reading:
         reading.send_signal(signal.SIGINT)
-        _, said = reading.communicate(timeout=60)
+        said = reading.stderr.read()
 
-    assert (reading.returncode, said) == (130, "fleet: interrupted\n")
+    assert (reading.wait(), said) == (130, "fleet: interrupted\n")
 
 
 @pytest.mark.parametrize("strike", [signal.SIGINT, signal.SIGTERM])
 def test_an_apply_that_is_told_to_stop_releases_the_lock(
-    trial: Trial, strike: signal.Signals
+    trial: Trial, strike: signal.Signals, warm: Warm
 ) -> None:
-    with waiting_apply(trial) as first:
+    with waiting_apply(trial, warm) as first:
         first.send_signal(strike)
-        _, said = first.communicate(timeout=60)
+        said = first.stderr.read()
 
-    assert (first.returncode, said) == (
+    assert (first.wait(), said) == (
         130,
         "fleet: interrupted; the next apply finishes what was begun\n",
     )
@@ -184,11 +190,11 @@ def test_an_apply_that_is_told_to_stop_releases_the_lock(
 
 
 def test_the_lock_of_a_killed_apply_is_taken_over_and_said(
-    trial: Trial, run_fleet: RunFleet
+    trial: Trial, run_fleet: RunFleet, warm: Warm
 ) -> None:
-    with waiting_apply(trial) as first:
+    with waiting_apply(trial, warm) as first:
         first.kill()
-        first.wait(timeout=60)
+        first.wait()
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
 
     applied = run_fleet("apply")
@@ -199,11 +205,11 @@ def test_the_lock_of_a_killed_apply_is_taken_over_and_said(
 
 
 def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
-    trial: Trial, run_fleet: RunFleet
+    trial: Trial, run_fleet: RunFleet, warm: Warm
 ) -> None:
-    with waiting_apply(trial) as first:
+    with waiting_apply(trial, warm) as first:
         first.kill()
-        first.wait(timeout=60)
+        first.wait()
 
     unlocked = run_fleet("state", "unlock")
     again = run_fleet("state", "unlock")
@@ -216,12 +222,12 @@ def test_the_lock_of_a_killed_apply_can_be_taken_away_by_hand(
 # streams
 
 
-def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial) -> None:
+def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial, warm: Warm) -> None:
     read, write = os.pipe()
     os.close(read)
 
     with subprocess.Popen(
-        [*fleet_command(), "apply"],
+        [*warm.command(), "apply"],
         cwd=trial.folder,
         env=clean_environment(trial.folder),
         stdout=subprocess.PIPE,
@@ -235,10 +241,10 @@ def test_an_apply_whose_watcher_leaves_goes_on(trial: Trial) -> None:
     assert "Applied: 2 created" in said
 
 
-def test_an_apply_that_cannot_print_its_plan_changes_nothing(trial: Trial) -> None:
+def test_an_apply_that_cannot_print_its_plan_changes_nothing(trial: Trial, warm: Warm) -> None:
     with Path("/dev/full").open("w") as full:
         failed = subprocess.run(
-            [*fleet_command(), "apply"],
+            [*warm.command(), "apply"],
             cwd=trial.folder,
             env=clean_environment(trial.folder),
             stdout=full,

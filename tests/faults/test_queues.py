@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.debusine import LIST, METRICS, NO_ROWS, metrics, one_page, row
-from tests.loopback import Answer, Loopback, html, redirect
-from tests.process import Completed, RunFleet
-from tests.replay import PENDING, Replay
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.debusine import LIST, METRICS, NO_ROWS, metrics, one_page, row
+from tests.rigs.loopback import Answer, Loopback, html, redirect
+from tests.rigs.process import Completed, RunFleet
+from tests.rigs.replay import PENDING, Replay
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 CANARY = "canary-7f3a9"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.trial import Trial, fleet_yaml
 
 OLD = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
 RENAMED = OLD.replace("{provider", "{previously: builders, provider")

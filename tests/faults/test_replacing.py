@@ -1,6 +1,6 @@
 """Machines are replaced and let go of through the program, run after run."""
 
-from tests.trial import Trial, fleet_yaml
+from tests.rigs.trial import Trial, fleet_yaml
 
 POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
 OLD, NEW = "trial-builders-1", "trial-builders-2"

@@ -20,18 +20,18 @@ import pytest
 import zstandard
 
 from fleet.engines.pulumi_cli import find_cli
+from fleet.making.user_data import read_user_data
 from fleet.service.hetzner import SimulatedHetzner
-from fleet.user_data import read_user_data
-from tests.canary import Place, find_leaks, in_files, in_processes
-from tests.debusine_tables import RequestRow, Tables
-from tests.local_machines import end_machines
-from tests.loopback import Answer, Loopback, Received
 from tests.ports.engines import skip_without_cli
 from tests.ports.hcloud_rig import skip_without_plugin
 from tests.ports.registries import tables
 from tests.ports.stores import postgres_url
-from tests.process import clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.canary import Place, find_leaks, in_files, in_processes
+from tests.rigs.debusine_tables import RequestRow, Tables
+from tests.rigs.local_machines import end_machines
+from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.process import clean_environment, fleet_command
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
 __all__ = ["postgres_url", "tables"]
 
@@ -49,7 +49,7 @@ HERE = "{provider: here, machine: process, image: sid, workers: {max: 2}}"
 FAR = "{provider: far, machine: ccx33, image: debian, workers: {max: 2}}"
 FLEET = """\
 fleet: trial
-state: {{store: "postgresql://fleet@/postgres?host={folder}", passphrase: {{env: PASSPHRASE}}}}
+state: {{store: "{store}", passphrase: {{env: PASSPHRASE}}}}
 providers:
   here:
     kind: local
@@ -100,13 +100,12 @@ def planted(
 ) -> Iterator[Trial]:
     """Return a fleet that is given every secret there is."""
     del cleared
-    _, _, socket = postgres_url.partition("host=")
-    dsn = f"postgresql://fleet:{quote(PASSWORD, safe='')}@/postgres?host={socket}"
-    monkeypatch.setenv("DSN", dsn)
+    secret = quote(PASSWORD, safe="")
+    monkeypatch.setenv("DSN", postgres_url.replace("//fleet@", f"//fleet:{secret}@"))
     with Loopback(_repeat_secrets) as server:
         monkeypatch.setenv("HCLOUD_ENDPOINT", f"{server.url}/v1")
         trial = Trial(project)
-        trial.write(FLEET.format(folder=socket, url=server.url))
+        trial.write(FLEET.format(store=postgres_url, url=server.url))
         tables.add_requests([RequestRow(id=1), RequestRow(id=2)])
         yield trial
     end_machines(project)
@@ -170,7 +169,11 @@ def test_a_planted_secret_is_found_in_a_database_in_a_name_and_in_an_argument(
         connection.execute("CREATE TABLE t AS SELECT ? AS long", ["x" * 9000 + secret])
     (tmp_path / secret).touch()
 
-    with subprocess.Popen([sys.executable, "-c", "input()", secret], stdin=-1) as process:
+    # Until a process runs, /proc may not know its arguments yet.
+    runs = [sys.executable, "-c", "print(flush=True); input()", secret]
+    with subprocess.Popen(runs, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         places = [*in_files(tmp_path), *in_processes()]
         process.kill()
 
@@ -247,9 +250,8 @@ def test_a_crash_leaves_no_image_of_the_memory_that_secrets_are_in(project: Path
     trial = Trial(project)
     # Whoever is asked for the token ends fleet, as a defect in a library would.
     ask = "{command: [sh, -c, 'kill -ABRT $PPID']}"
-    trial.write(
-        FLEET.format(folder="/", url="http://127.0.0.1:1").replace("{env: CLOUD_TOKEN}", ask)
-    )
+    text = FLEET.format(store="postgresql://fleet@/postgres?host=/", url="http://127.0.0.1:1")
+    trial.write(text.replace("{env: CLOUD_TOKEN}", ask))
 
     control = _end_of("sh", "-c", "kill -ABRT $$", folder=project)
     crashed = _end_of(*fleet_command(), "plan", folder=project)
@@ -296,6 +298,7 @@ def watched(
     path.write_text(
         f"""#!/bin/sh
 {note}
+[ "$1" = version ] || printenv DSN >> {kept}/of-others
 {find_cli()} "$@"
 code=$?
 {note}

@@ -1,14 +1,13 @@
 """State that is missing, foreign, full or read-only: apply says so, and touches nothing."""
 
 import os
-import resource
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.process import Completed, RunFleet, clean_environment, fleet_command
-from tests.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import Completed, RunFleet, clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Warm
 
 FORGOTTEN = """\
 store .fleet/store.db exists already, nothing to do
@@ -192,29 +191,22 @@ def test_rubbish_where_the_simulated_cloud_was_is_unknown_not_empty(
 # disks
 
 
-def with_small_files(trial: Trial, limit: int, *args: str) -> Completed:
+def with_small_files(trial: Trial, warm: Warm, limit: int, *args: str) -> Completed:
     """Run fleet where no file may grow beyond a limit, as on a disk that is full."""
-    environment = clean_environment(trial.folder, {"PYTHONDONTWRITEBYTECODE": "1"})
-    # Whoever measures coverage writes a file too, and would fail with it.
-    environment = {k: v for k, v in environment.items() if not k.startswith("COVERAGE_")}
-    return subprocess.run(
-        [*fleet_command(), *args],
-        cwd=trial.folder,
-        env=environment,
-        text=True,
-        capture_output=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    env = clean_environment(trial.folder)
+    small = "tests.faults.full_disk"
+    with warm.started(f"{limit}", *args, cwd=trial.folder, env=env, program=small) as run:
+        said, complained = run.stdout.read(), run.stderr.read()
+        return Completed(["fleet", *args], run.wait(), said, complained)
 
 
 @pytest.mark.parametrize("limit", [0, 8_000, 20_480])
 def test_a_disk_that_is_full_while_the_store_is_made_leaves_nothing_that_stops_the_next_try(
-    project: Path, limit: int
+    project: Path, warm: Warm, limit: int
 ) -> None:
     trial = Trial(project)
 
-    failed = with_small_files(trial, limit, "state", "init")
+    failed = with_small_files(trial, warm, limit, "state", "init")
     code, said = trial.do("state", "init")
 
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -226,19 +218,21 @@ def test_a_disk_that_is_full_while_the_store_is_made_leaves_nothing_that_stops_t
 
 
 @pytest.mark.parametrize("limit", [0, 8_000])
-def test_a_disk_that_is_full_during_apply_makes_no_machine(trial: Trial, limit: int) -> None:
+def test_a_disk_that_is_full_during_apply_makes_no_machine(
+    trial: Trial, warm: Warm, limit: int
+) -> None:
     trial.wait_for("1", "2")
 
-    failed = with_small_files(trial, limit, "apply")
+    failed = with_small_files(trial, warm, limit, "apply")
 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert "is the disk full?" in failed.stderr
     assert trial.machines() == ["trial-builders-1"]
 
 
-def test_after_a_full_disk_the_next_apply_finishes(trial: Trial) -> None:
+def test_after_a_full_disk_the_next_apply_finishes(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1", "2")
-    with_small_files(trial, 8_000, "apply")
+    with_small_files(trial, warm, 8_000, "apply")
 
     trial.apply()
 

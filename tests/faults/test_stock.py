@@ -1,7 +1,7 @@
 """A provider that has no machines: what it could not give is said, and nobody else is held up."""
 
-from tests.process import RunFleet
-from tests.trial import BIG, BUILDERS, Trial, fleet_yaml
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 SOLD_OUT = "boot: 1s, faults: {create: out-of-stock}"
 ONE_LEFT = (

@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT, Completed, clean_environment, run_process
+from tests.images import mirrors
+from tests.rigs.process import ROOT, Completed, clean_environment, run_process
 
 pytestmark = pytest.mark.gitlab
 
@@ -23,6 +26,7 @@ images:
 pools:
   builders: {{provider: desk, machine: ccx33, image: trixie, workers: {{max: 2, min: 1}}}}
 """
+RECIPE = "{suite: trixie, architecture: amd64, publish: [desk]"
 WORLD = {
     "format": "fleet-world-1",
     "fleet": "ci",
@@ -76,7 +80,7 @@ class Pipeline:
             *("--variable", f"CI_PROJECT_DIR={self.checkout}"),
             cwd=self.checkout,
             env=self._environment(),
-            timeout=900,
+            timeout=3600,
         )
 
     def _environment(self) -> dict[str, str]:
@@ -227,3 +231,31 @@ def test_the_apply_job_refuses_state_that_its_checkout_would_take_along(kept: Pi
     assert ran.returncode != 0
     assert "inside this job's checkout" in ran.stdout + ran.stderr
     assert not (kept.checkout / "ci" / ".fleet").exists()
+
+
+@pytest.fixture
+def baking(kept: Pipeline) -> Iterator[Pipeline]:
+    """Return the checkout with a recipe, baked from the archive of this machine's apt."""
+    # In a process of its own, for it asks the archive, and tests reach this computer only.
+    asked = run_process(sys.executable, "-m", "tests.images.mirrors", cwd=ROOT, env=os.environ)
+    if asked.returncode == mirrors.ABSENT:
+        pytest.skip(f"no image can be baked here: {asked.stdout}")
+    options = mirrors.mirror_options()
+    mirror = options[options.index("--mirror") + 1]
+    old = ", snapshot: true" if "--snapshot" in options else ""
+    kept.change("{existing: {desk: trixie}}", f"{RECIPE}, mirror: '{mirror}'{old}}}")
+    yield kept
+    (kept.checkout / "images.yml").unlink(missing_ok=True)
+    shutil.rmtree(kept.checkout / "ci/.fleet", ignore_errors=True)
+
+
+def test_what_is_due_is_baked_tested_and_published_by_a_child_pipeline(baking: Pipeline) -> None:
+    asked = baking.run("images due", *SCHEDULE, "--variable", "FLEET_IMAGES=due")
+    # GitLab starts this file as a pipeline; nothing here does, so its one job is named.
+    baked = baking.run("--file", "images.yml", "image trixie")
+
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert baked.returncode == 0, baked.stdout + baked.stderr
+    shown = baking.fleet("image", "show", "trixie", "--json")
+    (version,) = json.loads(shown.stdout)["versions"]
+    assert (version["state"], list(version["publications"])) == ("tested", ["desk"])

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from fleet.facts.bases import BaseChange
 from fleet.plan import RefusedTag
 from fleet.render.to_html import site
 from fleet.render.to_json import status_to_json
@@ -20,7 +21,7 @@ from tests.builders import (
     a_signature,
     a_worker_verdict,
 )
-from tests.telling import a_blind_plan, a_half_blind_plan, a_lively_plan
+from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_lively_plan
 
 _VOID = frozenset({"meta", "link", "rect"})
 _HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
@@ -283,6 +284,15 @@ def test_a_tag_that_does_not_count_is_told_wherever_its_requests_wait() -> None:
         assert not page.broken
         assert "script" not in page.tags
     assert json.loads(files["status.json"])["waiting"][0]["refused"] == [because]
+
+
+def test_what_would_change_of_what_machines_share_is_shown() -> None:
+    own = BaseChange(provider="far", create=("network/a",), delete=("firewall/c",), outdates=2)
+
+    files = site(a_plan(bases=(own,)))
+
+    assert "create network/a, delete firewall/c; outdates 2 machines: " in files["index.html"]
+    assert json.loads(files["status.json"])["bases"] == [own.model_dump(mode="json")]
 
 
 def test_long_lists_end_with_a_count() -> None:

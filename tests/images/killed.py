@@ -1,30 +1,71 @@
-"""This program publishes a version to the simulated Hetzner and is killed while it uploads."""
+"""This program works at the simulated Hetzner and is killed while it uploads or bakes."""
 
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fleet.facts.manifest import BuildOrder, BuildStep
+from fleet.facts.versions import Transfer
 from fleet.images.folder import read_manifest
 from fleet.images.hcloud import HcloudPublisher, HcloudSite
+from fleet.images.hetzner import Hetzner
+from fleet.images.instance import InstanceBuilder
 from fleet.images.remote_disk import Writing
+from fleet.images.ssh import Ssh
 from fleet.images.temporary import Entry
-from fleet.versions import Transfer
-from tests.rescue import Shell
+from fleet.schema.pools import ImageRecipe
+from tests.builders import NOW
+from tests.rigs.rescue import Shell
 
 
-def _die(transfer: Transfer) -> None:
+class Idle(Ssh):
+    """A machine that does nothing."""
+
+    def lines(self, script: str, sent: Iterable[bytes] = ()) -> Iterator[str]:
+        del script, sent
+        return iter(())
+
+
+def _do_not_wait(_: float) -> None:
+    """Nothing here takes time to come up."""
+
+
+def publish(endpoint: str, token: str, folder: str, device: str) -> None:
+    """Publish until the first bytes are uploaded."""
+    writing = Writing(device=device, piece_mib=1, pause=_do_not_wait)
+    entry = Entry(connect=Shell, pause=_do_not_wait)
+    site = HcloudSite("debian-ci", "fsn1", entry=entry, writing=writing)
+    publisher = HcloudPublisher(site, token, base_url=endpoint)
+    publisher.publish(read_manifest(Path(folder)), folder, _die_of_transfer)
+
+
+def build(endpoint: str, token: str, images: str, version: str) -> None:
+    """Bake until the role would run."""
+    site = HcloudSite("debian-ci", "fsn1", entry=Entry(connect=Idle))
+    recipe = ImageRecipe(suite="trixie", architecture="amd64")
+    order = BuildOrder(
+        image="trixie", version=version, recipe=recipe, built_at=NOW, built_by="ana"
+    )
+    InstanceBuilder(Path(images), site, Hetzner(token, base_url=endpoint, pause=_never)).bake(
+        order, _die_of_step
+    )
+
+
+def _never(_: float) -> None:
+    raise AssertionError
+
+
+def _die_of_transfer(transfer: Transfer) -> None:
     if transfer.phase == "upload":
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(endpoint: str, token: str, folder: str, device: str) -> None:
-    """Publish until the first bytes are uploaded."""
-    writing = Writing(device=device, piece_mib=1)
-    site = HcloudSite("debian-ci", "fsn1", entry=Entry(connect=Shell), writing=writing)
-    publisher = HcloudPublisher(site, token, base_url=endpoint)
-    publisher.publish(read_manifest(Path(folder)), folder, _die)
+def _die_of_step(step: BuildStep) -> None:
+    if step.phase == "role":
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"publish": publish, "build": build}[sys.argv[1]](*sys.argv[2:])

@@ -1,8 +1,10 @@
 """What a second build of the same recipe shows: which files differ, in what, and why."""
 
+import os
+import tarfile
 from pathlib import Path
 
-from fleet.images.compare import compare, listing
+from fleet.images.compare import compare, contents, listing
 
 
 def a_root(folder: Path, files: dict[str, str]) -> Path:
@@ -55,3 +57,20 @@ def test_a_file_of_one_root_only_is_named_with_which(tmp_path: Path) -> None:
         "/link": "only in the second",
         "/second": "only in the second",
     }
+
+
+def test_of_two_archives_it_counts_too_when_a_file_was_written(tmp_path: Path) -> None:
+    listings = []
+    for time in (1, 2):
+        root = tmp_path / "root"
+        root.mkdir(exist_ok=True)
+        (root / "same").touch()
+        os.utime(root / "same", (1, 1))
+        (root / "log").write_text("alike", encoding="utf-8")
+        os.utime(root / "log", (time, time))
+        with tarfile.open(tmp_path / f"{time}.tar", "w") as tar:
+            tar.add(root / "same", "./same")
+            tar.add(root / "log", "./log")
+        listings.append(contents(tmp_path / f"{time}.tar"))
+
+    assert [(each.path, each.what) for each in compare(*listings)] == [("/log", "time")]

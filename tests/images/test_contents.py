@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FileUnreadable
-from fleet.image_checks import check_image
+from fleet.facts.image_checks import check_image
 from fleet.images.contents import open_disk
-from tests.image_disks import a_disk, a_root, needs_programs
-from tests.image_trees import a_recipe
+from tests.builders.image_trees import a_recipe
+from tests.rigs.image_disks import a_disk, a_root, needs_programs
 
 pytestmark = needs_programs
 LONG = "/usr/share/" + "a-folder-with-a-long-name/" * 3 + "file"

@@ -17,37 +17,29 @@ from fleet.images.folder import (
     version_at,
     write_manifest,
 )
-from fleet.manifest import Manifest
+from tests.builders.versioning import a_manifest
 
 IMAGE = "trixie-amd64"
 VERSION = "20261121T203000Z"
-
-
-def a_manifest(version: str = VERSION) -> Manifest:
-    return Manifest(
-        image=IMAGE,
-        version=version,
-        way="disk",
-        suite="trixie",
-        architecture="amd64",
-        recipe_digest="a" * 64,
-        role_digest="b" * 64,
-        digest="c" * 64,
-        built_at=datetime(2026, 11, 21, 20, 30, tzinfo=UTC),
-        built_by="tests",
-        seconds={"base": 1.5},
-    )
 
 
 def a_build(images: Path, version: str = VERSION) -> Path:
     partial = open_build(images, IMAGE, version)
     (partial / "disk.qcow2").write_bytes(b"disk" * 100)
     (partial / "build.log").write_text("built\n")
-    return finish_build(partial, a_manifest(version))[0]
+    return finish_build(partial, a_manifest(image=IMAGE, version=version))[0]
 
 
 def test_a_version_is_named_by_when_its_build_began() -> None:
     assert version_at(datetime(2026, 11, 21, 20, 30, 9, 5, tzinfo=UTC)) == "20261121T203009Z"
+
+
+def test_a_build_that_begins_in_the_second_of_another_has_a_version_of_its_own() -> None:
+    moment = datetime(2026, 11, 21, 20, 30, 59, 5, tzinfo=UTC)
+
+    second = version_at(moment, taken={"20261121T203059Z"})
+
+    assert second == "20261121T203100Z"
 
 
 def test_a_finished_build_names_every_file_with_its_checksum(tmp_path: Path) -> None:
@@ -79,10 +71,16 @@ def test_a_dropped_build_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / IMAGE).iterdir()) == []
 
 
-def test_what_a_killed_build_of_that_version_left_is_begun_anew(tmp_path: Path) -> None:
-    (open_build(tmp_path, IMAGE, VERSION) / "old").touch()
+@pytest.mark.parametrize("version", [VERSION, "20261121T190000Z"])
+def test_what_a_killed_build_of_any_version_left_goes_with_the_next(
+    tmp_path: Path, version: str
+) -> None:
+    (open_build(tmp_path, IMAGE, version) / "old").touch()
 
-    assert list(open_build(tmp_path, IMAGE, VERSION).iterdir()) == []
+    partial = open_build(tmp_path, IMAGE, VERSION)
+
+    assert list((tmp_path / IMAGE).iterdir()) == [partial]
+    assert list(partial.iterdir()) == []
 
 
 def test_a_changed_file_is_not_what_was_built(tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_builds_are_listed_the_oldest_first_and_a_broken_one_says_why(tmp_path: 
 
     assert (first.image, first.version, first.manifest) == (IMAGE, VERSION, None)
     assert f"{folder / 'manifest.json'} is no manifest: image: " in first.problem
-    assert second.manifest == a_manifest("20261122T203000Z").model_copy(
+    assert second.manifest == a_manifest(image=IMAGE, version="20261122T203000Z").model_copy(
         update={"files": second.manifest.files if second.manifest else {}}
     )
 

@@ -1,19 +1,24 @@
 """Baking on a machine at Hetzner: the role over ssh, a snapshot, and nothing left behind."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import BuildFailed
+from fleet.facts.package_list import LIST_PACKAGES, read_packages
 from fleet.images import folder
 from fleet.images.hcloud import HcloudPublisher, HcloudSite
-from fleet.images.instance import CLEAN, PACKAGES, READY, read_packages
+from fleet.images.instance import CLEAN, READY
 from fleet.images.role import RoleFailed
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from tests.builders import NOW
-from tests.machine_rig import TOLD, VERSION, MachineRig
+from tests.rigs.machines import TOLD, VERSION, MachineRig
 
 
 @pytest.fixture
@@ -58,12 +63,26 @@ def test_a_suite_that_hetzner_has_no_image_of_is_refused_before_anything_is_made
     assert [each for each in rig.api.requests if each.method == "POST"] == []
 
 
+def test_where_ansible_is_missing_that_is_said_before_anything_is_made(
+    rig: MachineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ansible_runner", None)
+
+    with pytest.raises(BuildFailed, match="install fleet with its extra `images`"):
+        rig.build()
+
+    assert rig.left() == []
+    assert [each for each in rig.api.requests if each.method == "POST"] == []
+
+
 def test_the_role_runs_on_the_machine_between_updates_and_cleaning(rig: MachineRig) -> None:
     rig.role = lambda: rig.asked.append("the role")
 
     rig.build()
 
-    assert rig.asked[-4:] == [READY, "the role", PACKAGES, CLEAN]
+    ready, role, packages, reader, clean = rig.asked[-5:]
+    assert (ready, role, packages, clean) == (READY, "the role", LIST_PACKAGES, CLEAN)
+    assert "python3" in reader
     assert rig.host is not None
     assert rig.host.variables["ansible_connection"] == "ssh"
     assert rig.variables["debusine_worker_enable_backends"] == ["unshare"]
@@ -80,17 +99,46 @@ def test_each_phase_and_task_is_told_and_timed(rig: MachineRig) -> None:
         ("role", "Install packages"),
         ("packages", ""),
         ("clean", ""),
+        ("test", ""),
         ("snapshot", ""),
     ]
-    phases = ["machine", "ready", "role", "packages", "clean", "snapshot"]
+    phases = ["machine", "ready", "role", "packages", "clean", "test", "snapshot"]
     assert list(rig.manifest.seconds) == phases
 
 
-def test_packages_come_with_their_source_and_the_checksum_that_is_known() -> None:
+def test_packages_come_with_where_they_are_from_as_far_as_that_is_known() -> None:
     bash, worker = read_packages(TOLD)
 
     assert (bash.name, bash.version, bash.sha256) == ("bash", "5.2.37-2", "abc")
+    assert bash.origin == "trixie/main at http://deb.example.org/debian"
     assert (worker.name, worker.source, worker.sha256) == ("debusine-worker", "debusine", "")
+
+
+def test_a_version_was_tested_when_the_machine_was_clean(rig: MachineRig) -> None:
+    rig.build()
+
+    (test,) = rig.manifest.tests
+    assert (test.kind, test.problems) == ("offline", ())
+    assert test.at >= NOW
+    _, manifest = folder.find_build(rig.images, "trixie", VERSION)
+    assert manifest.tests == (test,)
+
+
+def test_no_snapshot_is_taken_of_what_is_not_fit_for_use(rig: MachineRig) -> None:
+    rig.files.put("/etc/machine-id", "0123456789abcdef\n")
+    rig.files.put("/etc/hostname", "builder-7\n")
+
+    with pytest.raises(BuildFailed) as failed:
+        rig.build()
+
+    first, second = str(failed.value).splitlines()
+    assert first == (
+        "what was baked is not fit for use: /etc/machine-id holds an id, which all machines would "
+        "share: empty it"
+    )
+    assert "/etc/hostname says builder-7" in second
+    assert rig.left() == []
+    assert not any(each.path.endswith("/create_image") for each in rig.api.requests)
 
 
 def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> None:
@@ -106,7 +154,7 @@ def test_nothing_is_left_but_the_log_when_the_role_fails(rig: MachineRig) -> Non
     assert "the role was here" in (rig.images / "trixie" / f"{VERSION}.log").read_text()
 
 
-@pytest.mark.parametrize("script", [READY, PACKAGES, CLEAN])
+@pytest.mark.parametrize("script", [READY, LIST_PACKAGES, CLEAN])
 def test_nothing_is_left_when_the_machine_is_lost(rig: MachineRig, script: str) -> None:
     rig.fails_at = script
 
@@ -148,6 +196,26 @@ def test_what_a_build_could_not_delete_goes_with_the_next(rig: MachineRig) -> No
 
     assert len(left) == 1
     assert rig.hetzner.left() == []
+
+
+def test_what_a_killed_build_left_goes_with_the_next(
+    rig: MachineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = rig.images.parent
+    arguments = [rig.api.endpoint, rig.api.token, str(rig.images), "20261121T202000Z"]
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.images.killed", "build", *arguments],
+        check=False,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    left, keys = rig.left(), list(temporary.glob("*/key"))
+
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    rig.build()
+
+    assert killed.returncode == -signal.SIGKILL
+    assert (len(left), len(keys)) == (3, 1)  # server, key and folder; the private key
+    assert (rig.left(), list(temporary.glob("*/key"))) == ([VERSION], [])
 
 
 def test_what_was_baked_there_is_published_there_already(rig: MachineRig) -> None:

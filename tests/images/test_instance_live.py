@@ -4,20 +4,22 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fleet.canonical import digest
+from fleet.facts.manifest import BuildOrder, BuildStep
 from fleet.images.base import kept
 from fleet.images.hcloud import HcloudSite
 from fleet.images.hetzner import Hetzner
 from fleet.images.instance import InstanceBuilder
+from fleet.images.role import Host, RoleRun, run_role
 from fleet.images.ssh import Door, Ssh
 from fleet.images.temporary import Entry
-from fleet.manifest import BuildOrder, BuildStep
+from fleet.promotion.updates import sources_of
 from fleet.schema.pools import ImageRecipe
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_wire import Request
@@ -28,6 +30,11 @@ pytestmark = pytest.mark.images
 
 SUITE = "trixie"
 PACKAGES = "openssh-server,systemd-sysv,udev,ca-certificates,python3"
+
+STOCK = """export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+apt-get -q -y --no-install-recommends install cloud-init
+systemctl enable systemd-networkd
+"""
 
 
 @pytest.fixture
@@ -78,6 +85,27 @@ def door(root: Path) -> Iterator[Door]:
     process.communicate()
 
 
+def run_role_here(
+    root: Path,
+    host: Host,
+    variables: Mapping[str, object],
+    log: Path,
+    told: Callable[[str], None],
+) -> RoleRun:
+    """Run the role on what Hetzner's own image has besides; no cloud-init ran here before.
+
+    Then goes what only this computer's apt needed to reach its archive.
+    """
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    subprocess.run(["chroot", root, "sh", "-ec", STOCK], check=True, stdout=subprocess.DEVNULL)
+    policy.unlink()
+    ran = run_role(host, variables, log=log, told=told)
+    (root / "etc/apt/apt.conf.d/99mmdebstrap").unlink()
+    return ran
+
+
 class Machine:
     """The machine of the simulated API: what enters it, and what a snapshot of it holds."""
 
@@ -112,6 +140,7 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
             tmp_path / "images",
             HcloudSite("debian-ci", "fsn1", entry=entry),
             Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None),
+            partial(run_role_here, root),
         )
         recipe = ImageRecipe(suite=SUITE, architecture="amd64")
         order = BuildOrder(
@@ -131,7 +160,9 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
 
     installed = {each.name: each for each in manifest.packages}
     assert {"debusine-worker", "uidmap", "sbuild"} <= installed.keys()
-    assert installed["debusine-worker"].sha256
+    assert len(installed["debusine-worker"].sha256) == 64
+    # `image due` looks there for what is newer.
+    assert SUITE in {source.suite for source in sources_of(manifest)}
     unit = "etc/systemd/system/multi-user.target.wants/debusine-worker.service"
     assert unit in machine.snapshot
     traces = ("ssh_host_", "root/.ssh", "policy-rc.d", "var/lib/apt/lists/", "root/.ansible")
@@ -139,5 +170,7 @@ def test_a_machine_becomes_an_image_with_a_worker_and_without_its_own_traces(
     assert left == []
     assert (root / "etc/machine-id").read_text() == ""
     assert [each.task for each in steps if each.phase == "role" and each.task] != []
+    # Its files were read over ssh when the machine let nobody in any more.
+    assert [(each.kind, each.problems) for each in manifest.tests] == [("offline", ())]
     log = (tmp_path / "images/trixie" / order.version / "build.log").read_text()
     assert "PLAY RECAP" in log

@@ -8,13 +8,13 @@ import pytest
 from fleet.images.aws import AwsPublisher
 from fleet.images.folder import read_manifest
 from fleet.service.hetzner import SimulatedHetzner
-from tests.fake_aws import Amazon
-from tests.fake_ebs import REGION, Registrar, StrictAccount
+from tests.fakes.aws import Amazon
+from tests.fakes.ebs import REGION, Registrar, StrictAccount
 from tests.images.test_bake import IMAGE, Site
 from tests.images.test_bake import pytestmark as of_baking
-from tests.publishing import Watcher
-from tests.rescue import RescueRig
-from tests.sshd import Sshd
+from tests.rigs.publishing import Watcher
+from tests.rigs.rescue import RescueRig
+from tests.rigs.sshd import Sshd
 
 pytestmark = of_baking
 

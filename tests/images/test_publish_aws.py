@@ -13,10 +13,10 @@ from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.aws import AwsPublisher
 from fleet.images.ebs import BLOCK
 from tests.builders import NOW
-from tests.fake_aws import Amazon
-from tests.fake_ebs import REGION, Registrar, StrictAccount
-from tests.process import ROOT
-from tests.publishing import VERSION, Watcher, a_build, some_disk
+from tests.fakes.aws import Amazon
+from tests.fakes.ebs import REGION, Registrar, StrictAccount
+from tests.rigs.process import ROOT
+from tests.rigs.publishing import VERSION, Watcher, a_build, some_disk
 
 PAGE = ROOT / "docs/how-to/publish-an-image.md"
 WITH_IT = {"ec2:RegisterImage": {"ec2:CreateTags"}, "ebs:StartSnapshot": {"ec2:CreateTags"}}

@@ -1,5 +1,6 @@
 """Publishing to Hetzner: rescue system, ssh, snapshot, and nothing left behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,9 +16,9 @@ from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from tests.builders import NOW
 from tests.ports.test_keeper import HETZNER
-from tests.publishing import MIB, VERSION, Watcher, a_build, some_disk
-from tests.rescue import RescueRig
-from tests.sshd import Sshd
+from tests.rigs.publishing import MIB, VERSION, Watcher, a_build, some_disk
+from tests.rigs.rescue import RescueRig
+from tests.rigs.sshd import Sshd
 
 BIG = some_disk(size=4 * MIB + 512)
 
@@ -45,10 +46,14 @@ def snapshots(rig: RescueRig) -> list[dict[str, object]]:
 
 
 def killed_publishing(rig: RescueRig, folder: Path) -> int:
-    """Let a process publish and be killed in the middle; return its status."""
+    """Let a process publish and be killed in the middle; return its status.
+
+    What it had in temporary files stays beside the disk.
+    """
     arguments = [rig.api.endpoint, rig.api.token, str(folder), str(rig.disk)]
-    command = [sys.executable, "-m", "tests.images.killed", *arguments]
-    return subprocess.run(command, check=False).returncode
+    command = [sys.executable, "-m", "tests.images.killed", "publish", *arguments]
+    environment = {**os.environ, "TMPDIR": str(rig.disk.parent)}
+    return subprocess.run(command, check=False, env=environment).returncode
 
 
 class Dropping(Watcher):
@@ -216,16 +221,21 @@ def test_a_temporary_server_is_no_machine_of_a_pool(rig: RescueRig, folder: Path
     assert listing.machines == ()
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(rig: RescueRig, folder: Path) -> None:
+def test_what_a_killed_run_left_is_removed_by_the_next(
+    rig: RescueRig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_build(folder)
     killed = killed_publishing(rig, folder)
     left = rig.left()
+    private_keys = list(rig.disk.parent.glob("*/key"))
 
+    monkeypatch.setattr("tempfile.tempdir", str(rig.disk.parent))
     rig.publisher().publish(a_build(folder), str(folder), Watcher())
 
     assert killed == -signal.SIGKILL
-    assert len(left) == 2
+    assert (len(left), len(private_keys)) == (2, 1)
     assert rig.left() == []
+    assert list(rig.disk.parent.glob("*/key")) == []
     assert [each["state"] for each in snapshots(rig)] == ["whole"]
 
 

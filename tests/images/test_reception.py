@@ -1,6 +1,5 @@
 """Whoever waits for a worker knows by HTTP how far it came, at a stand-in or at a real server."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,7 +9,8 @@ import pytest
 from fleet.images.pass_on import PassOn
 from fleet.images.reception import Reception, Stage
 from fleet.images.stand_in import StandIn
-from tests.worker_client import TAGS, WorkerClient
+from fleet.web.background import BackgroundServer, LoopbackServer
+from tests.rigs.worker_client import TAGS, WorkerClient
 
 TOKEN = "a" * 64
 
@@ -153,17 +153,15 @@ class _WithWork(BaseHTTPRequestHandler):
 
 
 def test_work_is_followed_to_its_end() -> None:
-    with HTTPServer(("127.0.0.1", 0), _WithWork) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        with Reception(TOKEN, PassOn(f"http://127.0.0.1:{server.server_port}")) as reception:
-            worker = WorkerClient(reception.port)
-            worker.fetch()
-            fetched = reception.wait_for(Stage.FETCHED, 5)
-            ended_before = Stage.ENDED in reception.reached()
-            worker.ask("PUT", "work-request/7/completed/", {"result": "success"})
-            ended = reception.wait_for(Stage.ENDED, 5)
-        server.shutdown()
-        thread.join()
+    with (
+        BackgroundServer(LoopbackServer(_WithWork)) as server,
+        Reception(TOKEN, PassOn(f"http://127.0.0.1:{server.port}")) as reception,
+    ):
+        worker = WorkerClient(reception.port)
+        worker.fetch()
+        fetched = reception.wait_for(Stage.FETCHED, 5)
+        ended_before = Stage.ENDED in reception.reached()
+        worker.ask("PUT", "work-request/7/completed/", {"result": "success"})
+        ended = reception.wait_for(Stage.ENDED, 5)
 
     assert (fetched, ended_before, ended) == (True, False, True)

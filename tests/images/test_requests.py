@@ -1,7 +1,6 @@
 """Builds at a Debusine server: what is posted, how it is followed, what is taken or refused."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,70 +10,20 @@ from typing import Any
 import pytest
 
 from fleet.errors import BuildFailed
+from fleet.facts.image_request import LISTED
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
 from fleet.images.folder import list_builds, verify
 from fleet.images.requests import RequestBuilder
-from fleet.manifest import BuildOrder, BuildStep, Manifest
+from fleet.promotion.updates import sources_of
 from fleet.schema.model import ImageRecipe
-from tests.loopback import Answer, Loopback, Received
+from tests.rigs import image_disks
+from tests.rigs.debusine_builds import DISK, DebusineBuilds
+from tests.rigs.loopback import Answer, Loopback
 
-DISK = b"QFI\xfb" + b"a disk" * 1000
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+LEFT = [".lock", "20261121T080000Z.log"]
+"""What a build that came to nothing leaves."""
 MIRROR = "http://deb.example.org/debian"
-
-
-@dataclass
-class Debusine:
-    """What a server does with the one request it gets."""
-
-    statuses: list[str] = field(default_factory=lambda: ["pending", "running", "completed"])
-    result: str = "success"
-    disk: bytes = DISK
-    sha256: str = hashlib.sha256(DISK).hexdigest()
-    host: str = ""
-    category: str = "debian:system-image"
-    posted: dict[str, object] = field(default_factory=dict)
-    aborted: int = 0
-    url: str = ""
-
-    def __call__(self, received: Received) -> Answer:
-        answers: dict[str, Callable[[Received], Answer]] = {
-            "/api/1.0/work-request/": self._post,
-            "/api/1.0/work-request/7/": self._look,
-            "/api/1.0/work-request/7/abort/": self._abort,
-            "/api/1.0/artifact/3/": lambda _: _json({"category": "logs", "data": {}}),
-            "/api/1.0/artifact/4/": lambda _: _json(self._artifact()),
-            "/debian/builds/artifact/4/download/image.qcow2": lambda _: Answer(200, self.disk),
-        }
-        return answers[received.path](received)
-
-    def _post(self, received: Received) -> Answer:
-        self.posted = json.loads(received.body)
-        return _json({"id": 7, "status": "pending", "result": "", "artifacts": []})
-
-    def _look(self, _: Received) -> Answer:
-        over = len(self.statuses) == 1
-        status = self.statuses[0] if over else self.statuses.pop(0)
-        done = {"result": self.result, "artifacts": [3, 4]} if over else {}
-        return _json({"id": 7, "status": status, **done})
-
-    def _abort(self, _: Received) -> Answer:
-        self.aborted += 1
-        return _json({})
-
-    def _artifact(self) -> dict[str, object]:
-        where = f"{self.host or self.url}/debian/builds/artifact/4/download/image.qcow2"
-        checksums = {"sha256": self.sha256}
-        return {
-            "category": self.category,
-            "data": {"pkglist": {"sbuild": "0.89.3", "apt": "3.0.3"}},
-            "files": {
-                "image.qcow2": {"size": len(DISK), "url": where, "checksums": checksums},
-            },
-        }
-
-
-def _json(value: object) -> Answer:
-    return Answer(200, json.dumps(value).encode())
 
 
 @dataclass
@@ -82,7 +31,7 @@ class Site:
     """A server, a folder for builds, and what was told of them."""
 
     server: Loopback
-    debusine: Debusine
+    debusine: DebusineBuilds
     images: Path
     steps: list[BuildStep] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -116,12 +65,12 @@ class Site:
 
     def left(self) -> list[str]:
         """Return what lies where the versions of the image lie."""
-        return [path.name for path in (self.images / "trixie").iterdir()]
+        return sorted(path.name for path in (self.images / "trixie").iterdir())
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    debusine = Debusine()
+    debusine = DebusineBuilds()
     with Loopback(debusine) as server:
         debusine.url = server.url
         yield Site(server, debusine, tmp_path)
@@ -154,9 +103,49 @@ def test_each_status_is_told_once_and_noted(site: Site) -> None:
 
     phases = [step.phase for step in site.steps]
     log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
-    assert phases == ["submit", "submit", "pending", "running", "completed", "take"]
-    assert [line.split()[2].rstrip(":") for line in log.splitlines()] == phases
+    assert phases[:6] == ["submit", "submit", "pending", "running", "completed", "take"]
+    told = [line.split() for line in log.splitlines()]
+    assert [words[2].rstrip(":") for words in told if words[1:2] == ["s"]] == phases
     assert site.waits == [10, 10]
+
+
+def test_what_the_server_logged_of_a_build_is_kept_with_it(site: Site) -> None:
+    site.build()
+
+    log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
+    assert "== cmd.log\ncmd: debefivm-create\n" in log
+
+
+def test_an_image_is_taken_all_the_same_where_a_log_of_it_cannot_be_had(site: Site) -> None:
+    site.server.faults.instead["/debian/builds/artifact/3/download/cmd.log"] = Answer(503, b"")
+
+    site.build()
+
+    log = (site.images / "trixie/20261121T080000Z/build.log").read_text(encoding="utf-8")
+    assert f"== cmd.log\nnot taken: {site.server.url} refuses: status 503" in log
+
+
+@image_disks.needs_programs
+def test_the_disk_itself_lists_its_packages_with_where_they_came_from(
+    site: Site, tmp_path: Path
+) -> None:
+    root = image_disks.a_root(tmp_path / "root")
+    listed = root / LISTED.lstrip("/")
+    listed.parent.mkdir(parents=True)
+    listed.write_text(
+        "sbuild\t0.89.3\tall\tsbuild\t0.89.3\ttrixie/main at http://deb.example.org/debian\tabc\n",
+        encoding="utf-8",
+    )
+    disk = image_disks.a_disk(tmp_path / "made.qcow2", root).read_bytes()
+    site.debusine.disk, site.debusine.size = disk, len(disk)
+    site.debusine.sha256 = hashlib.sha256(disk).hexdigest()
+
+    manifest = site.build()
+
+    (package,) = manifest.packages
+    assert (package.name, package.sha256) == ("sbuild", "abc")
+    assert "trixie" in {source.suite for source in sources_of(manifest)}
+    assert "sbom.spdx.json" in manifest.files
 
 
 def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
@@ -187,7 +176,33 @@ def test_what_did_not_become_that_image_leaves_nothing(
     with pytest.raises(BuildFailed, match=said):
         site.build()
 
-    assert site.left() == [".lock"]
+    assert site.left() == LEFT
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "TASK [Install it] ***\nfatal: [localhost]: FAILED! => no package\nE: hook failed\n",
+            "  TASK [Install it]\n  fatal: [localhost]: FAILED! => no package",
+        ),
+        ("I: unpacking\nE: no such suite\n", "  E: no such suite"),
+    ],
+)
+def test_a_request_that_failed_is_told_with_what_the_server_logged_of_it(
+    site: Site, log: str, said: str
+) -> None:
+    site.debusine.log, site.debusine.result = log, "failure"
+
+    with pytest.raises(BuildFailed) as caught:
+        site.build()
+
+    kept = site.images / "trixie/20261121T080000Z.log"
+    assert str(caught.value) == (
+        f"work request 7 at {site.server.url} is completed with failure: its page there shows "
+        f"why; it said last:\n{said}\n{kept} holds all"
+    )
+    assert kept.read_text(encoding="utf-8").endswith(f"== cmd.log\n{log}")
 
 
 @pytest.mark.parametrize(
@@ -211,12 +226,12 @@ def test_a_request_that_a_server_refuses_is_told_in_its_words(
 
 
 def test_a_download_that_breaks_off_is_told_as_such(site: Site) -> None:
-    site.server.faults.truncate = {7}
+    site.server.faults.truncate = {8}
 
     with pytest.raises(BuildFailed, match="broke off"):
         site.build()
 
-    assert site.left() == [".lock"]
+    assert site.left() == LEFT
 
 
 def interrupted(_: float) -> None:
@@ -228,7 +243,7 @@ def test_a_build_that_is_interrupted_is_aborted_at_the_server(site: Site) -> Non
         site.build(wait=interrupted)
 
     assert site.debusine.aborted == 1
-    assert site.left() == [".lock"]
+    assert site.left() == LEFT
 
 
 def test_a_server_that_stays_silent_is_given_up(site: Site) -> None:
@@ -256,7 +271,7 @@ def test_a_recipe_that_the_task_cannot_follow_is_refused_unasked(
     assert site.server.received == []
 
 
-def posted_data(debusine: Debusine) -> Callable[[str], object]:
+def posted_data(debusine: DebusineBuilds) -> Callable[[str], object]:
     data = debusine.posted["task_data"]
     assert isinstance(data, dict)
     return lambda key: data[key]

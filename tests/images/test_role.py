@@ -99,6 +99,27 @@ def test_a_failing_task_is_named_with_its_place_and_its_output(tmp_path: Path) -
     assert "no such package two" in log.read_text(encoding="utf-8")
 
 
+def test_ansible_gets_neither_the_callers_settings_nor_their_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_CHECK_MODE_MARKERS", "True")
+    monkeypatch.setenv("FLEET_TEST_SECRET", "glpat-must-not-leak")
+    monkeypatch.setenv("no_proxy", "localhost")
+    play = tmp_path / "play.yml"
+    play.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        f"    - {{name: Tell, ansible.builtin.shell: {{cmd: 'env >{tmp_path}/env'}}}}\n",
+        encoding="utf-8",
+    )
+
+    run_role(HERE, {}, log=tmp_path / "log", play=play)
+
+    lines = (tmp_path / "env").read_text(encoding="utf-8").splitlines()
+    told = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert {"ANSIBLE_CHECK_MODE_MARKERS", "FLEET_TEST_SECRET"} & told.keys() == set()
+    assert (told["no_proxy"], told["LC_ALL"]) == ("localhost", "C.UTF-8")
+
+
 def test_an_interruption_ends_ansible_too(tmp_path: Path) -> None:
     play = tmp_path / "play.yml"
     play.write_text(

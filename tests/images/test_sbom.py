@@ -4,8 +4,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from fleet.facts.manifest import Package
 from fleet.images.sbom import sbom_of
-from fleet.manifest import Manifest, Package
+from tests.builders.versioning import a_manifest
 
 DASH = Package(
     name="libstdc++6",
@@ -18,18 +19,10 @@ DASH = Package(
 
 
 def bill() -> dict[str, Any]:
-    manifest = Manifest(
+    manifest = a_manifest(
         image="trixie-amd64",
         version="20261121T203000Z",
-        way="disk",
-        suite="trixie",
-        architecture="amd64",
-        recipe_digest="a" * 64,
-        role_digest="b" * 64,
-        digest="c" * 64,
         built_at=datetime(2026, 11, 21, 20, 30, tzinfo=UTC),
-        built_by="tests",
-        seconds={},
         packages=(DASH,),
     )
     found: dict[str, Any] = json.loads(sbom_of(manifest))

@@ -10,7 +10,7 @@ from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.images.directory import Directory
 from fleet.images.shelves import StorePublisher
 from tests.builders import NOW
-from tests.publishing import VERSION, Watcher, a_build
+from tests.rigs.publishing import VERSION, Watcher, a_build
 
 HOUR = timedelta(hours=1)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FleetError, SourceUnreachable
-from fleet.images.sources import Archive, archive_of
-from tests.loopback import Answer, Loopback, Received, html
+from fleet.images.sources import Archive, archive_of, state_of
+from tests.rigs.loopback import Answer, Loopback, Received, html
 
 DATE = "Date: Sat, 21 Nov 2026 08:11:10 UTC"
 SUITES = {
@@ -118,3 +118,25 @@ def test_a_mirror_that_is_down_does_not_answer() -> None:
 def test_a_release_without_a_date_is_told(mirror: Loopback) -> None:
     with pytest.raises(SourceUnreachable, match="no date that can be read: yesterday"):
         ask(mirror, "undated")
+
+
+def test_a_source_is_in_another_state_when_its_archive_changes(mirror: Loopback) -> None:
+    source = f"Types: deb\nURIs: {mirror.url}/debian\nSuites: trixie sid\nComponents: main\n"
+    before, again = state_of(source), state_of(source)
+    mirror.faults.instead["/debian/dists/sid/InRelease"] = Answer(200, b"more")
+
+    assert before == again
+    assert state_of(source) not in (before, None)
+
+
+def test_a_source_without_suites_is_known_by_its_release_file(mirror: Loopback) -> None:
+    source = f"Types: deb\nURIs: {mirror.url}/flat/\nSuites: ./\n"
+    assert state_of(source) is None
+
+    mirror.faults.instead["/flat/Release"] = Answer(200, b"Date: today")
+
+    assert state_of(source) is not None
+
+
+def test_nobody_knows_the_state_of_a_source_that_only_the_image_reaches() -> None:
+    assert state_of("Types: deb\nURIs: file:/srv/debs\nSuites: trixie\nComponents: main") is None

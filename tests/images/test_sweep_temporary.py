@@ -10,7 +10,7 @@ from fleet.commands.sweep_temporary import sweep_temporary
 from fleet.schema.model import Fleet
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW
-from tests.hetzner import a_server
+from tests.rigs.hetzner import a_server
 
 FLEET = Fleet.model_validate(
     {

@@ -5,7 +5,7 @@ from datetime import date
 from fleet.commands.loading import check_file
 from fleet.imports.changes import Imported
 from fleet.schema.model import Fleet
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 TODAY = date(2026, 11, 21)
 

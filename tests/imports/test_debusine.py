@@ -6,7 +6,7 @@ from fleet.imports.changes import Imported
 from fleet.imports.debusine import import_debusine
 from fleet.schema.model import ExistingImage, HcloudProvider, Machine, Pool
 from tests.imports.reading import fleet_of, said, wrong
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 RECORDED = ROOT / "tests/fixtures/debusine-0.16.2"
 

@@ -5,7 +5,7 @@ import pytest
 from fleet.imports.changes import Imported
 from fleet.imports.resalloc import import_resalloc
 from fleet.imports.resalloc_pool import OPTIONS
-from fleet.schema.model import HooksPool
+from fleet.schema.model import Fleet, HooksProvider, Pool
 from tests.imports.reading import fleet_of, said, wrong
 
 COMMANDS = "  cmd_new: new\n  cmd_delete: delete\n  cmd_list: list\n"
@@ -15,43 +15,88 @@ def imported(options: str = "") -> Imported:
     return import_resalloc("pools.yaml", f"p:\n{COMMANDS}{options}".encode(), "demo")
 
 
-def pool_of(options: str = "", name: str = "p") -> HooksPool:
+def pool_of(options: str = "", name: str = "p") -> Pool:
     pool = fleet_of(imported(options)).pools[name]
-    assert isinstance(pool, HooksPool)
+    assert isinstance(pool, Pool)
     return pool
+
+
+def hooks_of(options: str = "", name: str = "p") -> HooksProvider:
+    return _hooks(fleet_of(imported(options)), name)
+
+
+def _hooks(fleet: Fleet, name: str = "p") -> HooksProvider:
+    pool = fleet.pools[name]
+    assert isinstance(pool, Pool)
+    hooks = fleet.providers[pool.provider]
+    assert isinstance(hooks, HooksProvider)
+    return hooks
 
 
 def test_an_option_that_is_left_out_has_resallocs_default() -> None:
     pool = pool_of()
 
-    assert pool.workers is not None
     assert (pool.workers.max, pool.workers.spare, pool.workers.max_starting) == (4, 2, 1)
-    assert pool.retire.max_uses == 1
+    assert pool.reuse is None
     assert pool.provides == []
 
 
 def test_hooks_are_run_by_a_shell_as_resalloc_does() -> None:
-    pool = pool_of('  cmd_livecheck: check "$RESALLOC_NAME" | grep ok\n')
+    hooks = hooks_of('  cmd_livecheck: check "$RESALLOC_NAME" | grep ok\n')
 
-    assert pool.hooks.new == ["sh", "-c", "new"]
-    assert pool.hooks.livecheck == ["sh", "-c", 'check "$RESALLOC_NAME" | grep ok']
+    assert hooks.interface == "resalloc"
+    assert hooks.new == ["sh", "-c", "new"]
+    assert hooks.livecheck == ["sh", "-c", 'check "$RESALLOC_NAME" | grep ok']
+    assert (hooks.livecheck_every, hooks.livecheck_failures) == (600, 3)
+
+
+def test_livechecks_keep_their_times_and_counts() -> None:
+    hooks = hooks_of("  cmd_livecheck: x\n  livecheck_period: 60\n  livecheck_attempts: 5\n")
+
+    assert (hooks.livecheck_every, hooks.livecheck_failures) == (60, 5)
+
+
+@pytest.mark.parametrize(
+    ("option", "change"),
+    [
+        ("livecheck_attempts: 150", "livecheck_failures is at most 100"),
+        ("livecheck_attempts: 0", "livecheck_failures is at least 1"),
+        ("livecheck_period: 0", "livecheck_every is at least 1"),
+    ],
+)
+def test_a_figure_of_livechecks_that_cannot_be_kept_is_named(option: str, change: str) -> None:
+    found = imported(f"  cmd_livecheck: x\n  {option}\n")
+
+    assert f"6: {option}: {change}" in said(found, "changed")
+
+
+def test_what_is_run_at_a_release_and_its_counters_are_kept() -> None:
+    hooks = hooks_of("  cmd_release: release\n  named_counters: [ip, vlan]\n")
+
+    assert hooks.release == ["sh", "-c", "release"]
+    assert hooks.named_counters == ["ip", "vlan"]
+
+
+def test_commands_of_a_pool_that_is_renamed_are_told_its_old_name() -> None:
+    found = import_resalloc("pools.yaml", f"A_b:\n{COMMANDS}".encode(), "demo")
+
+    hooks = _hooks(fleet_of(found), "a-b")
+    assert hooks.new == ["env", "RESALLOC_POOL_ID=A_b", "sh", "-c", "new"]
 
 
 def test_a_pool_without_a_list_gets_one_that_fails_so_that_nothing_counts_as_gone() -> None:
     found = import_resalloc("pools.yaml", b"p: {cmd_new: new, cmd_delete: delete}", "demo")
 
-    pool = fleet_of(found).pools["p"]
-    assert isinstance(pool, HooksPool)
-    assert pool.hooks.list[-1].endswith("exit 1")
+    assert _hooks(fleet_of(found)).list[-1].endswith("exit 1")
     assert any("has no cmd_list" in change for change in said(found, "to-do"))
 
 
 def test_tags_are_provided_whatever_form_they_have() -> None:
     options = "  tags: [a, {name: b, priority: -40}, {name: c}]\n"
 
-    assert pool_of(options).provides == ["a", "b", "c"]
-    (change,) = said(imported(options), "no-equivalent")
-    assert change.startswith("5: priority -40 of b: fleet takes the cheapest machines that fit")
+    pool = pool_of(options)
+    assert pool.provides == ["a", "b", "c"]
+    assert pool.priorities == {"b": -40}
 
 
 def test_on_demand_tags_are_declared_once_for_every_pool() -> None:
@@ -64,18 +109,18 @@ def test_on_demand_tags_are_declared_once_for_every_pool() -> None:
     fleet = fleet_of(found)
     assert fleet.tags["x"].on_demand
     for pool in fleet.pools.values():
-        assert isinstance(pool, HooksPool)
-        assert pool.workers is not None
+        assert isinstance(pool, Pool)
         assert pool.workers.spare == 0
     assert any("does not start with this file" in change for change in said(found, "changed"))
 
 
 def test_a_reused_machine_keeps_its_times_and_counts() -> None:
-    retire = pool_of(
+    reuse = pool_of(
         "  reuse_opportunity_time: 90\n  reuse_max_count: 8\n  reuse_max_time: 1800\n"
-    ).retire
+    ).reuse
 
-    assert (retire.idle_after, retire.max_uses, retire.max_age) == (90, 9, 1800)
+    assert reuse is not None
+    assert (reuse.opportunity, reuse.max_uses, reuse.max_age) == (90, 9, 1800)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +147,6 @@ def test_an_option_that_can_never_act_is_named(options: str, change: str) -> Non
     "options",
     [
         "  start_delay: 30\n",
-        "  cmd_livecheck: x\n  livecheck_period: 60\n",
-        "  cmd_livecheck: x\n  livecheck_attempts: 60\n",
-        "  cmd_release: release\n",
-        "  named_counters: [ip]\n",
         '  name_pattern: "{id}"\n',
     ],
 )
@@ -150,7 +191,10 @@ def test_no_option_is_silently_dropped(option: str) -> None:
         ),
         (
             "  named_counters: [1]\n",
-            "pools.yaml:5:19: wrong-type: named_counters: expected a list of names",
+            (
+                "pools.yaml:5:19: wrong-type: named_counters: expected a list of names of "
+                "letters, digits and _"
+            ),
         ),
         (
             f"  cmd_release: {'x' * 1001}\n",

@@ -25,14 +25,15 @@ from fleet.facts import (
 from fleet.guard import guard
 from fleet.operate.apply import apply_plan
 from fleet.operate.observe import Sources, observe
-from fleet.plan import Create, Outcome, Plan
+from fleet.plan import Create, Plan
+from fleet.plan.outcome import Outcome
 from fleet.ports import StackRef
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_request
-from tests.fakes_engine import FakeEngine, Killed
-from tests.fakes_queue import FakeQueue
-from tests.fakes_store import FakeStore, Shelf
+from tests.fakes.engine import FakeEngine, Killed
+from tests.fakes.queue import FakeQueue
+from tests.fakes.store import FakeStore, Shelf
 
 CLOUDS = ("desk", "shed")
 QUEUE = "debian"

@@ -11,7 +11,7 @@ from fleet.schema.model import Fleet
 from fleet.tagrules import Ask, Offer, ask_of_tags, offer_of_tags
 from fleet.tagrules.debusine import WorkerRow
 from tests.builders import a_fleet
-from tests.debusine_tables import RequestRow
+from tests.rigs.debusine_tables import RequestRow
 
 BARE: Fleet = a_fleet(tags={})
 """Nothing is declared: Debusine's own rule and no more."""

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.allocate import Allocation, allocate
-from fleet.choices import Fit, Group, Place, Rank, Row
+from fleet.allocate.formulation import EXACT
 from fleet.demand import Ordered
+from fleet.demand.choices import Fit, Group, Place, Rank, Row
 
 _ROUNDING = 1e-6
+_LARGE = 0
+"""Every component is solved as large ones are."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,9 @@ class Problem:
     places: tuple[Place, ...]
     rows: tuple[Row, ...]
 
-    def solved(self) -> Allocation:
-        return allocate(self.groups, {place.key: place for place in self.places}, self.rows)
+    def solved(self, exact: int = EXACT) -> Allocation:
+        places = {place.key: place for place in self.places}
+        return allocate(self.groups, places, self.rows, exact=exact)
 
 
 @st.composite
@@ -144,9 +148,9 @@ def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
     assert allocation.proof.bound <= best[1] + 1e-6
 
 
-@given(problems())
-def test_no_limit_is_ever_passed(problem: Problem) -> None:
-    allocation = problem.solved()
+@given(problems(), st.sampled_from((EXACT, _LARGE)))
+def test_no_limit_is_ever_passed(problem: Problem, exact: int) -> None:
+    allocation = problem.solved(exact)
     ours = _given(problem, allocation)
 
     assert all(_holds(row, allocation.machines, ours) for row in problem.rows)
@@ -155,9 +159,9 @@ def test_no_limit_is_ever_passed(problem: Problem) -> None:
     assert all(allocation.machines.get(place, 0) >= count for place, count in needed.items())
 
 
-@given(problems())
-def test_everybody_is_served_once_or_told_why_not(problem: Problem) -> None:
-    allocation = problem.solved()
+@given(problems(), st.sampled_from((EXACT, _LARGE)))
+def test_everybody_is_served_once_or_told_why_not(problem: Problem, exact: int) -> None:
+    allocation = problem.solved(exact)
 
     told = [request.key for served in allocation.served.values() for _, request in served]
     told += allocation.unserved
@@ -169,6 +173,39 @@ def test_everybody_is_served_once_or_told_why_not(problem: Problem) -> None:
                 made = {place.key for place in problem.places if place.makes}
                 assert set(stops) == set(group.fits)
                 assert all(stops[place] for place in made & set(group.fits))
+
+
+@given(problems())
+def test_what_is_proven_of_a_large_component_is_true_of_the_best_answer_there_is(
+    problem: Problem,
+) -> None:
+    large = problem.solved(_LARGE)
+    ours = _given(problem, large)
+    alike = {group.id: sum(ours[group.id, p] for p in group.fits) for group in problem.groups}
+
+    best = min(
+        _cost(problem, machines, answer)
+        for answer in _answers(problem)
+        if all(
+            sum(answer[group.id, place] for place in group.fits) == alike[group.id]
+            for group in problem.groups
+        )
+        and (machines := _machines(problem, answer)) is not None
+        and all(_holds(row, machines, answer) for row in problem.rows)
+    )
+
+    assert large.proof.bound <= best + _ROUNDING
+    assert best <= large.proof.cost + _ROUNDING
+
+
+@given(problems())
+def test_the_cost_of_an_answer_is_that_of_its_machines_and_its_own_requests(
+    problem: Problem,
+) -> None:
+    large = problem.solved(_LARGE)
+
+    cost = _cost(problem, large.machines, _given(problem, large))
+    assert abs(large.proof.cost - cost) <= _ROUNDING
 
 
 @given(problems())

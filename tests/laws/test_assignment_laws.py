@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.assignment import Limit, Ready, Suitable, Terms, assign
 from fleet.tickets import Ticket
+from fleet.tickets.assignment import Limit, Ready, Suitable, Terms, assign
 from tests.builders import NOW, ago
-from tests.ticketing import a_ticket
+from tests.builders.ticketing import a_ticket
 
 OWNERS = st.sampled_from(["ada", "ben", "eve"])
 SANDBOXES = st.sampled_from(["", "s", "t"])

@@ -4,7 +4,8 @@ from collections import Counter
 
 from hypothesis import given
 
-from fleet.changes import ComparedPlan, compare
+from fleet.changes import ComparedPlan
+from fleet.changes.comparing import compare
 from fleet.facts import World
 from fleet.guard import guard
 from fleet.plan import Plan

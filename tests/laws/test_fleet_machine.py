@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from fleet.facts.versions import Publication
 from fleet.promotion import promote, take_back
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.versions import Publication
 from tests.builders import NOW, a_pool, a_sim_fleet
+from tests.builders.versioning import a_version
 from tests.laws.invariants import (
     actions_of,
     check,
@@ -24,7 +25,6 @@ from tests.laws.invariants import (
     neighbours,
 )
 from tests.laws.machine import CLOUDS, QUEUE, Farm, Run
-from tests.versioning import a_version
 
 FIGURES = st.integers(0, 3)
 KINDS: st.SearchStrategy[tuple[str, ...]] = st.sampled_from([(), ("big",), ("big",), ("rare",)])

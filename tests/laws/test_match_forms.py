@@ -25,9 +25,9 @@ from fleet.tagrules.debusine_sql import (
     workers_for_request,
 )
 from fleet.tagrules.sql import Terms, terms_of
-from tests import postgres
-from tests.debusine_tables import RequestRow, Tables
 from tests.laws.pairs import BARE, DECLARED, ask_of, draw_request, draw_worker, offer_of
+from tests.rigs import postgres
+from tests.rigs.debusine_tables import RequestRow, Tables
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "laws"
 SIDE = 1000 if LONG else 101
@@ -63,11 +63,9 @@ class Drawn:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(postgres_server: str) -> Iterator[str]:
     """Return where a real PostgreSQL is, or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"matching in SQL is NOT TESTED: {because}")
-    with postgres.running() as url:
+    with postgres.database(postgres_server) as url:
         yield url
 
 
@@ -98,7 +96,7 @@ def models(url: str) -> Iterator[ModuleType]:
     """Return Debusine's models, connected to the same database."""
     if find_spec("django") is None:
         pytest.skip("matching with Q is NOT TESTED: Django is not installed")
-    from tests import debusine_models
+    from tests.rigs import debusine_models
 
     connection = debusine_models.connect(url)
     yield debusine_models

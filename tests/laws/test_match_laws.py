@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
 from fleet.tagrules.bulk import Matcher, match
 from fleet.tagrules.expression import RULE, bind, holds, know_ask, know_offer
+from fleet.tagrules.nearness import Nearness
 
 TAGS = ("", "a", "b", "c", "arm64", "Ä", "ﬁ", "'; --", '"', "a b", "x" * 300)
 
@@ -120,6 +121,17 @@ def test_a_worker_that_requires_more_never_gains_a_match(
 @given(asks, offers)
 def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) -> None:
     assert bool(find_mismatch(ask, offer)) != satisfies(ask, offer)
+
+
+@given(asks, st.lists(offers, max_size=3))
+def test_as_much_stands_against_an_offer_as_is_named(ask: Ask, several: list[Offer]) -> None:
+    known = {str(number): offer for number, offer in enumerate(several)}
+    named = {key: find_mismatch(ask, offer) for key, offer in known.items()}
+
+    assert list(Nearness(known).count_mismatches(ask)) == [
+        (len(n.missing) + len(n.not_brought) + len(n.not_asked) + len(n.too_small), key)
+        for key, n in named.items()
+    ]
 
 
 @given(asks, offers)

@@ -8,12 +8,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.billing import Life, Tariff
 from fleet.budgets import Account, open_accounts
+from fleet.budgets.ledger import charge, periods
+from fleet.catalogue.billing import Life, Tariff
 from fleet.census import take_census
-from fleet.choices import Fit, Group, Place
-from fleet.facts import Charge, Entry, Ledger, Work, Worker, World
-from fleet.ledger import charge, periods
+from fleet.demand.choices import Fit, Group, Place
+from fleet.facts import Work, Worker, World
+from fleet.facts.ledger import Charge, Entry, Ledger
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

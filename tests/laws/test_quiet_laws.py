@@ -18,7 +18,7 @@ from tests.builders import (
     a_worker,
     some_inputs,
 )
-from tests.deciding import with_machines
+from tests.builders.deciding import with_machines
 
 RUNS = 45
 """Enough for each of six workers to be made, registered, drained and deleted one by one."""

@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.approvals import approval_digest
 from fleet.facts import Demand, Listing, Unknown, WorkerState, World
 from fleet.guard import guard
+from fleet.guard.approvals import approval_digest
 from fleet.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.limits import Approval

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fleet.schema.load import load
 from fleet.schema.source import read_document
-from tests.fakes_files import FakeFiles
-from tests.process import ROOT
+from tests.fakes.files import FakeFiles
+from tests.rigs.process import ROOT
 
 Json = Any
 """Any JSON value."""

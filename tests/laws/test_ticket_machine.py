@@ -1,10 +1,12 @@
 """Whatever clients, machines and clouds do: nobody gets what is another's, and nothing is lost.
 
-Tickets are opened, closed, and left by clients that die; machines boot, never boot and vanish;
-a cloud or the store goes blind; time passes; an apply is killed.
+Tickets are opened, closed, and left by clients that die; machines boot, never boot, break and
+vanish, and cannot be cleaned; a cloud or the store goes blind; time passes; an apply is killed,
+and so is the service that clients call.
 """
 
 from collections import Counter
+from datetime import timedelta
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,8 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fleet.errors import StoreFailed
 from fleet.plan import Plan
 from fleet.tickets import TicketState, close, hear
+from fleet.tickets.resalloc import collected
+from tests.builders.ticketing import a_ticket_fleet
+from tests.laws.ticket_clients import Service
+from tests.laws.ticket_demand import Demand
 from tests.laws.ticket_farm import TicketFarm
-from tests.ticketing import a_ticket_fleet
 
 NAMES = st.sampled_from(["ada", "ben"])
 SANDBOXES = st.sampled_from(["", "s", "s", "t"])
@@ -22,6 +27,9 @@ TAGS = st.sampled_from([("arch_x86_64", "extra_powerful"), ("extra_powerful",), 
 LEASES = st.sampled_from([None, None, 300])
 PER_SUBMITTER = 2
 IN_ALL = 3
+FATES = st.sampled_from(["answered", "answered", "answered", "killed", "no store"])
+MOST_RUNS = 2
+"""A machine that nobody asks for any more is drained by one run, and deleted by the next."""
 PLAIN = {
     "provider": "shed",
     "machine": "ccx13",
@@ -55,6 +63,29 @@ class Tickets(RuleBasedStateMachine):
                 tags={"extra_powerful": {"on_demand": True, "exclusive": True, "limits": limits}},
             )
         )
+        self.service = Service(self.farm)
+        idle = timedelta(minutes=3) if reuse else timedelta()
+        self.demand = Demand(self.farm, "powerful", idle)
+
+    @rule(wanted=st.lists(st.tuples(NAMES, SANDBOXES, TAGS, FATES), min_size=1, max_size=3))
+    def take(self, wanted: list[tuple[str, str, tuple[str, ...], str]]) -> None:
+        """Take tickets of the service, which may be killed before it answers."""
+        for name, place, tags, fate in wanted:
+            self.service.take(name, place, tags, fate)
+
+    @precondition(lambda self: self.service.known)
+    @rule(data=st.data(), fate=FATES)
+    def give_back(self, data: st.DataObject, fate: str) -> None:
+        """Close a ticket of the service, which may be killed before it answers."""
+        known = sorted(self.service.known)
+        self.service.close(data.draw(st.sampled_from(known)), fate)
+
+    @precondition(lambda self: self.service.known)
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        """Start the service again: what a client is told of its ticket stays the same."""
+        number = data.draw(st.sampled_from(sorted(self.service.known)))
+        assert self.service.collect(number) == collected(self.farm.desk.all[number])
 
     @precondition(lambda self: self.farm.desk.tickets())
     @rule(data=st.data())
@@ -85,6 +116,31 @@ class Tickets(RuleBasedStateMachine):
         self.farm.vanish(name)
         self.farm.forget({name: pool})
 
+    @precondition(lambda self: self.farm.made)
+    @rule(data=st.data())
+    def break_down(self, data: st.DataObject) -> None:
+        known = self.farm.desk.known
+        given_out_first = sorted(self.farm.made, key=lambda name: (name not in known, name))
+        name = data.draw(st.sampled_from(given_out_first))
+        self.farm.broken.add((name, self.farm.made[name].created_at))
+        self.farm.blind = set()
+        self._apply(None)
+
+    @precondition(lambda self: any(t.machine and t.sandbox for t in self.farm.desk.tickets()))
+    @rule(data=st.data(), release=st.sampled_from(["cleans", "fails", "is not tried"]))
+    def hand_on(self, data: st.DataObject, release: str) -> None:
+        """Close a ticket, open another of its sandbox, apply; its machine is cleaned or not."""
+        held = [t for t in self.farm.desk.tickets() if t.machine and t.sandbox]
+        ticket = data.draw(st.sampled_from(held))
+        lender = self.farm.lender
+        lender.troubles = {ticket.machine: "no room"} if release == "fails" else {}
+        lender.untried = {ticket.machine} if release == "is not tried" else set()
+        self.farm.desk.change(ticket.id, lambda t: close(t, self.farm.now), self.farm.now)
+        same = {"tags": ticket.tags, "submitter": ticket.submitter, "owner": ticket.owner}
+        self.farm.open(**same, sandbox=ticket.sandbox)
+        self.farm.blind = set()
+        self._apply(None)
+
     @rule(minutes=st.sampled_from([1, 5, 30]))
     def pass_time(self, minutes: int) -> None:
         self.farm.pass_time(minutes=minutes)
@@ -108,6 +164,17 @@ class Tickets(RuleBasedStateMachine):
         self.farm.blind = {blind} if blind else set()
         self._apply(dies_after)
 
+    @rule(wanted=st.lists(st.tuples(TAGS, NAMES, SANDBOXES), min_size=1, max_size=2))
+    def serve(self, wanted: list[tuple[tuple[str, ...], str, str]]) -> None:
+        """Open tickets, and apply until what was ordered for them is up and given out."""
+        for tags, name, sandbox in wanted:
+            self.farm.open(tags=tags, submitter=name, owner=name, sandbox=sandbox)
+        self.farm.blind = set()
+        self._apply(None)
+        for name in list(self.farm.made):
+            self.farm.boot(name)
+        self._apply(None)
+
     @rule()
     def apply_before_anything_boots(self) -> None:
         self.farm.blind = set()
@@ -115,6 +182,7 @@ class Tickets(RuleBasedStateMachine):
 
     def _apply(self, dies_after: int | None) -> None:
         held = {t.machine: t for t in self.farm.desk.tickets() if t.machine}
+        overdue = self.demand.overdue()
         try:
             run = self.farm.run(dies_after=dies_after)
         except StoreFailed:
@@ -122,7 +190,12 @@ class Tickets(RuleBasedStateMachine):
             return
         for name in run.deleted:
             assert name not in held or not self.farm.desk.all[held[name].id].is_open
+        for name in (t.machine for t in self.farm.desk.tickets() if t.machine in self.farm.made):
+            is_seen = self.farm.made[name].cloud not in self.farm.blind
+            assert not (is_seen and self.farm.is_broken(name)), name
         self._check_everybody_is_told(run.plan)
+        sees_all = dies_after is None and not self.farm.blind
+        assert self.demand.outlive(overdue if sees_all else []) < MOST_RUNS
 
     def _check_everybody_is_told(self, plan: Plan) -> None:
         told = self.farm.told(plan)
@@ -143,6 +216,19 @@ class Tickets(RuleBasedStateMachine):
             assert len(places) == 1
 
     @invariant()
+    def no_machine_is_given_before_it_was_cleaned(self) -> None:
+        assert self.farm.desk.given_dirty == []
+
+    @invariant()
+    def machines_on_demand_are_watched(self) -> None:
+        self.demand.look()
+
+    @invariant()
+    def a_ticket_whose_client_was_not_told_of_it_expires(self) -> None:
+        taken = {t.id: t for t in self.farm.desk.tickets() if t.client}
+        assert all(taken[number].lease for number in taken.keys() - self.service.known)
+
+    @invariant()
     def limits_hold(self) -> None:
         held = [
             ticket
@@ -160,9 +246,10 @@ class Tickets(RuleBasedStateMachine):
         self.farm.blind = set()
         for ticket in self.farm.desk.tickets():
             self.farm.desk.change(ticket.id, lambda t: close(t, self.farm.now), self.farm.now)
-        for _ in range(5):
+        # Three minutes of `reuse` at most, a run that drains, and one that deletes.
+        for _ in range(6):
             self.farm.run()
-            self.farm.pass_time(minutes=4)
+            self.farm.pass_time(minutes=1)
         assert not [made for made in self.farm.made.values() if made.pool == "powerful"]
 
 

@@ -1,19 +1,20 @@
 """This module is a farm whose machines are given out by tickets."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from fleet.errors import StoreFailed, WorkerBusy
-from fleet.facts import QueueReading, Unknown, World
+from fleet.facts import Listing, MachineState, QueueReading, Unknown, World
 from fleet.operate.handing import hand_out_all
 from fleet.operate.observe import Sources
 from fleet.plan import Plan
 from fleet.schema.model import Fleet
-from fleet.tickets import Given, Leased, Tenancy, Ticket, fail, touch
-from tests.fakes_desk import FakeDesk
-from tests.laws.machine import CLOUDS, Cloud, Farm
-from tests.ticketing import a_ticket
+from fleet.tickets import Given, Leased, Tenancy, Ticket, fail, is_older, touch
+from tests.builders.ticketing import a_ticket
+from tests.fakes.desk import FakeDesk
+from tests.fakes.lender import FakeLender
+from tests.laws.machine import CLOUDS, Cloud, Farm, Made
 
 
 class FarmDesk(FakeDesk):
@@ -23,25 +24,40 @@ class FarmDesk(FakeDesk):
         super().__init__(fleet)
         self._farm = farm
         self.leases: list[tuple[int, str]] = []
-        self.places: dict[tuple[str, datetime], set[str]] = {}
-        """A machine, by its name and when it was made, to the sandboxes it served."""
+        self.places: dict[int, set[str]] = {}
+        """A machine, by its number among those that had a ticket, to the sandboxes it served."""
+        self._served: list[Made] = []
+        self.given_dirty: list[str] = []
 
-    def settle(self, now: datetime, machines: object) -> tuple[Ticket, ...]:
+    def clean(self, machine: str, trouble: str) -> None:
+        """Note that a machine was cleaned, or what the trouble was."""
+        self._farm.burn()
+        super().clean(machine, trouble)
+
+    def settle(
+        self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
+    ) -> tuple[Ticket, ...]:
         """Let tickets expire; nothing where the store cannot be reached."""
         if "tickets" in self._farm.blind:
             raise StoreFailed("the store does not answer")
-        known = machines if isinstance(machines, frozenset) else None
-        return super().settle(now, known)
+        return super().settle(now, machines, broken)
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give out machines, and note them."""
+        dirty = self.released()
         got = super().lease(given, now)
         for each in given:
             if each.ticket in got.tickets:
                 made = self._farm.made[each.machine]
-                key = (each.machine, made.created_at)
+                if all(other is not made for other in self._served):
+                    self._served.append(made)
+                key = next(n for n, other in enumerate(self._served) if other is made)
                 self.places.setdefault(key, set()).add(self.all[each.ticket].place)
                 self.leases.append((each.ticket, each.machine))
+                if each.machine in dirty and not is_older(
+                    self.known[each.machine].since, made.created_at
+                ):
+                    self.given_dirty.append(each.machine)
         return got
 
     def read(self, now: datetime) -> QueueReading:
@@ -86,12 +102,39 @@ class FarmDesk(FakeDesk):
         return self.known.get(machine, Tenancy(machine, self._farm.now))
 
 
+class TicketCloud(Cloud):
+    """One provider, whose livechecks find machines broken."""
+
+    def __init__(self, farm: "TicketFarm", name: str) -> None:
+        super().__init__(farm, name)
+        self._broken = farm.is_broken
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        """Return what is there, broken or not."""
+        listing = super().list(fleet)
+        if isinstance(listing, Unknown):
+            return listing
+        machines = tuple(
+            each.model_copy(update={"state": MachineState.FAILED})
+            if self._broken(each.name)
+            else each
+            for each in listing.machines
+        )
+        return listing.model_copy(update={"machines": machines})
+
+
 class TicketFarm(Farm):
     """Everything outside of the program, where work waits as tickets."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
         self.desk = FarmDesk(self, fleet)
+        self.lender = FakeLender()
+        self.broken: set[tuple[str, datetime]] = set()
+
+    def is_broken(self, name: str) -> bool:
+        """Say whether livechecks of a machine fail."""
+        return name in self.made and (name, self.made[name].created_at) in self.broken
 
     def open(self, **said: object) -> None:
         """Have a client open a ticket."""
@@ -101,11 +144,12 @@ class TicketFarm(Farm):
         """Return the edges, as a command would wire them."""
         return Sources(
             queues={"tickets": self.desk},
-            providers={name: Cloud(self, name) for name in CLOUDS},
+            providers={name: TicketCloud(self, name) for name in CLOUDS},
             registries={"tickets": self.desk},
             engine_of=lambda _: self.engine,
             store=self.store,
             desks={"tickets": self.desk},
+            lenders=dict.fromkeys(CLOUDS, self.lender),
         )
 
     def observe(self) -> World:

@@ -4,7 +4,6 @@ import json
 import secrets
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx
 import psycopg
 
 from tests.live.inside import Inside
+from tests.rigs.loopback import free_ports
 
 DATABASE = "debusine"
 OWNER = "debusine-server"
@@ -61,10 +61,10 @@ class Server:
     def __init__(self, root: Path, visible: Path) -> None:
         """Prepare to run in `root`; the folder `visible` is seen in there at the same place."""
         self._root = root
-        self.http_port, self.sql_port, self._redis = _free_ports(3)
+        self.http_port, self.sql_port, self.redis_port = free_ports(3)
         settings = {
             "LIVE_BIND": f"127.0.0.1:{self.http_port}",
-            "LIVE_REDIS": f"redis://127.0.0.1:{self._redis}",
+            "LIVE_REDIS": f"redis://127.0.0.1:{self.redis_port}",
             "LIVE_SQL_HOST": "/run/postgresql",
             "LIVE_SQL_PORT": str(self.sql_port),
             "PGHOST": "/run/postgresql",
@@ -179,10 +179,10 @@ class Server:
         return self.inside.run("postgres", *psql, stdin=text).split()
 
     def _start_services(self) -> None:
-        loopback = ("--bind", "127.0.0.1", "--port", str(self._redis))
+        loopback = ("--bind", "127.0.0.1", "--port", str(self.redis_port))
         kept_nowhere = ("--save", "", "--appendonly", "no", "--dir", "/tmp")  # noqa: S108 - unused
         self.inside.start("redis", "redis", "redis-server", *loopback, *kept_nowhere)
-        ping = ("redis-cli", "-p", str(self._redis), "ping")
+        ping = ("redis-cli", "-p", str(self.redis_port), "ping")
         self._wait_for("redis", lambda: self.inside.run("redis", *ping))
         for name, command in _SERVICES.items():
             self.inside.start(name, OWNER, *command)
@@ -207,15 +207,3 @@ class Server:
                 time.sleep(0.2)
             else:
                 return
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

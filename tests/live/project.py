@@ -15,7 +15,7 @@ import yaml
 from tests.live.inside import processes_in
 from tests.live.relay import Relay
 from tests.live.workspace import Workspace
-from tests.process import clean_environment, fleet_command
+from tests.rigs.process import clean_environment, fleet_command
 
 MACHINES = "machines"
 _SPARSE = {"cores": 1, "memory": "1GiB"}

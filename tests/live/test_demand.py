@@ -16,8 +16,8 @@ from fleet.queues.debusine.versions import identify
 from fleet.queues.debusine.walk import Walk
 from fleet.schema.model import DebusineQueue, Fleet
 from fleet.web.reader import Reader
-from tests.alike import grouped, told
 from tests.builders import a_fleet, a_pool
+from tests.builders.alike import grouped, told
 from tests.live.debusine import Server
 from tests.live.workspace import Workspace, make_workspace
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_documents import Shell, replayed, steady
+from tests.docs.test_documents import Shell, changed, replayed, steady
 from tests.live.debusine import Server
-from tests.process import ROOT, fleet_command
+from tests.rigs.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "how-to" / "connect-debusine.md"
 # `sudo -u USER COMMAND` on the page is a command in the server's chroot.
@@ -40,9 +40,9 @@ def test_the_page_shows_what_was_run(
     }
     text = PAGE.read_text(encoding="utf-8")
 
-    now = replayed(_changed(text, real), shell)
+    now = replayed(changed(text, real), shell)
 
-    now = _changed(now, {here: there for there, here in real.items()})
+    now = changed(now, {here: there for there, here in real.items()})
     if request.config.getoption("--update-docs") and _settled(now) != _settled(text):
         PAGE.write_text(now, encoding="utf-8")
         text = now
@@ -52,12 +52,6 @@ def test_the_page_shows_what_was_run(
 def _settled(text: str) -> str:
     """Return what is the same in each run: not for how many seconds something waits."""
     return steady(re.sub(r"\b\d+s\b", "N s", text))
-
-
-def _changed(text: str, words: dict[str, str]) -> str:
-    for old, new in words.items():
-        text = text.replace(old, new)
-    return text
 
 
 def _allow_sudo(shell: Shell, server: Server) -> None:

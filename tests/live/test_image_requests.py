@@ -11,14 +11,15 @@ from typing import LiteralString
 
 import pytest
 
+from fleet.facts.manifest import BuildOrder, BuildStep
 from fleet.images.folder import list_builds, verify
 from fleet.images.requests import RequestBuilder
-from fleet.manifest import BuildOrder, BuildStep
 from fleet.schema.model import ImageRecipe
 from tests.live.workspace import Workspace
 
 DISK = b"QFI\xfb" + b"a disk" * 1000
 NAME = "image.qcow2"
+LOG = b"cmd: debefivm-create\n"
 ORDER = BuildOrder(
     image="trixie",
     version="20261121T080000Z",
@@ -32,10 +33,9 @@ NEWEST: LiteralString = (
 )
 
 
-def make_artifact(workspace: Workspace) -> int:
+def make_disk(workspace: Workspace) -> int:
     """Upload a disk as a worker does, and return the artifact's number."""
-    server, asked = workspace.server, {"token": workspace.builder, "scope": workspace.scope}
-    data = {
+    data: dict[str, object] = {
         "filename": NAME,
         "vendor": "debian",
         "codename": "trixie",
@@ -51,17 +51,25 @@ def make_artifact(workspace: Workspace) -> int:
         "size": 1,
         "boot_mechanism": "efi",
     }
-    checksums = {"sha256": hashlib.sha256(DISK).hexdigest()}
-    file = {"type": "file", "size": len(DISK), "checksums": checksums, "content_type": "x/disk"}
+    return make_artifact(workspace, "debian:system-image", data, NAME, DISK)
+
+
+def make_artifact(
+    workspace: Workspace, category: str, data: dict[str, object], name: str, content: bytes
+) -> int:
+    """Upload an artifact of one file, and return its number."""
+    server, asked = workspace.server, {"token": workspace.builder, "scope": workspace.scope}
+    checksums = {"sha256": hashlib.sha256(content).hexdigest()}
+    file = {"type": "file", "size": len(content), "checksums": checksums, "content_type": "x/any"}
     body = {
-        "category": "debian:system-image",
+        "category": category,
         "workspace": workspace.name,
         "data": data,
-        "files": {NAME: file},
+        "files": {name: file},
         "expire_at": None,
     }
     number = int(server.rest("POST", "artifact/", body=body, **asked)["id"])
-    server.upload(f"artifact/{number}/files/{NAME}/", DISK, **asked)
+    server.upload(f"artifact/{number}/files/{name}/", content, **asked)
     return number
 
 
@@ -75,11 +83,13 @@ def test_a_real_server_takes_the_request_and_gives_the_disk(
         (number, status, tags) = server.sql(NEWEST)[0]
         assert status == "pending"
         required.append(tags)
-        artifact = make_artifact(workspace)
-        server.sql(
-            "UPDATE db_artifact SET created_by_work_request_id = %s WHERE id = %s",
-            (number, artifact),
-        )
+        category = "debusine:work-request-debug-logs"
+        logs = make_artifact(workspace, category, {}, "cmd-output.log", LOG)
+        for artifact in (logs, make_disk(workspace)):
+            server.sql(
+                "UPDATE db_artifact SET created_by_work_request_id = %s WHERE id = %s",
+                (number, artifact),
+            )
         server.sql(
             "UPDATE db_workrequest SET status = 'completed', result = 'success',"
             " started_at = now(), completed_at = now() WHERE id = %s",
@@ -101,6 +111,7 @@ def test_a_real_server_takes_the_request_and_gives_the_disk(
     (build,) = list_builds(tmp_path, "trixie")
     verify(build.folder, manifest)
     assert (build.folder / "disk.qcow2").read_bytes() == DISK
+    assert b"== cmd-output.log\n" + LOG in (build.folder / "build.log").read_bytes()
     assert [step.phase for step in steps][2:4] == ["pending", "completed"]
     assert {"worker:cap:mmdebstrap", "worker:build-arch:amd64"} & set(required[0])
 

@@ -13,15 +13,15 @@ import pytest
 
 from fleet.engines.pulumi import Account
 from fleet.facts import WorkerInputs
-from fleet.launch_templates import template_of
+from fleet.making.launch_templates import template_of
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
 from tests.builders import a_fleet
-from tests.fake_aws import Amazon
+from tests.fakes.aws import Amazon
 from tests.live_cloud.trial import LONGEST, TooDear, Trial, bounded, cleaned_up
+from tests.ports.aws_rig import AwsRig
 from tests.ports.engines import skip_without_cli
-from tests.ports.test_engine_aws import Rig
 
 DEBIAN = "/aws/service/debian/release/12/latest/amd64"
 
@@ -58,7 +58,7 @@ def an_aws_trial(fleet: Fleet, image: str, folder: Path) -> Trial:
 def double(stack: ExitStack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
     skip_without_cli()
     monkeypatch.setenv("FLEET_AWS_DOUBLE", str(folder))
-    Rig(folder, stack.enter_context(Amazon()))
+    AwsRig(folder, stack.enter_context(Amazon()))
     return an_aws_trial(an_aws_fleet(), "ami-12345678", folder)
 
 

@@ -13,13 +13,13 @@ from fleet.errors import PlanRefused, SecretMissing, StackFailed
 from fleet.facts import WorkerInputs
 from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, observe
-from fleet.plan import StackOutcome
+from fleet.plan.outcome import StackOutcome
 from fleet.ports import Change, StackRef
 from fleet.providers.sim import SimCloud
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
-from tests.fakes_engine import FakeEngine, Killed
-from tests.fakes_store import FakeStore, Shelf
+from tests.fakes.engine import FakeEngine, Killed
+from tests.fakes.store import FakeStore, Shelf
 from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
 from tests.ports.test_engine import PULUMI
 

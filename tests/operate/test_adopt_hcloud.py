@@ -10,9 +10,9 @@ from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, observe
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
-from tests.fakes_store import FakeStore, Shelf
-from tests.hetzner import a_server
+from tests.fakes.store import FakeStore, Shelf
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
+from tests.rigs.hetzner import a_server
 
 NAME = "builder-01"
 FLEET = a_fleet(

@@ -8,10 +8,10 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.facts import Stack, Unknown, World
-from fleet.guard_results import ApprovalVerdict
 from fleet.operate.apply import apply_plan
 from fleet.operate.observe import Sources, one_by_one
-from fleet.plan import Outcome
+from fleet.plan.guard_results import ApprovalVerdict
+from fleet.plan.outcome import Outcome
 from fleet.ports import StackRef, Step
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
@@ -30,9 +30,9 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
-from tests.fakes_engine import FakeEngine
-from tests.fakes_queue import FakeProvider
-from tests.fakes_registry import FakeRegistry
+from tests.fakes.engine import FakeEngine
+from tests.fakes.queue import FakeProvider
+from tests.fakes.registry import FakeRegistry
 
 FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")

@@ -24,10 +24,10 @@ from tests.builders import (
     an_attempt,
     some_inputs,
 )
-from tests.deciding import FIRST, SECOND
-from tests.fakes_engine import FakeEngine, Killed
-from tests.fakes_queue import FakeProvider
-from tests.fakes_registry import FakeRegistry
+from tests.builders.deciding import FIRST, SECOND
+from tests.fakes.engine import FakeEngine, Killed
+from tests.fakes.queue import FakeProvider
+from tests.fakes.registry import FakeRegistry
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 NOTHING = {"providers": {"desk": a_listing(workers=())}, "stacks": {}}

@@ -6,19 +6,19 @@ from functools import partial
 
 import pytest
 
-from fleet.bases import Base
 from fleet.errors import FleetError
 from fleet.facts import Listing, Unknown, World
+from fleet.facts.bases import Base
+from fleet.making.shared import parts_of
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.observe import Sources
 from fleet.operate.order import Order
-from fleet.plan import StackOutcome
-from fleet.ports import Engine
+from fleet.plan.outcome import StackOutcome
+from fleet.ports import Engine, Step
 from fleet.schema.model import Fleet
-from fleet.shared import parts_of
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs
-from tests.fakes_sharer import FakeSharer
-from tests.fakes_store import FakeStore, Shelf
+from tests.fakes.sharer import FakeSharer
+from tests.fakes.store import FakeStore, Shelf
 from tests.spec import test_shared as sharing
 
 NETWORK = "network/debian-ci-hetzner-network"
@@ -137,6 +137,43 @@ def test_what_machines_use_is_not_made_anew() -> None:
     assert trouble.result == "refused"
     assert "it would replace debian-ci-hetzner-network" in trouble.error
     assert desk.engine.runs == 0
+
+
+def test_what_is_made_beside_a_part_that_machines_use_is_not_made_anew() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.besides = [Step(worker="debian-ci-hetzner-network-subnet", operation="replace")]
+
+    _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER), stacks={"builders": USED})
+
+    assert (trouble.result, desk.engine.runs) == ("refused", 0)
+    assert "it would replace debian-ci-hetzner-network-subnet, and machines use" in trouble.error
+
+
+def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
+    fleet = a_fleet(providers={"hetzner": {"kind": "aws", "region": "eu-central-1"}})
+    desk = Desk(laid(fleet))
+    (template,) = parts_of(fleet, "hetzner")
+    assert isinstance(desk.engine.base, Base)
+    desk.engine.base = desk.engine.base.model_copy(update={"laid": False})
+    desk.engine.besides = [Step(worker=f"{template.name}-group", operation="replace")]
+    inputs = some_inputs(name="debian-ci-builders-1", settings={"template": template.name})
+
+    _, (trouble,) = desk.lay(
+        fleet, stacks={"builders": a_stack(provider="hetzner", workers=(inputs,))}
+    )
+
+    assert (trouble.result, desk.engine.runs) == ("refused", 0)
+    assert f"it would replace {template.name}-group, and machines use it" in trouble.error
+
+
+def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
+    desk = Desk(laid(a_sharing_fleet(**ASKED)))
+    desk.engine.besides = [Step(worker="of-anas-experiment", operation="delete")]
+
+    _, (trouble,) = desk.lay(a_sharing_fleet(**WIDER))
+
+    assert (trouble.result, desk.engine.runs) == ("refused", 0)
+    assert "it would delete of-anas-experiment, and fleet did not put it there" in trouble.error
 
 
 STRAY = a_machine(name="debian-ci-builders-7", id="hcloud-7")

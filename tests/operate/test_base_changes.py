@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from fleet.bases import Base, BaseChange
 from fleet.facts import Unknown
+from fleet.facts.bases import Base, BaseChange
+from fleet.making.shared import parts_of
 from fleet.operate.order import Order, ordered_part
 from fleet.plan import Plan
+from fleet.plan.saved import find_drift
 from fleet.reconcile import reconcile
 from fleet.render.to_json import plan_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
-from fleet.saved import find_drift
 from fleet.schema.model import Fleet
-from fleet.shared import parts_of
-from tests.builders import a_fleet, a_pool, a_world
+from tests.builders import a_fleet, a_pool, a_stack, a_world, some_inputs
 
 NETWORK = "network/debian-ci-hetzner-network"
 GROUP = "placement_group/debian-ci-hetzner-spread"
@@ -48,6 +48,27 @@ def test_each_part_that_is_made_changed_or_deleted_is_told() -> None:
 
     assert change == BaseChange(provider="hetzner", create=(GROUP,), change=(NETWORK,))
     assert gone == BaseChange(provider="hetzner", delete=(NETWORK,))
+
+
+def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> None:
+    fleet = sharing(**ASKED)
+    names = [f"debian-ci-builders-{number}" for number in (1, 2, 3)]
+    workers = tuple(some_inputs(name=name) for name in names)
+    ids = {name: str(index) for index, name in enumerate(names[:2])}
+    stacks = {"builders": a_stack(provider="hetzner", workers=workers, ids=ids)}
+
+    plan = reconcile(fleet, a_world(stacks=stacks))
+    (change,) = plan.bases
+    (alone,) = planned(fleet).bases
+
+    assert (change.outdates, alone.outdates) == (2, 0)
+    assert change.outdating == (
+        "outdates 2 machines: replaced after it, as `replace`, guards and budgets allow"
+    )
+    assert alone.outdating == ""
+    assert f"\n    {change.outdating}\n" in plan_to_text(plan, colour=False)
+    assert "1 change to what machines share" in plan_to_markdown(plan)
+    assert "outdates 2 machines: replaced after it" in plan_to_markdown(plan)
 
 
 def test_a_base_that_is_laid_unknown_or_held_by_its_pools_changes_nothing() -> None:

@@ -5,14 +5,15 @@ from typing import NoReturn
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.manifest import BuildOrder, Manifest
+from fleet.facts import manifest as manifests
+from fleet.facts.manifest import BuildOrder, Manifest
+from fleet.facts.versions import Version
 from fleet.operate.build import give_up_dead, remember_build
 from fleet.schema.pools import ImageRecipe
-from fleet.versions import Version
 from tests.builders import NOW
-from tests.fakes_engine import FixedClock
-from tests.fakes_store import FakeStore, Shelf
-from tests.versioning import a_version
+from tests.builders.versioning import a_manifest, a_version
+from tests.fakes.engine import FixedClock
+from tests.fakes.store import FakeStore, Shelf
 
 ORDER = BuildOrder(
     image="trixie",
@@ -22,19 +23,7 @@ ORDER = BuildOrder(
     built_by="ci",
     commit="1f2e3d",
 )
-MANIFEST = Manifest(
-    image="trixie",
-    version=ORDER.version,
-    way="disk",
-    suite="trixie",
-    architecture="amd64",
-    recipe_digest="r",
-    role_digest="a",
-    digest="d",
-    built_at=NOW,
-    built_by="ci",
-    seconds={},
-)
+MANIFEST = a_manifest(version=ORDER.version, built_at=NOW)
 
 
 @pytest.fixture
@@ -44,15 +33,17 @@ def store() -> FakeStore:
     return made
 
 
-def build(store: FakeStore, error: BaseException | None = None) -> Version:
+def build(
+    store: FakeStore, error: BaseException | None = None, manifest: Manifest = MANIFEST
+) -> Version:
     def bake() -> tuple[Manifest, str]:
         (building,) = store.image_versions()
         assert building.state == "building"
         if error:
             raise error
-        return MANIFEST, "more"
+        return manifest, "more"
 
-    assert remember_build(ORDER, ("r", "a"), store, FixedClock(NOW), bake) == (MANIFEST, "more")
+    assert remember_build(ORDER, ("r1", "a1"), store, FixedClock(NOW), bake) == (manifest, "more")
     return store.image_versions()[0]
 
 
@@ -61,10 +52,18 @@ def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeSto
 
     assert (version.state, version.digest, version.built_by, version.commit) == (
         "built",
-        "d",
+        "d1",
         "ci",
         "1f2e3d",
     )
+
+
+def test_what_was_tested_at_the_end_of_its_build_is_tested(store: FakeStore) -> None:
+    test = manifests.Test(kind="offline", at=NOW, seconds=2)
+
+    version = build(store, manifest=MANIFEST.model_copy(update={"tests": (test,)}))
+
+    assert (version.state, version.since, version.digest) == ("tested", NOW, "d1")
 
 
 @pytest.mark.parametrize(

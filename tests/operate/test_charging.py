@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.facts import Ledger, Unknown, World
-from fleet.ledger import periods
+from fleet.budgets.ledger import periods
+from fleet.facts import Unknown, World
+from fleet.facts.ledger import Ledger
 from fleet.operate.apply import apply_plan
 from fleet.operate.observe import Sources, observe
-from fleet.ports import Engine, Since
+from fleet.ports import Engine
+from fleet.ports.store import Since
 from fleet.store.database import DatabaseStore
 from tests.builders import (
     NOW,
@@ -21,8 +23,8 @@ from tests.builders import (
     a_sim_world,
     a_worker,
 )
-from tests.fakes_engine import FakeEngine
-from tests.fakes_queue import FakeProvider
+from tests.fakes.engine import FakeEngine
+from tests.fakes.queue import FakeProvider
 
 FLEET = a_sim_fleet()
 

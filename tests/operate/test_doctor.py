@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.checkup import Diagnosis, Finding, Machinery, Wait
+from fleet.doctor import Diagnosis, Finding, Machinery, Wait
 from fleet.errors import EngineAbsent, SourceUnreachable
 from fleet.explain.reasons import Case
 from fleet.facts import Demand, QueueReading, Sample, Unknown, World
 from fleet.operate.doctor import Asked, examine
 from fleet.operate.observe import Sources
-from fleet.ports import Engine, Server, Store
+from fleet.ports import Engine, Server
+from fleet.ports.store import Store
 from fleet.reconcile import reconcile
 from fleet.render.doctor_text import diagnosis_to_text
 from fleet.schema.model import Fleet
@@ -29,9 +30,9 @@ from tests.builders import (
     a_world,
     ago,
 )
-from tests.fakes_engine import FakeEngine
-from tests.fakes_server import AMD64, NOON, FakeServer
-from tests.fakes_store import FakeStore, Shelf
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import AMD64, NOON, FakeServer
+from tests.fakes.store import FakeStore, Shelf
 
 AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
 FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.changes import previewed
-from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
+from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
 from fleet.facts import WorkerInputs
+from fleet.making.user_data import read_user_data
 from fleet.ports import Change, Enrolment, StackRef
-from fleet.user_data import read_user_data
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
-from tests.fakes_engine import FakeEngine, Killed
-from tests.fakes_registry import FakeRegistry
-from tests.queue_desk import Desk
-from tests.queue_worlds import FIRST, QUEUE, SECOND, THIRD
+from tests.builders.queue_desk import Desk
+from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, THIRD
+from tests.fakes.engine import FakeEngine, Killed
+from tests.fakes.registry import FakeRegistry
 
 
 class FailingRegistry(FakeRegistry):
@@ -39,6 +39,19 @@ class FailingToGiveUp(FakeEngine):
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
         yield previewed(self, ref, workers)
         raise StackFailed("the engine's process ended in the middle")
+
+
+class TakenMeanwhile(FakeEngine):
+    """An engine whose stack another run holds, but for the first two changes."""
+
+    prepared = 0
+
+    @contextmanager
+    def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
+        self.prepared += 1
+        if self.prepared > 2:
+            raise Locked("another run holds it")
+        yield previewed(self, ref, workers)
 
 
 @pytest.fixture
@@ -181,6 +194,18 @@ def test_where_a_registry_fails_what_it_switched_off_before_is_deleted(desk: Des
 
     assert (outcome.stacks[0].result, outcome.stacks[0].deleted) == ("failed", (FIRST,))
     assert outcome.stacks[0].error == f"{SECOND} stays: no answer about {SECOND}"
+
+
+def test_why_a_worker_stays_is_said_where_the_others_cannot_go_either(desk: Desk) -> None:
+    desk.engine = TakenMeanwhile()
+    desk.make(FIRST, SECOND)
+    desk.registry.running = {FIRST: "90"}
+    deletes = [a_delete(worker=name, registry="debian") for name in (FIRST, SECOND)]
+
+    outcome = desk.apply(*deletes, listed=(FIRST, SECOND))
+
+    said = f"{FIRST} stays: {FIRST} runs request 90; another run holds it"
+    assert outcome.stacks[0].error == said
 
 
 def test_what_is_refused_of_one_worker_stops_no_other(desk: Desk) -> None:

@@ -19,9 +19,9 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
-from tests.fakes_engine import FakeEngine
-from tests.fakes_queue import FakeProvider
-from tests.fakes_registry import FakeRegistry
+from tests.fakes.engine import FakeEngine
+from tests.fakes.queue import FakeProvider
+from tests.fakes.registry import FakeRegistry
 from tests.operate.test_apply import REF
 
 ONE, TWO = "debian-ci-builders-1", "debian-ci-builders-2"

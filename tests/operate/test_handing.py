@@ -1,6 +1,6 @@
 """Machines are given to tickets before a run decides, whatever the desk remembers of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -8,14 +8,14 @@ from fleet.facts import Listing, Stack, Unknown, World
 from fleet.operate.handing import hand_out_all
 from fleet.operate.observe import Sources
 from fleet.ports import Engine
-from fleet.tickets import close
+from fleet.tickets import Given, Leased, TicketState, close
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
-from tests.fakes_desk import FakeDesk
-from tests.fakes_store import FakeStore, Shelf
-from tests.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+from tests.fakes.desk import FakeDesk
+from tests.fakes.lender import FakeLender
+from tests.fakes.store import FakeStore, Shelf
 
 NAME = "debian-ci-powerful-1"
-FLEET = a_ticket_fleet()
 LATER = NOW + timedelta(minutes=1)
 RECORDED = {
     "powerful": a_stack(
@@ -29,11 +29,23 @@ def listed(**machine: object) -> Listing:
     return a_listing(a_machine(**given))
 
 
+class BusyDesk(FakeDesk):
+    """A desk at which something else happens right before machines are given out."""
+
+    at_lease: Callable[[], None] = staticmethod(lambda: None)
+
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
+        self.at_lease()
+        return super().lease(given, now)
+
+
 class Farm:
     """One desk, and a provider that lists what a test says."""
 
-    def __init__(self) -> None:
-        self.desk = FakeDesk(FLEET)
+    def __init__(self, **queue: str) -> None:
+        self.fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets", **queue}})
+        self.desk = BusyDesk(self.fleet)
+        self.lender = FakeLender()
         self.said: list[str] = []
 
     def run(
@@ -42,9 +54,8 @@ class Farm:
         *,
         at: datetime = NOW,
         stacks: Mapping[str, Stack | Unknown] = RECORDED,
-        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Give out what is free; something else happens once the desk was read."""
+        """Give out what is free."""
         world = World(
             fleet="debian-ci",
             time=at,
@@ -52,7 +63,6 @@ class Farm:
             providers={"desk": listing},
             stacks=dict(stacks),
         )
-        meanwhile()
         sources = Sources(
             queues={},
             providers={},
@@ -60,8 +70,9 @@ class Farm:
             engine_of=_no_engine,
             store=FakeStore(Shelf(), "debian-ci"),
             desks={"tickets": self.desk},
+            lenders={"desk": self.lender},
         )
-        hand_out_all(FLEET, world, sources, self.said.append)
+        hand_out_all(self.fleet, world, sources, self.said.append)
 
     def use(self) -> None:
         """Have alice use the machine and close her ticket; bob, of another sandbox, waits then."""
@@ -123,10 +134,89 @@ def test_a_machine_made_anew_under_the_name_of_one_that_was_switched_off_is_give
 def test_a_machine_that_a_desk_refuses_is_told_and_ends_no_run() -> None:
     farm = Farm()
     farm.desk.open(a_ticket())
-    off = a_tenancy(machine=NAME, disabled=True)
+    farm.desk.at_lease = lambda: farm.desk.known.update(
+        {NAME: a_tenancy(machine=NAME, disabled=True)}
+    )
 
-    farm.run(listed(), meanwhile=lambda: farm.desk.known.update({NAME: off}))
+    farm.run(listed())
 
     assert farm.said == [
         f"powerful: ticket 1 waits on, as machine {NAME} gets no tickets any more"
     ]
+
+
+def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
+    farm = Farm()
+    farm.use()
+
+    farm.run(listed(), at=LATER)
+    farm.run(listed(), at=LATER)
+
+    assert farm.lender.cleaned == [NAME]
+
+
+def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() -> None:
+    farm = Farm()
+    farm.use()
+    carol = farm.desk.open(a_ticket(sandbox="alice"))
+    farm.lender.troubles[NAME] = "release ended with status 1: no room"
+
+    farm.run(listed(), at=LATER)
+
+    assert farm.desk.all[carol].machine == ""
+    assert farm.desk.known[NAME].draining
+    assert farm.said[-1] == (
+        f"powerful: {NAME} gets no other ticket: release ended with status 1: no room"
+    )
+
+
+def test_a_machine_that_could_not_be_tried_waits_for_that() -> None:
+    farm = Farm()
+    farm.use()
+    carol = farm.desk.open(a_ticket(sandbox="alice"))
+    farm.lender.untried.add(NAME)
+    farm.run(listed(), at=LATER)
+    assert farm.desk.all[carol].machine == ""
+    assert farm.said[-1] == (
+        f"powerful: {NAME} gets no other ticket before it is cleaned: release cannot be started"
+    )
+
+    farm.lender.untried.clear()
+    farm.run(listed(), at=LATER)
+
+    assert farm.desk.all[carol].machine == NAME
+
+
+def test_a_machine_whose_latest_livecheck_failed_is_not_given_out() -> None:
+    farm = Farm()
+    number = farm.desk.open(a_ticket())
+    farm.lender.doubts.add(NAME)
+
+    farm.run(listed())
+
+    assert farm.desk.all[number].machine == ""
+
+
+def test_a_machine_that_livechecks_find_broken_fails_its_ticket() -> None:
+    farm = Farm()
+    number = farm.desk.open(a_ticket())
+    farm.run(listed())
+
+    farm.run(listed(state="failed"), at=LATER)
+
+    ticket = farm.desk.all[number]
+    assert (ticket.state, ticket.because) == (
+        TicketState.FAILED,
+        f"livechecks found that its machine {NAME} is broken",
+    )
+    assert farm.lender.cleaned == []
+
+
+def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
+    farm = Farm(answer="{name} {host}:{port} {data}")
+    number = farm.desk.open(a_ticket())
+    farm.lender.told = {"port": "2222", "data": "as root"}
+
+    farm.run(listed(address="192.0.2.1"))
+
+    assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"

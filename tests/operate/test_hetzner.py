@@ -9,18 +9,18 @@ import pytest
 from fleet.engines.pulumi_base import PulumiBase
 from fleet.facts import World
 from fleet.guard import guard
+from fleet.making.user_data import read_user_data
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases
 from fleet.operate.observe import Sources, observe
-from fleet.plan import Outcome
+from fleet.plan.outcome import Outcome
 from fleet.reconcile import reconcile
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from fleet.store.database import DatabaseStore
-from fleet.user_data import read_user_data
 from tests.builders import NOW, a_request
-from tests.fakes_queue import FakeQueue
-from tests.fakes_registry import FakeRegistry
+from tests.fakes.queue import FakeQueue
+from tests.fakes.registry import FakeRegistry
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.ports.test_sharer import hetzner_base
 from tests.spec.test_shared import NETWORK, RULE, a_sharing_fleet

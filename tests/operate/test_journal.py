@@ -2,16 +2,16 @@
 
 import pytest
 
-from fleet.bases import Part
 from fleet.errors import StoreFailed
+from fleet.facts.bases import Part
 from fleet.operate.journal import journalled
 from fleet.operate.observe import Sources
 from fleet.ports import Enrolment, StackRef
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW, some_inputs
-from tests.fakes_engine import FakeEngine
-from tests.fakes_registry import FakeRegistry
-from tests.fakes_sharer import FakeSharer
+from tests.fakes.engine import FakeEngine
+from tests.fakes.registry import FakeRegistry
+from tests.fakes.sharer import FakeSharer
 
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 BASE = StackRef(project="hcloud", name="debian-ci.desk", provider="desk", pool="")

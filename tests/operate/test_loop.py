@@ -12,9 +12,9 @@ from fleet.plan import Estimate, Release
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_plan, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
-from tests.deciding import fleet_with
-from tests.fakes_engine import FixedClock
-from tests.fakes_waiter import FakeWaiter
+from tests.builders.deciding import fleet_with
+from tests.fakes.engine import FixedClock
+from tests.fakes.waiter import FakeWaiter
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MINUTELY = Rhythm(60)

@@ -1,16 +1,24 @@
 """What observing makes of stacks that are missing, moved or another's."""
 
+from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from fleet.facts import Stack, Unknown
+from fleet.errors import SourceUnreachable
+from fleet.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.operate.observe import Sources, observe
-from fleet.ports import StackRecord, StackRef
+from fleet.ports import Provider, StackRef
+from fleet.ports.store import StackRecord
+from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
+from fleet.store.tickets import DatabaseTickets
+from fleet.tickets import Ticket
 from tests.builders import NOW, a_pool, a_sim_fleet, some_inputs
-from tests.fakes_engine import FakeEngine
-from tests.fakes_queue import FakeProvider
+from tests.builders.ticketing import a_ticket, a_ticket_fleet
+from tests.fakes.engine import FakeEngine, FixedClock
+from tests.fakes.queue import FakeProvider
 
 REF = StackRef(project="sim", name="debian-ci-b", provider="desk", pool="b")
 
@@ -94,3 +102,96 @@ def test_a_stack_of_the_same_name_with_machines_of_another_is_unknown(
 
     assert isinstance(seen, Unknown)
     assert f"holds machines of pool {labels['pool']} of fleet {labels['fleet']}" in seen.unknown
+
+
+class MeetingProvider:
+    """Lists once every other one is being listed too."""
+
+    def __init__(self, meeting: Barrier, says: str = "") -> None:
+        self._meeting = meeting
+        self._says = says
+
+    def list(self, _: str) -> Listing | Unknown:
+        """Return what it lists, after the meeting."""
+        self._meeting.wait(timeout=20)
+        if self._says:
+            raise SourceUnreachable(self._says)
+        return Listing(read_at=NOW)
+
+
+def test_providers_are_listed_at_once_and_each_speaks_for_itself(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    meeting = Barrier(3)
+    providers: dict[str, Provider] = {
+        "c": MeetingProvider(meeting),
+        "a": MeetingProvider(meeting, "the cable is out"),
+        "b": MeetingProvider(meeting),
+    }
+    sources = Sources(
+        queues={},
+        providers=providers,
+        registries={},
+        engine_of=lambda _: FakeEngine(),
+        store=store,
+    )
+
+    seen = observe(a_sim_fleet(pools={}), sources, NOW).providers
+
+    assert list(seen) == ["a", "b", "c"]
+    assert seen["a"] == Unknown(unknown="the cable is out")
+    assert seen["b"] == seen["c"] == Listing(read_at=NOW)
+
+
+class LateProvider:
+    """Lists, and somebody takes a ticket meanwhile."""
+
+    def __init__(self, open_ticket: Callable[[], object]) -> None:
+        self._open_ticket = open_ticket
+
+    def list(self, _: str) -> Listing | Unknown:
+        """Return no machine."""
+        self._open_ticket()
+        return Listing(read_at=NOW)
+
+
+def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    fleet = a_ticket_fleet()
+    book = DatabaseTickets(store.begin, "tickets")
+    desk = TicketDesk(fleet, book, FixedClock(NOW))
+    sources = Sources(
+        queues={"tickets": desk},
+        providers={"desk": LateProvider(lambda: opened(book))},
+        registries={},
+        engine_of=lambda _: FakeEngine(),
+        store=store,
+        desks={"tickets": desk},
+    )
+
+    assert len(waiting(observe(fleet, sources, NOW).queues["tickets"])) == 1
+
+
+def test_who_reads_a_desk_twice_in_one_run_is_told_the_same(tmp_path: Path) -> None:
+    """Else a build of Copr is counted, and so is the ticket that it opened in between."""
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    book = DatabaseTickets(store.begin, "tickets")
+    desk = TicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
+
+    before = desk.read(NOW)
+    opened(book)
+
+    assert desk.read(NOW) == before
+    assert len(desk.settle(NOW, None)) == 0
+    assert len(waiting(desk.read(NOW))) == 1
+
+
+def opened(book: DatabaseTickets) -> Ticket:
+    return book.open(a_ticket(), most=9, most_of_submitter=9)
+
+
+def waiting(reading: QueueReading) -> tuple[Request, ...]:
+    assert isinstance(reading.demand, Demand)
+    return reading.demand.requests

@@ -1,14 +1,14 @@
 """What is pruned is deleted everywhere, or stays remembered until it is."""
 
-from fleet.errors import FileUnreadable, FleetError, SourceUnreachable
-from fleet.image_ports import Publisher
-from fleet.operate.prune import Shears, prune_versions
-from fleet.pruning import PrunedVersion
-from fleet.versions import Publication, State, Upload, Version
+from fleet.errors import FileUnreadable, FleetError, PublicationRefused, SourceUnreachable
+from fleet.facts.versions import Publication, State, Upload, Version
+from fleet.operate.prune import Shears, delete_forgotten, list_uploads, prune_versions
+from fleet.ports.images import Publisher
+from fleet.promotion.pruning import Forgotten, PrunedVersion
 from tests.builders import NOW
-from tests.fakes_publisher import Account, FakePublisher
-from tests.fakes_store import FakeStore, Shelf
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
+from tests.fakes.publisher import Account, FakePublisher
+from tests.fakes.store import FakeStore, Shelf
 
 V1 = a_version().version
 PLACES = {"aws": "aws", "hetzner": "hetzner"}
@@ -143,3 +143,55 @@ def test_what_was_baked_elsewhere_is_forgotten_and_its_uploads_stay() -> None:
     assert trial.prune(state="failed", places={}).kept == ""
     assert len(trial.account.uploads) == 2
     assert trial.store.image_versions() == ()
+
+
+def test_what_places_hold_is_listed_but_where_they_take_no_images_or_do_not_answer() -> None:
+    trial = Trial(published("retired"))
+    trial.publishers |= {
+        "aws": SourceUnreachable("no token"),
+        "here": PublicationRefused("it takes no images"),
+    }
+
+    listed, unlisted = list_uploads(("aws", "here", "hetzner"), trial.publishers.__getitem__)
+
+    assert [upload.version for upload in listed["hetzner"]] == [V1, V1]
+    assert (list(listed), unlisted) == (["hetzner"], {"aws": "no token"})
+
+
+def test_a_place_with_a_mark_that_nobody_can_read_is_one_that_could_not_be_listed() -> None:
+    class Marred(FakePublisher):
+        def uploads(self) -> tuple[Upload, ...]:
+            raise PublicationRefused("trixie/1/mark is no mark of fleet; move it away")
+
+    marred = Marred(Account(), "debian-ci")
+
+    assert list_uploads(("store",), {"store": marred}.__getitem__) == (
+        {},
+        {"store": "trixie/1/mark is no mark of fleet; move it away"},
+    )
+
+
+def a_forgotten(*, kept: str) -> Forgotten:
+    return Forgotten(place="aws", id="ami-1", image="trixie", version=V1, since=NOW, kept=kept)
+
+
+def test_of_what_nobody_remembers_only_what_was_named_is_deleted() -> None:
+    account = Account()
+    for name in ("ami-1", "ami-2"):
+        account.uploads["debian-ci", "trixie", name] = Upload(
+            id=name, image="trixie", version=V1, sha256="0", whole=True, since=NOW
+        )
+    other = a_forgotten(kept="nobody named it").model_copy(update={"id": "ami-2"})
+
+    gone = delete_forgotten(
+        [a_forgotten(kept=""), other], lambda _: FakePublisher(account, "debian-ci")
+    )
+
+    assert [each.kept for each in gone] == ["", "nobody named it"]
+    assert [each.id for each in account.uploads.values()] == ["ami-2"]
+
+
+def test_what_was_named_and_could_not_be_deleted_stays_with_the_reason() -> None:
+    (left,) = delete_forgotten([a_forgotten(kept="")], lambda _: Sticky(Account(), "debian-ci"))
+
+    assert left.kept == ("it could not be deleted: aws: ami-1: the provider does not answer")

@@ -6,12 +6,13 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.guard import guard
-from fleet.plan import Outcome, Release
+from fleet.plan import Release
+from fleet.plan.outcome import Outcome
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_create, a_sim_fleet, some_inputs
-from tests.fakes_registry import FakeRegistry
-from tests.queue_desk import Desk
-from tests.queue_worlds import FIRST, QUEUE, SECOND, a_debusine_world, ours
+from tests.builders.queue_desk import Desk
+from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, a_debusine_world, ours
+from tests.fakes.registry import FakeRegistry
 
 GONE = Release(pool="builders", worker=FIRST, registry="debian", because="its machine is gone")
 

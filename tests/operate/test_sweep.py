@@ -6,14 +6,14 @@ from fleet.facts import Listing, Unknown, Worker, World
 from fleet.guard import guard
 from fleet.operate.observe import Sources
 from fleet.operate.sweep import sweep_machines
-from fleet.plan import Outcome
+from fleet.plan.outcome import Outcome
 from fleet.sweep import sweep
 from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
-from tests.deciding import FIRST, SECOND, with_machines
-from tests.fakes_engine import FakeEngine
-from tests.fakes_keeper import FakeKeeper
-from tests.fakes_registry import FakeRegistry
-from tests.fakes_store import FakeStore, Shelf
+from tests.builders.deciding import FIRST, SECOND, with_machines
+from tests.fakes.engine import FakeEngine
+from tests.fakes.keeper import FakeKeeper
+from tests.fakes.registry import FakeRegistry
+from tests.fakes.store import FakeStore, Shelf
 
 FLEET = a_sim_fleet()
 LOST = Unknown(unknown="there is no store")

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from fleet.errors import FleetError, VersionMoved
+from fleet.facts.versions import Publication, Version
 from fleet.operate.versions import change_version
-from fleet.versions import Publication, Version
 from tests.builders import NOW
-from tests.fakes_store import FakeStore, Shelf
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
+from tests.fakes.store import FakeStore, Shelf
 
 NAMES = ("trixie", a_version().version)
 

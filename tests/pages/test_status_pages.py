@@ -3,7 +3,6 @@
 import shutil
 import struct
 import subprocess
-import threading
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fleet.render.to_html import site
-from tests.telling import a_lively_plan
+from fleet.web.background import BackgroundServer
+from tests.builders.telling import a_lively_plan
 
 pytestmark = pytest.mark.pages
 
@@ -91,12 +91,8 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 def served(folder: Path) -> Iterator[str]:
     """Serve the site below a path, as GitLab Pages does, and return its address."""
     handler = partial(_QuietHandler, directory=str(folder.parent.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/group/project"
-        server.shutdown()
-        thread.join()
+    with BackgroundServer(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+        yield f"http://127.0.0.1:{server.port}/group/project"
 
 
 def _size(picture: bytes) -> tuple[int, int]:

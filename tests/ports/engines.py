@@ -26,8 +26,8 @@ from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu, load
 from fleet.schema.model import Faults, HooksProvider
 from tests.builders import NOW
-from tests.fakes_engine import FakeEngine, FixedClock, Killed
-from tests.hook_machines import write_hooks
+from tests.fakes.engine import FakeEngine, FixedClock, Killed
+from tests.rigs.hook_machines import write_hooks
 
 REF = StackRef(project="sim", name="debian-builders", provider="desk", pool="builders")
 MENU = Menu(boot=0, types={"ccx33": None, "ccx63": None})
@@ -258,7 +258,8 @@ class PulumiRig:
         self.folder = folder
         self.cloud = SimCloud(folder / "sim.json", FixedClock(NOW))
         self.cloud.configure(MENU)
-        self.accounts = {"desk": Account(self.cloud, {"sim:path": str(self.cloud.path)})}
+        settings = {"sim:path": str(self.cloud.path)}
+        self.accounts = {"desk": Account(self.cloud, settings, pause=lambda _: None)}
         self.engine = self.new_engine()
         self.blocker = ""
 

@@ -17,8 +17,8 @@ from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_wire import Request
-from tests.hetzner import a_server
 from tests.ports.engines import REF, family_of, id_in, names_in, quiet, sha256_of, skip_without_cli
+from tests.rigs.hetzner import a_server
 
 PROVIDER = HcloudProvider.model_validate(
     {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}

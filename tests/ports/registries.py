@@ -14,9 +14,9 @@ import pytest
 from fleet.ports import Enroller, Enrolment, Registry
 from fleet.queues.debusine.channels import Channel, CommandChannel, SqlChannel
 from fleet.queues.debusine.registry import DebusineRegistry
-from tests.debusine_tables import Tables
-from tests.fake_debusine_admin import run_here
-from tests.fakes_registry import FakeRegistry
+from tests.fakes.debusine_admin import run_here
+from tests.fakes.registry import FakeRegistry
+from tests.rigs.debusine_tables import Tables
 
 WORKER = "debian-builders-1"
 

@@ -7,10 +7,10 @@ from typing import Protocol
 import pytest
 import sqlalchemy as sa
 
-from fleet.ports import Store
+from fleet.ports.store import Store
 from fleet.store.database import DatabaseStore
-from tests import postgres
-from tests.fakes_store import FakeStore, Shelf
+from tests.fakes.store import FakeStore, Shelf
+from tests.rigs import postgres
 
 
 class Creatable(Store, Protocol):
@@ -24,11 +24,9 @@ Opener = Callable[[str], Creatable]
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
+def postgres_url(postgres_server: str) -> Iterator[str]:
     """Return the URL of a PostgreSQL, or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"the store in PostgreSQL is NOT TESTED: {because}")
-    with postgres.running() as url:
+    with postgres.database(postgres_server) as url:
         yield url
 
 

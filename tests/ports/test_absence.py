@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.engines.absence import surely_gone
+from fleet.engines.absence import Absences
 from fleet.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
@@ -20,13 +20,14 @@ class Cloud:
     def __init__(self, *listings: Listing | Unknown) -> None:
         self.listings = list(listings)
         self.pauses: list[float] = []
+        self._absences = Absences()
 
     def list(self, fleet: str) -> Listing | Unknown:
         assert fleet == "debian"
         return self.listings.pop(0)
 
     def gone(self) -> tuple[str, ...]:
-        return surely_gone(self, (ONE, TWO), IDS, self.pauses.append)
+        return self._absences.surely_gone(self, (ONE, TWO), IDS, self.pauses.append)
 
 
 def test_a_machine_that_two_listings_lack_is_gone() -> None:
@@ -56,4 +57,18 @@ def test_a_machine_that_is_listed_by_another_name_exists() -> None:
 
 
 def test_a_worker_that_has_no_id_is_not_looked_for() -> None:
-    assert surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
+    assert Absences().surely_gone(Cloud(), (ONE,), {}, lambda _: None) == ()
+
+
+def test_what_was_surely_gone_is_looked_for_again_and_not_waited_for() -> None:
+    cloud = Cloud(SECOND, SECOND, SECOND, BOTH)
+
+    assert [cloud.gone() for _ in range(3)] == [(ONE.name,), (ONE.name,), ()]
+    assert cloud.pauses == [10]
+
+
+def test_one_more_that_is_missing_is_waited_for() -> None:
+    cloud = Cloud(SECOND, SECOND, NONE, NONE)
+
+    assert [cloud.gone() for _ in range(2)] == [(ONE.name,), (ONE.name, TWO.name)]
+    assert cloud.pauses == [10, 10]

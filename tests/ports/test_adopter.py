@@ -15,10 +15,10 @@ from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, a_machine, some_inputs
-from tests.fakes_adopter import FakeAdopter
-from tests.fakes_engine import FixedClock
-from tests.hetzner import a_server
+from tests.fakes.adopter import FakeAdopter
+from tests.fakes.engine import FixedClock
 from tests.ports.test_keeper import HETZNER
+from tests.rigs.hetzner import a_server
 
 LABELS = {"builder-01": {"rack": "a", "team": "kernel"}, "builder-02": {"rack": "ab"}}
 MARKS = {"fleet": "debian-ci", "pool": "builders", "worker": "builder-01", "digest": "0123"}

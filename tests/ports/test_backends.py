@@ -4,20 +4,23 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from fleet.engines.backend_file import drop_cut_notes
 from fleet.engines.backends import open_objects
 from fleet.engines.objects import Objects, file_root, place_of
 from fleet.engines.pulumi_locks import break_dead_locks, drop_locks, find_locks
 from fleet.engines.pulumi_state import read_checkpoint
 from fleet.errors import Locked, StoreFailed
-from tests.backends import CREDENTIALS, backend, backend_url, moto, postgres_url
-from tests.loopback import Answer, Loopback
+from tests.fakes.aws import CREDENTIALS
+from tests.rigs.backends import backend, backend_url, postgres_url
+from tests.rigs.loopback import Answer, Loopback
 
-__all__ = ["backend", "moto", "postgres_url"]
+__all__ = ["backend", "postgres_url"]
 
 KEY = ".pulumi/stacks/fleet-sim/s.json"
 LOCK = ".pulumi/locks/organization/fleet-sim/s/1.json"
@@ -101,7 +104,7 @@ def test_a_checkpoint_is_read_from_every_backend(objects: Objects) -> None:
 def test_what_is_in_one_part_of_a_bucket_is_not_seen_in_another(
     request: pytest.FixtureRequest,
 ) -> None:
-    bucket, _, options = backend_url(request, "s3").partition("?")
+    bucket, _, options = backend_url(request, "moto").partition("?")
     one, two = opened(f"{bucket}/one?{options}"), opened(f"{bucket}/two/?{options}")
     one.create(KEY, b"one's")
 
@@ -128,7 +131,7 @@ def test_what_is_in_one_table_or_schema_is_not_seen_in_another(
 def test_a_bucket_that_does_not_exist_is_an_error_and_not_an_empty_one(
     request: pytest.FixtureRequest,
 ) -> None:
-    objects = opened(backend_url(request, "s3").replace("s3://", "s3://no-"))
+    objects = opened(backend_url(request, "moto").replace("s3://", "s3://no-"))
 
     with pytest.raises(StoreFailed, match=r"^s3://no-.* refuses GetObject: NoSuchBucket"):
         objects.read(KEY)
@@ -206,15 +209,33 @@ def test_a_lock_of_another_stack_with_a_like_name_is_not_this_one_s(objects: Obj
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
-def test_of_a_process_that_seems_younger_than_the_lock_nobody_knows_for_clocks_are_set(
+def test_of_a_pulumi_that_seems_younger_than_the_lock_nobody_knows_for_clocks_are_set(
+    tmp_path: Path,
+) -> None:
+    objects = opened(f"file://{tmp_path}")
+    program = tmp_path / "pulumi"
+    program.symlink_to(sys.executable)
+    waits = [str(program), "-I", "-S", "-c", "input()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as other:
+        lock(objects, timestamp="2020-01-01T00:00:00Z", pid=other.pid)
+
+        found = find_locks(objects, "fleet-sim", "s")
+        with pytest.raises(Locked, match=r"being changed by ana .*`fleet state unlock`"):
+            break_dead_locks(objects, "fleet-sim", "s")
+        other.kill()
+
+    assert [each.alive for each in found] == [None]
+
+
+def test_another_program_that_is_younger_than_the_lock_only_has_its_owner_s_number(
     tmp_path: Path,
 ) -> None:
     objects = opened(f"file://{tmp_path}")
     lock(objects, timestamp="2020-01-01T00:00:00Z")
 
-    assert find_locks(objects, "fleet-sim", "s")[0].alive is None
-    with pytest.raises(Locked, match=r"being changed by ana .*`fleet state unlock`"):
-        break_dead_locks(objects, "fleet-sim", "s")
+    break_dead_locks(objects, "fleet-sim", "s")
+
+    assert find_locks(objects, "fleet-sim", "s") == ()
 
 
 @pytest.mark.parametrize("owner", [("elsewhere", 1), (socket.gethostname(), None)])
@@ -232,6 +253,22 @@ def test_a_lock_that_cannot_be_understood_counts_as_held(tmp_path: Path) -> None
     objects.create(LOCK, b"half a l")
 
     assert find_locks(objects, "fleet-sim", "s")[0].alive is None
+
+
+def test_what_is_left_of_a_lock_that_was_never_taken_is_removed(tmp_path: Path) -> None:
+    objects = opened(f"file://{tmp_path}")
+    objects.create(f"{LOCK}.18ea4e.tmp", b"")
+
+    break_dead_locks(objects, "fleet-sim", "s")
+
+    assert find_locks(objects, "fleet-sim", "s") == ()
+
+
+def test_who_is_about_to_take_a_lock_holds_it(tmp_path: Path) -> None:
+    objects = opened(f"file://{tmp_path}")
+    lock(objects, key=f"{LOCK}.18ea4e.tmp")
+
+    assert find_locks(objects, "fleet-sim", "s")[0].alive is True
 
 
 # addresses
@@ -263,6 +300,20 @@ def test_other_backends_are_reached_by_the_cli_only(backend: str) -> None:
 )
 def test_a_place_is_named_without_what_may_be_secret(backend: str, place: str) -> None:
     assert place_of(backend) == place
+
+
+def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
+    tmp_path: Path,
+) -> None:
+    names = ("meta.yaml.attrs", "stacks/fleet-sim/s.json.attrs", "stacks/fleet-sim/t.json.attrs")
+    notes = [tmp_path / name for name in names]
+    for note, text in zip(notes, ("", "", "{}"), strict=True):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(text)
+
+    drop_cut_notes(tmp_path, "fleet-sim")
+
+    assert [note.exists() for note in notes] == [False, False, True]
 
 
 def test_what_the_cli_keeps_beside_a_file_is_no_key_and_goes_with_it(tmp_path: Path) -> None:

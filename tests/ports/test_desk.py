@@ -8,16 +8,16 @@ from typing import Protocol
 import pytest
 
 from fleet.facts import Demand, Worker, WorkerState
+from fleet.ports.tickets import Desk
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
-from fleet.ticket_ports import Desk
-from fleet.tickets import Given, Leased, Ticket, close
+from fleet.tickets import Given, Leased, Ticket, close, hear
 from tests.builders import NOW
-from tests.fakes_desk import FakeDesk
-from tests.fakes_engine import FixedClock
+from tests.builders.ticketing import a_ticket, a_ticket_fleet
+from tests.fakes.desk import FakeDesk
+from tests.fakes.engine import FixedClock
 from tests.ports.stores import postgres_store, postgres_url
-from tests.ticketing import a_ticket, a_ticket_fleet
 
 __all__ = ["postgres_store", "postgres_url"]
 
@@ -61,6 +61,13 @@ def given(
     number: int, machine: str = "m1", created_at: datetime = NOW - timedelta(hours=1)
 ) -> Given:
     return Given(number, machine, "powerful", "192.0.2.1", created_at)
+
+
+def lend_once(desk: Desk, client: Client) -> None:
+    """Have a ticket of sandbox s get machine m1, and give it back."""
+    number = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(number)], NOW)
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
 
 
 def workers_of(desk: Desk, now: datetime = NOW) -> tuple[Worker, ...]:
@@ -141,6 +148,34 @@ def test_a_ticket_that_was_closed_meanwhile_gets_nothing(place: tuple[Desk, Clie
     assert workers_of(desk) == ()
 
 
+def test_a_ticket_that_was_closed_after_its_queue_was_read_gets_nothing(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket())
+    read = waiting(desk)
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+
+    desk.settle(NOW, None)
+
+    assert read == [str(number)]
+    assert desk.lease([given(number)], NOW).tickets == ()
+    assert waiting(desk) == []
+
+
+def test_a_client_that_was_heard_after_its_queue_was_read_keeps_its_ticket(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket(lease=60, heard_at=NOW))
+    desk.read(LATER)
+    client.change(number, lambda ticket: hear(ticket, LATER), LATER)
+
+    desk.settle(LATER, None)
+
+    assert waiting(desk, LATER) == [str(number)]
+
+
 def test_a_ticket_that_has_a_machine_gets_no_other(place: tuple[Desk, Client]) -> None:
     desk, client = place
     number = client.open(a_ticket())
@@ -170,9 +205,7 @@ def test_a_closed_ticket_releases_its_machine_in_its_sandbox(place: tuple[Desk, 
 
 def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, Client]) -> None:
     desk, client = place
-    first = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(first)], NOW)
-    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    lend_once(desk, client)
     second = client.open(a_ticket(sandbox="s"))
 
     assert desk.lease([given(second)], LATER).tickets == (second,)
@@ -182,9 +215,7 @@ def test_a_released_machine_may_be_used_again_in_its_sandbox(place: tuple[Desk, 
 
 def test_a_machine_of_another_sandbox_is_refused(place: tuple[Desk, Client]) -> None:
     desk, client = place
-    first = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(first)], NOW)
-    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    lend_once(desk, client)
     second = client.open(a_ticket(sandbox="t"))
 
     leased = desk.lease([given(second)], LATER)
@@ -212,9 +243,7 @@ def test_a_machine_with_the_name_of_one_that_is_gone_has_a_tenancy_of_its_own(
     place: tuple[Desk, Client],
 ) -> None:
     desk, client = place
-    first = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(first)], NOW)
-    client.change(first, lambda ticket: close(ticket, NOW), NOW)
+    lend_once(desk, client)
     second = client.open(a_ticket(sandbox="t"))
 
     assert desk.lease([given(second, created_at=LATER)], LATER) == Leased((second,))
@@ -265,10 +294,57 @@ def test_machines_that_are_not_known_to_be_gone_are_remembered(
     place: tuple[Desk, Client],
 ) -> None:
     desk, client = place
-    number = client.open(a_ticket(sandbox="s"))
-    desk.lease([given(number)], NOW)
-    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+    lend_once(desk, client)
 
     desk.settle(NOW, None)
 
     assert [worker.name for worker in workers_of(desk)] == ["m1"]
+
+
+def test_a_ticket_whose_machine_is_broken_fails_and_is_told_why(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(number)], NOW)
+
+    assert desk.settle(NOW, None, {"m1"}) == ()
+
+    (worker,) = workers_of(desk)
+    assert (worker.state, worker.uses) == (WorkerState.IDLE, 1)
+
+
+def test_a_machine_is_to_be_cleaned_once_its_ticket_has_ended(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket(sandbox="s"))
+    desk.lease([given(number)], NOW)
+    assert desk.released() == ()
+
+    client.change(number, lambda ticket: close(ticket, NOW), NOW)
+
+    assert desk.released() == ("m1",)
+
+
+def test_a_machine_that_was_cleaned_may_be_used_again(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    lend_once(desk, client)
+    second = client.open(a_ticket(sandbox="s"))
+
+    desk.clean("m1", "")
+
+    assert desk.released() == ()
+    assert desk.lease([given(second)], LATER).tickets == (second,)
+
+
+def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    lend_once(desk, client)
+    second = client.open(a_ticket(sandbox="s"))
+
+    desk.clean("m1", "no room")
+
+    refused = {second: "machine m1 gets no tickets any more"}
+    assert desk.lease([given(second)], LATER) == Leased((), refused)
+    assert [worker.draining for worker in workers_of(desk)] == [True]

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
+from fleet.making.user_data import write_user_data
 from fleet.ports import Step
 from fleet.service.hetzner import SimulatedHetzner
-from fleet.user_data import write_user_data
+from tests.ports.aws_rig import AwsContractRig, an_aws_rig
 from tests.ports.engines import (
     EmbeddedRig,
     FakeRig,
@@ -31,11 +32,14 @@ FIRST_TEXT, SECOND_TEXT = (
 ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
 
 
-PULUMI, HCLOUD = (pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud"))
+REAL = [pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud", "aws")]
+PULUMI = REAL[0]
 
 
-@pytest.fixture(params=["fake", "embedded", "local", "hooks", PULUMI, HCLOUD])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", *REAL])
+def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Rig]:
     if request.param == "fake":
         yield FakeRig()
     elif request.param == "embedded":
@@ -49,6 +53,9 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     elif request.param == "pulumi":
         skip_without_cli()
         yield PulumiRig(tmp_path)
+    elif request.param == "aws":
+        with an_aws_rig(tmp_path, monkeypatch) as amazon:
+            yield AwsContractRig(amazon)
     else:
         skip_without_plugin()
         with SimulatedHetzner() as api:

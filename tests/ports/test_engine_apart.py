@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from fleet.engines.apart import Call, EngineApart, Helpers, Turns
+from fleet.engines.helper_process import HelperProcess
 from fleet.errors import PlanRefused, StackFailed
 from fleet.ports import Change, StackRef, Step
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet
-from tests.fakes_engine import FakeEngine
+from tests.fakes.engine import FakeEngine
 from tests.ports.engines import REF, a_sim_worker, quiet
 
 OTHER = REF.model_copy(update={"name": "debian-other", "pool": "other"})
@@ -28,7 +29,7 @@ class Apart:
     """An engine apart, asked as one thread of several would ask it."""
 
     def __init__(self, folder: Path) -> None:
-        command = (sys.executable, "-m", "tests.engine_helper")
+        command = (sys.executable, "-m", "tests.rigs.engine_helper")
         self.helpers = Helpers(command, folder)
         self.turns = Turns()
         self._engine = EngineApart(FakeEngine("pulumi"), self.helpers, self.turns)
@@ -110,6 +111,36 @@ def test_a_helper_that_is_killed_fails_its_stack_and_the_next_operation_has_anot
     assert apart.up("a") == creates("a")
 
 
+def test_a_helper_that_died_before_it_was_asked_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "meeting")
+    first = f"mkdir {tmp_path}/first 2>&- && echo $$ > {tmp_path}/meeting && exec sleep infinity"
+    later = f'exec {sys.executable} -m tests.rigs.engine_helper "$1"'
+    helpers, turns = Helpers(("sh", "-c", f"{first}; {later}", "sh"), tmp_path), Turns()
+    engine = EngineApart(FakeEngine("pulumi"), helpers, turns)
+    helpers.start()
+    died = int((tmp_path / "meeting").read_text())
+    os.kill(died, signal.SIGKILL)
+    os.waitid(os.P_PID, died, os.WEXITED | os.WNOWAIT)
+
+    with turns.mine():
+        assert engine.preview(REF, [a_sim_worker("a")]) == creates("a")
+    helpers.end()
+
+
+def test_a_process_that_was_started_before_is_used(tmp_path: Path) -> None:
+    process = HelperProcess((sys.executable, "-m", "tests.rigs.engine_helper"))
+    helpers, turns = Helpers(("/nowhere/python",), tmp_path), Turns()
+    engine = EngineApart(FakeEngine("pulumi"), helpers, turns)
+
+    helpers.take(process)
+
+    with turns.mine():
+        assert engine.preview(REF, [a_sim_worker("a")]) == creates("a")
+        assert engine.preview(REF, [a_sim_worker("b")]) == creates("b")
+    helpers.end()
+    assert not process.is_alive
+
+
 def test_where_no_process_can_be_started_the_stack_fails() -> None:
     turns = Turns()
     engine = EngineApart(FakeEngine("pulumi"), Helpers(("/nowhere/python",), None), turns)
@@ -174,7 +205,7 @@ def a_helper_that_does(worker: str, folder: Path) -> Iterator[subprocess.Popen[b
     os.mkfifo(folder / "meeting")
     with ours, theirs:
         helper = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine_helper", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.rigs.engine_helper", str(theirs.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             start_new_session=True,

@@ -1,128 +1,41 @@
 """The real engine makes machines of stacks/aws, with a double of Pulumi's provider and moto."""
 
 import base64
-import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fleet.bases import Base
-from fleet.engines.pulumi import Account, PulumiEngine
-from fleet.engines.pulumi_base import PulumiBase
+from fleet.census.failures import classify
 from fleet.errors import StackFailed
-from fleet.facts import Listing, Machine, Stack, WorkerInputs
-from fleet.failures import classify
-from fleet.ports import StackRef, Step
-from fleet.providers.aws import AwsMachines
-from fleet.shared import parts_of
+from fleet.facts.bases import Base
+from fleet.making.shared import parts_of
+from fleet.ports import Step
 from tests.builders import NOW, a_fleet
-from tests.fake_aws import PROVIDER, Amazon, note_calls
-from tests.ports.engines import quiet, skip_without_cli
-from tests.process import ROOT
+from tests.fakes.aws import PROVIDER, tag_list
+from tests.ports.aws_rig import REF, USER_DATA, AwsRig, a_worker, an_aws_rig
+from tests.ports.engines import quiet
 
 pytestmark = pytest.mark.engine
 
-REF = StackRef(project="aws", name="debian-builders", provider="amazon", pool="builders")
 BASE = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
 FLEET = a_fleet(
     fleet="debian",
     providers={"amazon": {"kind": "aws", "region": PROVIDER.region}},
     pools={},
 )
-USER_DATA = "#cloud-config token: of-the-test"
-
-
-def a_worker(number: int, **settings: str) -> WorkerInputs:
-    name = f"debian-builders-{number}"
-    labels = {"fleet": "debian", "pool": "builders", "worker": name, "digest": "0123"}
-    return WorkerInputs(
-        name=name,
-        type="c7a.2xlarge",
-        image="ami-12345678",
-        labels=labels,
-        settings={"template": "debian-amazon-0123", "disk": "40"} | settings,
-    )
 
 
 ONE, TWO, THREE = map(a_worker, (1, 2, 3))
 
 
-class Rig:
-    """The real engine with an account at moto."""
-
-    def __init__(self, folder: Path, amazon: Amazon) -> None:
-        self.folder, self.amazon = folder, amazon
-        self.cloud, self.calls = AwsMachines(PROVIDER), set[str]()
-        note_calls(self.cloud, self.calls)
-        plugins = folder / "home" / "plugins"
-        plugins.mkdir(parents=True)
-        launcher = plugins / "pulumi-resource-aws"
-        launcher.write_text(
-            f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -u -m tests.aws_plugin "$@"\n'
-        )
-        launcher.chmod(0o755)
-
-    def engine(self, **inputs: object) -> PulumiEngine:
-        account = Account(self.cloud, {"aws:region": PROVIDER.region}, inputs=inputs)
-        return PulumiEngine(
-            f"file://{self.folder / 'state'}",
-            self.folder / "home",
-            lambda: "a passphrase for tests",
-            {"amazon": account},
-        )
-
-    def base(self) -> PulumiBase:
-        account = Account(self.cloud, {"aws:region": PROVIDER.region})
-        return PulumiBase(
-            f"file://{self.folder / 'state'}",
-            self.folder / "home",
-            lambda: "a passphrase for tests",
-            account,
-            lambda _: {},
-        )
-
-    def up(self, *workers: WorkerInputs) -> tuple[Step, ...]:
-        user_data = {worker.name: USER_DATA for worker in workers}
-        return self.engine().up(REF, workers, quiet, user_data)
-
-    def recorded(self) -> Stack:
-        stack = self.engine().read(REF)
-        assert isinstance(stack, Stack), stack
-        return stack
-
-    def goes_wrong(self, **faults: object) -> None:
-        (self.folder / "faults.json").write_text(json.dumps(faults))
-
-    def listed(self) -> tuple[Machine, ...]:
-        listing = self.cloud.list("debian")
-        assert isinstance(listing, Listing), listing
-        return listing.machines
-
-    def machines(self) -> list[str]:
-        return [machine.name for machine in self.listed()]
-
-    def instances(self) -> dict[str, Mapping[str, Any]]:
-        reservations = self.amazon.ask("describe_instances")["Reservations"]
-        return {each["InstanceId"]: each for part in reservations for each in part["Instances"]}
-
-
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    skip_without_cli()
-    monkeypatch.setenv("FLEET_AWS_DOUBLE", str(tmp_path))
-    with Amazon() as amazon:
-        amazon.ask(
-            "create_launch_template",
-            LaunchTemplateName="debian-amazon-0123",
-            LaunchTemplateData={"KeyName": "ops"},
-        )
-        yield Rig(tmp_path, amazon)
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
+    with an_aws_rig(tmp_path, monkeypatch) as rig:
+        yield rig
 
 
-def test_workers_are_made_once(rig: Rig) -> None:
+def test_workers_are_made_once(rig: AwsRig) -> None:
     first = rig.up(ONE, TWO)
 
     second = rig.engine().up(REF, (ONE, TWO), quiet)
@@ -132,7 +45,7 @@ def test_workers_are_made_once(rig: Rig) -> None:
     assert rig.machines() == [ONE.name, TWO.name]
 
 
-def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
+def test_removing_one_and_adding_one_touches_only_these(rig: AwsRig) -> None:
     rig.up(ONE, TWO)
     kept = {each.id for each in rig.listed() if each.name == TWO.name}
 
@@ -146,7 +59,7 @@ def test_removing_one_and_adding_one_touches_only_these(rig: Rig) -> None:
     assert kept <= {each.id for each in rig.listed()}
 
 
-def test_a_machine_is_what_its_worker_says(rig: Rig) -> None:
+def test_a_machine_is_what_its_worker_says(rig: AwsRig) -> None:
     rig.up(a_worker(1, market="spot"))
 
     ((machine, made),) = rig.instances().items()
@@ -166,7 +79,7 @@ def test_a_machine_is_what_its_worker_says(rig: Rig) -> None:
     assert {"Key": "fleet", "Value": "debian"} in disk["Tags"]
 
 
-def test_what_is_noted_at_a_machine_is_no_difference(rig: Rig) -> None:
+def test_what_is_noted_at_a_machine_is_no_difference(rig: AwsRig) -> None:
     rig.up(ONE)
     (machine,) = rig.listed()
     rig.cloud.extend([machine.id], NOW)
@@ -174,7 +87,7 @@ def test_what_is_noted_at_a_machine_is_no_difference(rig: Rig) -> None:
     assert rig.engine(notes={"expires": "20261122T090000Z"}).preview(REF, [ONE]) == ()
 
 
-def test_an_emptied_pool_holds_nothing_and_costs_nothing(rig: Rig) -> None:
+def test_an_emptied_pool_holds_nothing_and_costs_nothing(rig: AwsRig) -> None:
     rig.up(ONE, TWO)
 
     rig.up()
@@ -183,7 +96,7 @@ def test_an_emptied_pool_holds_nothing_and_costs_nothing(rig: Rig) -> None:
     assert rig.amazon.ask("describe_volumes")["Volumes"] == []
 
 
-def test_one_that_cannot_be_made_leaves_the_others(rig: Rig) -> None:
+def test_one_that_cannot_be_made_leaves_the_others(rig: AwsRig) -> None:
     rig.goes_wrong(refuse={TWO.name: "VcpuLimitExceeded"})
 
     with pytest.raises(StackFailed) as failed:
@@ -194,7 +107,7 @@ def test_one_that_cannot_be_made_leaves_the_others(rig: Rig) -> None:
     assert classify(failed.value.failed[TWO.name]) == "quota"
 
 
-def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: Rig) -> None:
+def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: AwsRig) -> None:
     rig.goes_wrong(spot="InsufficientInstanceCapacity")
 
     with pytest.raises(StackFailed) as failed:
@@ -206,7 +119,7 @@ def test_what_spot_has_none_of_is_made_on_demand_under_the_same_name(rig: Rig) -
     assert "InstanceLifecycle" not in made
 
 
-def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: Rig) -> None:
+def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: AwsRig) -> None:
     rig.goes_wrong(lose_answer_of=ONE.name)
 
     rig.up(ONE)
@@ -215,7 +128,17 @@ def test_a_machine_whose_answer_was_lost_is_adopted_at_once(rig: Rig) -> None:
     assert rig.recorded().ids == {ONE.name: machine.id}
 
 
-def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: Rig) -> None:
+def test_a_spot_machine_whose_answer_was_lost_is_adopted_as_one(rig: AwsRig) -> None:
+    worker = a_worker(1, market="spot")
+    rig.goes_wrong(lose_answer_of=worker.name)
+
+    rig.up(worker)
+
+    assert rig.recorded().workers == (worker,)
+    assert rig.engine().preview(REF, [worker]) == ()
+
+
+def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: AwsRig) -> None:
     rig.goes_wrong(kill_after=ONE.name)
     with pytest.raises(StackFailed):
         rig.up(ONE)
@@ -228,7 +151,7 @@ def test_a_machine_whose_engine_was_killed_is_found_by_its_mark(rig: Rig) -> Non
     assert rig.recorded().ids[ONE.name] == lost.id
 
 
-def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Rig) -> None:
+def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
 
     rig.base().up(BASE, [part], quiet)
@@ -245,7 +168,22 @@ def test_what_machines_share_is_made_once_and_a_machine_is_made_from_it(rig: Rig
     assert group["GroupName"] == part.name
 
 
-def test_what_nobody_shares_any_more_is_deleted(rig: Rig) -> None:
+def test_what_was_made_of_a_template_and_is_in_no_state_is_made_anew(rig: AwsRig) -> None:
+    (part,) = parts_of(FLEET, "amazon")
+    rig.base().up(BASE, [], quiet)
+    mark = {"ResourceType": "security-group", "Tags": tag_list({"fleet": "debian"})}
+    rig.amazon.ask(
+        "create_security_group", GroupName=part.name, Description="x", TagSpecifications=[mark]
+    )
+
+    rig.base().up(BASE, [part], quiet)
+
+    base = rig.base().read(BASE)
+    assert isinstance(base, Base)
+    assert (base.laid, list(base.ids)) == (True, [part.key])
+
+
+def test_what_nobody_shares_any_more_is_deleted(rig: AwsRig) -> None:
     (part,) = parts_of(FLEET, "amazon")
     rig.base().up(BASE, [part], quiet)
 

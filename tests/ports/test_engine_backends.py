@@ -21,10 +21,8 @@ from fleet.errors import Locked
 from fleet.facts import Stack, WorkerInputs
 from fleet.ports import StackRef, Step
 from fleet.providers.sim import SimCloud
-from tests.backends import moto, open_backend, postgres_url
 from tests.builders import NOW
-from tests.canary import find_leaks
-from tests.fakes_engine import FixedClock
+from tests.fakes.engine import FixedClock
 from tests.ports.engines import (
     MENU,
     REF,
@@ -35,8 +33,10 @@ from tests.ports.engines import (
     read,
     skip_without_cli,
 )
+from tests.rigs.backends import open_backend, postgres_url
+from tests.rigs.canary import find_leaks
 
-__all__ = ["moto", "postgres_url"]
+__all__ = ["postgres_url"]
 
 pytestmark = pytest.mark.engine
 

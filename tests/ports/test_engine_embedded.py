@@ -8,11 +8,11 @@ import pytest
 
 from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineMismatch, FleetError, Locked, PlanRefused, StackFailed
-from fleet.facts import Stack, Unknown, WorkerInputs
+from fleet.facts import Listing, Stack, Unknown, WorkerInputs
 from fleet.ports import StackRef, Step
 from fleet.providers.sim import SimCloud
 from tests.builders import NOW
-from tests.fakes_engine import FixedClock, Killed
+from tests.fakes.engine import FixedClock, Killed
 from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, names_in, quiet, read
 
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
@@ -102,7 +102,12 @@ class SlipperyCloud(SimCloud):
 
     kills: str | None = None
 
+    def __init__(self, path: Path, clock: FixedClock) -> None:
+        super().__init__(path, clock)
+        self.told_to_delete: list[str] = []
+
     def delete(self, machine_id: str) -> None:
+        self.told_to_delete.append(machine_id)
         if self.kills == "before":
             raise Killed
         super().delete(machine_id)
@@ -134,6 +139,75 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
     assert preview == done == steps
     assert names_in(cloud) == [ONE.name]
     assert not read(engine).interrupted
+
+
+class ForgetfulCloud(SlipperyCloud):
+    """A cloud that leaves a machine out of some of its listings."""
+
+    omits: tuple[str, ...] = ()
+    """What it leaves out of its next listings, one after the other; empty: nothing."""
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        listing = super().list(fleet)
+        if not self.omits or isinstance(listing, Unknown):
+            return listing
+        omitted, *later = self.omits
+        self.omits = tuple(later)
+        machines = tuple(each for each in listing.machines if each.name != omitted)
+        return listing.model_copy(update={"machines": machines})
+
+
+class Interrupted:
+    """An engine at hearsay, whose run was killed right before or after it deleted TWO."""
+
+    def __init__(self, folder: Path, moment: str) -> None:
+        self.cloud = ForgetfulCloud(folder / "sim.json", FixedClock(NOW))
+        self.cloud.configure(MENU)
+        self.pauses: list[float] = []
+        self.engine = EmbeddedEngine(
+            folder / "state.db", {"desk": self.cloud}, hearsay={"desk"}, pause=self.pauses.append
+        )
+        self.engine.up(REF, [ONE, TWO], quiet)
+        self.cloud.kills = moment
+        with pytest.raises(Killed):
+            self.engine.up(REF, [ONE], quiet)
+        self.cloud.kills = None
+
+
+@pytest.mark.parametrize("wanted", [[ONE], [ONE, TWO]])
+def test_what_was_being_deleted_is_neither_forgotten_nor_made_anew_on_one_listing(
+    tmp_path: Path, wanted: list[WorkerInputs]
+) -> None:
+    interrupted = Interrupted(tmp_path, "before")
+    interrupted.cloud.omits = (TWO.name,)
+
+    with pytest.raises(StackFailed, match="does not list the same twice"):
+        interrupted.engine.up(REF, wanted, quiet)
+
+    assert read(interrupted.engine).interrupted
+    assert names_in(interrupted.cloud) == [ONE.name, TWO.name]
+
+
+def test_what_two_listings_lack_is_forgotten_and_waited_for_once(tmp_path: Path) -> None:
+    interrupted = Interrupted(tmp_path, "after")
+
+    preview = interrupted.engine.preview(REF, [ONE])
+    done = interrupted.engine.up(REF, [ONE], quiet)
+
+    assert preview == done == ()
+    assert interrupted.pauses == [10]
+    assert not read(interrupted.engine).interrupted
+
+
+def test_a_provider_is_told_once_more_to_forget_what_a_killed_run_has_deleted(
+    tmp_path: Path,
+) -> None:
+    interrupted = Interrupted(tmp_path, "after")
+    told = [*interrupted.cloud.told_to_delete]
+
+    interrupted.engine.up(REF, [ONE], quiet)
+
+    assert interrupted.cloud.told_to_delete == [*told, *told]
 
 
 def test_a_machine_of_whose_making_the_record_was_lost_is_adopted_and_not_made_again(
@@ -180,7 +254,7 @@ def test_an_unfinished_creation_waits_for_a_provider_that_can_be_read(rig: Embed
     rig.die_making(ONE.name, [ONE])
     (rig.folder / "sim.json").write_text("{}")
 
-    with pytest.raises(FleetError, match="cannot say whether it exists"):
+    with pytest.raises(FleetError, match="cannot say what exists"):
         rig.engine.up(REF, [ONE], quiet)
 
 

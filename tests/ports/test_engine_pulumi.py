@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi import PulumiEngine
+from fleet.engines.pulumi import Account, PulumiEngine
 from fleet.errors import EngineAbsent, Locked, PlanRefused, SecretMissing, StackFailed
 from fleet.facts import Listing, Unknown, WorkerInputs
 from fleet.ports import Step
-from fleet.providers.sim_file import Menu
-from fleet.user_data import write_user_data
+from fleet.providers.sim import SimCloud
+from tests.builders import NOW
+from tests.fakes.engine import FixedClock
 from tests.ports.engines import (
     REF,
     PulumiRig,
@@ -58,6 +59,7 @@ def test_a_new_stack_is_previewed_without_the_cli(
     assert rig.engine.preview(REF, [ONE]) == (Step(worker=ONE.name, operation="create"),)
 
 
+@pytest.mark.engine
 def test_a_change_is_held_with_its_stack_locked_and_given_up_with_what_is_recorded_kept(
     real: PulumiRig,
 ) -> None:
@@ -88,6 +90,7 @@ def test_of_a_held_change_whose_cli_is_killed_nothing_is_done(real: PulumiRig) -
     assert real.machines() == [ONE.name]
 
 
+@pytest.mark.engine
 def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiRig) -> None:
     real.engine.up(REF, [ONE], quiet)
 
@@ -98,6 +101,7 @@ def test_what_a_program_refuses_is_refused_before_anything_is_held(real: PulumiR
         pytest.fail("nothing was to be held")
 
 
+@pytest.mark.engine
 def test_what_an_earlier_run_left_is_cleaned_up_when_a_change_is_made_and_not_before(
     real: PulumiRig,
 ) -> None:
@@ -165,90 +169,6 @@ def test_a_stack_that_another_run_changes_is_left_alone(rig: PulumiRig) -> None:
     assert rig.machines() == []
 
 
-@pytest.mark.engine
-def test_the_passphrase_is_written_nowhere(real: PulumiRig) -> None:
-    real.engine.up(REF, [ONE], quiet)
-
-    files = [path for path in real.folder.rglob("*") if path.is_file()]
-    assert files
-    assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
-
-
-@pytest.mark.engine
-def test_user_data_is_written_nowhere_in_the_clear(
-    real: PulumiRig, capfd: pytest.CaptureFixture[str]
-) -> None:
-    token = "a-planted-token-for-tests" * 2
-    text = write_user_data("https://debusine.example.org", token)
-    told: list[Step] = []
-
-    real.engine.up(REF, [ONE], told.append, {ONE.name: text})
-    real.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
-
-    files = [path for path in real.folder.rglob("*") if path.is_file()]
-    assert not [path for path in files if token.encode() in path.read_bytes()]
-    assert token not in f"{told} {capfd.readouterr()}"
-
-
-@pytest.mark.engine
-def test_a_failure_shows_no_word_of_the_user_data(real: PulumiRig) -> None:
-    real.cloud.configure(Menu(boot=0, types={"ccx33": 0}))
-
-    with pytest.raises(StackFailed) as caught:
-        real.engine.up(REF, [ONE], quiet, {ONE.name: "one resource_unavailable: two"})
-
-    assert "resource_unavailable" not in str(caught.value)
-    assert "[secret]" in str(caught.value)
-
-
-@pytest.mark.engine
-def test_a_wrong_passphrase_is_said_in_short(real: PulumiRig) -> None:
-    real.engine.up(REF, [ONE], quiet)
-    wrong = PulumiEngine(
-        f"file://{real.folder}/state", real.folder / "home", lambda: "another", real.accounts
-    )
-
-    with pytest.raises(StackFailed, match="incorrect passphrase") as caught:
-        wrong.up(REF, [ONE, TWO], quiet)
-
-    assert len(str(caught.value)) < 400
-    assert real.machines() == [ONE.name]
-
-
-@pytest.mark.engine
-def test_the_stack_outlives_the_engines_own_folder(real: PulumiRig) -> None:
-    real.engine.up(REF, [ONE], quiet)
-    (real.folder / "home").rename(real.folder / "lost")
-
-    steps = real.engine.up(REF, [ONE, TWO], quiet)
-
-    assert steps == (Step(worker=TWO.name, operation="create"),)
-    assert real.machines() == [ONE.name, TWO.name]
-
-
-@pytest.mark.engine
-def test_the_settings_hold_the_workers_so_that_pulumi_up_by_hand_deletes_nothing(
-    real: PulumiRig,
-) -> None:
-    real.engine.up(REF, [ONE, TWO], quiet)
-
-    settings = (real.folder / f"home/work/fleet-sim/Pulumi.{REF.name}.yaml").read_text()
-    assert ONE.name in settings
-    assert TWO.name in settings
-
-
-@pytest.mark.engine
-def test_the_settings_do_not_hold_a_worker_that_was_forgotten(real: PulumiRig) -> None:
-    real.engine.up(REF, [ONE, TWO], quiet)
-
-    real.engine.forget(REF, ONE.name)
-
-    settings = (real.folder / f"home/work/fleet-sim/Pulumi.{REF.name}.yaml").read_text()
-    assert ONE.name not in settings
-    assert TWO.name in settings
-    assert list((real.folder / "home").glob("*.json")) == []
-
-
 def test_in_a_stack_that_another_run_changes_nothing_is_forgotten(rig: PulumiRig) -> None:
     write(rig.folder / CHECKPOINT, a_checkpoint(ONE))
     lock = {
@@ -313,6 +233,35 @@ def test_a_deletion_that_was_killed_is_finished_by_the_next_run(
     assert real.machines() == [ONE.name]
     assert read(real.engine).workers == (ONE,)
     assert not read(real.engine).interrupted
+
+
+@pytest.mark.engine
+def test_a_machine_that_one_listing_lacks_is_deleted_and_not_just_forgotten(
+    real: PulumiRig,
+) -> None:
+    real.engine.up(REF, [ONE, TWO], quiet)
+    begin_deletion(real.folder / CHECKPOINT, TWO.name)
+    cloud = Forgetful(real.cloud.path, FixedClock(NOW))
+    settings = {"sim:path": str(cloud.path)}
+    real.accounts = {"desk": Account(cloud, settings, pause=lambda _: None)}
+
+    steps = real.new_engine().up(REF, [ONE], quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="delete"),)
+    assert real.machines() == [ONE.name]
+
+
+class Forgetful(SimCloud):
+    """A simulated cloud whose first listing is empty."""
+
+    asked = False
+
+    def list(self, fleet: str) -> Listing | Unknown:
+        listing = super().list(fleet)
+        if self.asked or isinstance(listing, Unknown):
+            return listing
+        self.asked = True
+        return listing.model_copy(update={"machines": ()})
 
 
 def a_checkpoint(*workers: WorkerInputs) -> str:

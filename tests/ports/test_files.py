@@ -8,7 +8,7 @@ import pytest
 from fleet.errors import FileUnreadable
 from fleet.ports import Files
 from fleet.store.files import LocalFiles
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 Make = Callable[[dict[str, str]], Files]
 

@@ -1,8 +1,10 @@
-"""The contract of the port ImageBuilder, over the fake and a machine of the simulated Hetzner.
+"""The contract of the port ImageBuilder, over the fake, a disk, a machine and a work request.
 
-The way that bakes disks is held to it by tests/images/test_bake.py, where that can be done.
+What bakes the disk is a stand-in here, in namespaces all the same; the real one is in
+tests/images/test_bake.py.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,16 +13,20 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import BuildFailed, Locked
-from fleet.image_ports import ImageBuilder
-from fleet.images import folder
-from fleet.images.disk import locked
+from fleet.facts.manifest import BuildOrder, BuildStep
+from fleet.images import diskfile, folder, namespaces
+from fleet.images.disk import DiskBuilder, locked
+from fleet.images.programs import missing
+from fleet.images.requests import RequestBuilder
 from fleet.images.role import RoleFailed
-from fleet.manifest import BuildOrder, BuildStep
+from fleet.ports.images import ImageBuilder
 from fleet.schema.pools import ImageRecipe
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW
-from tests.fakes_builder import FakeImageBuilder
-from tests.machine_rig import MachineRig
+from tests.fakes.builder import FakeImageBuilder
+from tests.rigs.debusine_builds import DebusineBuilds
+from tests.rigs.loopback import Loopback
+from tests.rigs.machines import MachineRig
 
 VERSION = "20261121T203000Z"
 ORDER = BuildOrder(
@@ -50,6 +56,32 @@ def fake_way(_: ExitStack, images: Path) -> Way:
     return Way(builder, images, fail)
 
 
+BAKES = """
+import json, pathlib, sys
+order = json.load(sys.stdin)
+why = pathlib.Path(sys.argv[1]).read_text()
+print(json.dumps({"phase": "base"}), flush=True)
+(pathlib.Path(order["work"]) / "root").mkdir()
+(pathlib.Path(order["folder"]) / "disk.qcow2").write_bytes(b"a disk")
+baked = {"packages": [], "seconds": {"base": 0.1}, "base": "b1"}
+print(json.dumps({"error": why, "code": 1} if why else {"baked": baked}))
+"""
+
+
+def disk_way(_: ExitStack, images: Path) -> Way:
+    if lacking := namespaces.why_not() or missing(("mmdebstrap", *diskfile.programs("amd64"))):
+        pytest.skip(f"the way that bakes disks is NOT TESTED: {lacking}")
+    reason = images.parent / "reason"
+    reason.touch()
+    program = (sys.executable, "-c", BAKES, str(reason))
+    builder = DiskBuilder(images, images.parent / "cache", program=program)
+
+    def fail(why: str) -> None:
+        reason.write_text(why, encoding="utf-8")
+
+    return Way(builder, images, fail)
+
+
 def instance_way(stack: ExitStack, images: Path) -> Way:
     api = stack.enter_context(SimulatedHetzner(now=lambda: NOW))
     rig = MachineRig(images, api)
@@ -64,7 +96,24 @@ def instance_way(stack: ExitStack, images: Path) -> Way:
     return Way(rig.builder, images, fail)
 
 
-@pytest.fixture(params=[fake_way, instance_way])
+def request_way(stack: ExitStack, images: Path) -> Way:
+    debusine = DebusineBuilds()
+    server = stack.enter_context(Loopback(debusine))
+    debusine.url = server.url
+    builder = RequestBuilder(
+        images,
+        *(server.url, "debian", "secret"),
+        mirror="http://deb.example.org/debian",
+        wait=lambda _: None,
+    )
+
+    def fail(why: str) -> None:
+        debusine.refusal = why
+
+    return Way(builder, images, fail)
+
+
+@pytest.fixture(params=[fake_way, disk_way, instance_way, request_way])
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Way]:
     with ExitStack() as stack:
         yield request.param(stack, tmp_path / "images")

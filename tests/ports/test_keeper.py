@@ -17,11 +17,11 @@ from fleet.providers.sim_file import Menu
 from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, some_inputs
-from tests.fake_aws import PROVIDER, Amazon
-from tests.fakes_engine import FixedClock
-from tests.fakes_keeper import FakeKeeper
-from tests.hetzner import a_server
-from tests.local_machines import a_local_cloud, end_machines
+from tests.fakes.aws import PROVIDER, Amazon
+from tests.fakes.engine import FixedClock
+from tests.fakes.keeper import FakeKeeper
+from tests.rigs.hetzner import a_server
+from tests.rigs.local_machines import a_local_cloud, end_machines
 
 Kept = tuple[Keeper, str, str, Callable[[], dict[str, datetime | None]]]
 HETZNER = HcloudProvider.model_validate(

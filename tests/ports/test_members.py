@@ -5,8 +5,8 @@ import pytest
 from fleet.facts import Unknown
 from fleet.ports import Members
 from fleet.store.members import FileMembers
-from tests.fakes_files import FakeFiles
-from tests.fakes_members import FakeMembers
+from tests.fakes.files import FakeFiles
+from tests.fakes.members import FakeMembers
 
 
 def a_file(text: str) -> FileMembers:

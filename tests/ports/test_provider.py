@@ -16,13 +16,13 @@ from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import Menu
 from fleet.schema.model import AwsProvider, HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
-from tests.fake_aws import PROVIDER, Amazon
-from tests.fakes_engine import FixedClock
-from tests.fakes_queue import FakeProvider
-from tests.hetzner import a_server
-from tests.hook_machines import a_hook_cloud, hooks_over
-from tests.local_machines import a_local_cloud
+from tests.fakes.aws import PROVIDER, Amazon
+from tests.fakes.engine import FixedClock
+from tests.fakes.queue import FakeProvider
 from tests.ports.engines import a_sim_worker
+from tests.rigs.hetzner import a_server
+from tests.rigs.hook_machines import a_hook_cloud, hooks_over
+from tests.rigs.local_machines import a_local_cloud
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DEMO = ("demo-builders-2", "demo-builders-1")

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import PublicationRefused, SourceUnreachable
-from tests.backends import moto
 from tests.builders import NOW
-from tests.publishing import MIB, PLACES, VERSION, Place, Watcher, a_build, sha256, some_disk
-
-__all__ = ["moto"]
+from tests.rigs.publishing import MIB, PLACES, VERSION, Place, Watcher, a_build, sha256, some_disk
 
 HOUR = timedelta(hours=1)
 BIG = some_disk(size=6 * MIB + 512)

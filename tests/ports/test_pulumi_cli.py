@@ -40,6 +40,22 @@ def test_a_built_one_is_found_in_the_cache(tmp_path: Path, environment: dict[str
     assert find_cli(environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}) == kept
 
 
+def test_one_is_found_where_nobody_knows_a_home(tmp_path: Path) -> None:
+    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+
+    assert find_cli({"PATH": str(tmp_path / "bin"), "HOME": "~no-such-user"}) == cli
+
+
+def test_a_cli_is_asked_for_its_version_without_our_secrets(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_TOKEN", "made up")
+    cli = a_cli(tmp_path / "bin" / "pulumi", "")
+    cli.write_text('#!/bin/sh\necho "v3.255.0${CLOUD_TOKEN:+ and a secret}"\n')
+
+    assert find_cli(environment) == cli
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -61,6 +77,55 @@ def test_an_unfit_one_is_named_and_passed_over(
 def test_its_absence_says_what_to_do(environment: dict[str, str]) -> None:
     with pytest.raises(EngineAbsent, match=r"tools/pulumi_cli.py.*engine: embedded"):
         find_cli(environment)
+
+
+def test_one_that_was_asked_today_is_not_started_again(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+    cli.write_text(f"#!/bin/sh\necho once >> {tmp_path}/asked; echo v3.255.0\n")
+
+    assert [find_cli(environment), find_cli(environment)] == [cli, cli]
+    assert (tmp_path / "asked").read_text() == "once\n"
+
+
+def test_one_that_was_replaced_is_asked_anew(tmp_path: Path, environment: dict[str, str]) -> None:
+    a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+    find_cli(environment)
+    a_cli(tmp_path / "bin" / "pulumi", "v4.0.0")
+
+    with pytest.raises(EngineAbsent, match=r"is v4\.0\.0"):
+        find_cli(environment)
+
+
+def test_one_that_did_not_fit_is_asked_again_when_somebody_has_replaced_what_it_starts(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    cli = a_cli(tmp_path / "bin" / "pulumi", "")
+    cli.write_text(f"#!/bin/sh\ncat {tmp_path}/release\n")
+    (tmp_path / "release").write_text("v3.100.0\n")
+    with pytest.raises(EngineAbsent, match=r"is v3\.100\.0"):
+        find_cli(environment)
+
+    (tmp_path / "release").write_text("v3.255.0\n")
+
+    assert find_cli(environment) == cli
+
+
+@pytest.mark.parametrize(
+    "note",
+    [b"[not a note", b"[1]", b'{"day": 1}', b'{"day": 1, "fit": null}', b"\xff\xfe"],
+)
+def test_a_note_that_nobody_can_read_is_written_anew(
+    tmp_path: Path, environment: dict[str, str], note: bytes
+) -> None:
+    cli = a_cli(tmp_path / "bin" / "pulumi", "v3.255.0")
+    notes = tmp_path / "home/.cache/fleet/pulumi-fits.json"
+    notes.parent.mkdir(parents=True)
+    notes.write_bytes(note)
+
+    assert find_cli(environment) == cli
+    assert str(cli) in notes.read_text()
 
 
 def test_a_plugin_that_the_tools_keep_is_found_behind_what_a_person_has(

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fleet.census.failures import classify
 from fleet.engines.pulumi_events import Events
-from fleet.failures import classify
 from fleet.ports import Step
 
 if TYPE_CHECKING:
@@ -111,10 +111,24 @@ def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
 
     (said,) = events.failed.values()
     assert said == (
-        "resource limit exceeded; "
-        "1 error occurred: * creating it: limit reached (resource_limit_exceeded)"
+        "resource limit exceeded; creating it: limit reached (resource_limit_exceeded)"
     )
     assert classify(said) == "quota"
+
+
+def test_what_only_the_makers_of_a_plugin_need_is_left_out() -> None:
+    events = Events(secrets=())
+    refused = 'Get "https://api.example.org/v1/servers": connection refused'
+
+    events(
+        event(
+            f"sdk-v2/provider2.go:571: sdk.helper_schema: {refused}: provider=hcloud@1.57.0", URN
+        )
+    )
+    events(event(f"error: 1 error occurred:\n\t* {refused}\n\n", URN))
+
+    assert events.failed == {"debian-builders-1": refused}
+    assert events.errors == (refused,)
 
 
 def test_a_failure_of_no_resource_is_no_workers() -> None:
@@ -132,4 +146,4 @@ def test_secrets_are_left_out_of_what_is_remembered() -> None:
 
     events(event("server_error: token hunter2 is wrong", URN))
 
-    assert events.failed == {"debian-builders-1": "server_error: token [secret] is wrong"}
+    assert events.failed == {"debian-builders-1": "server_error: token *** is wrong"}

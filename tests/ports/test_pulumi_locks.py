@@ -1,10 +1,12 @@
 """When the owner of a stack's lock does nothing any more."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from fleet.engines.pulumi_locks import is_over
+from fleet.engines.pulumi_locks import is_alive, is_inner, is_over
 
 NOTHING_PENDING = "Name:\tpulumi\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n"
 
@@ -39,3 +41,55 @@ def test_this_process_is_not_over() -> None:
     words = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
     assert not is_over(words, Path("/proc/self/status").read_text(encoding="utf-8"))
+
+
+def test_a_process_of_a_container_is_known_by_the_number_that_it_has_there() -> None:
+    status = "Name:\tpulumi\nNSpid:\t4393\t12\t7\nNSpgid:\t4393\t12\t7\n"
+
+    assert is_inner(7, status)
+    assert not is_inner(4393, status)
+
+
+def test_a_process_of_this_namespace_has_no_other_number() -> None:
+    status = "Name:\tplugin\nNSpid:\t4393\nNSpgid:\t4390\nNSsid:\t4390\n"
+
+    assert not is_inner(4393, status)
+    assert not is_inner(4390, status)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """Return a /proc in which a shell that began a second ago has the number 312."""
+    (tmp_path / "312").mkdir()
+    began = ["S", "1", *["0"] * 17, "900000000"]
+    (tmp_path / "312/stat").write_text(f"312 (bash) {' '.join(began)}\n", encoding="utf-8")
+    (tmp_path / "312/status").write_text("Name:\tbash\nNSpid:\t312\n", encoding="utf-8")
+    (tmp_path / "uptime").write_text("9000001.00 1.00\n", encoding="utf-8")
+    return tmp_path
+
+
+LOCK = {"hostname": socket.gethostname(), "pid": 312, "timestamp": "2020-01-01T00:00:00Z"}
+
+
+def test_the_owner_is_gone_where_a_younger_program_has_its_number(proc: Path) -> None:
+    assert is_alive(LOCK, proc) is False
+
+
+def test_a_younger_program_says_nothing_of_an_owner_that_has_its_number_in_a_container(
+    proc: Path,
+) -> None:
+    (proc / "4393").mkdir()
+    status = "Name:\tpulumi\nNSpid:\t4393\t312\n"
+    (proc / "4393/status").write_text(status, encoding="utf-8")
+
+    assert is_alive(LOCK, proc) is None
+
+
+def test_of_a_program_whose_name_is_no_text_nobody_can_tell(proc: Path) -> None:
+    (proc / "312/stat").write_bytes(b"312 (\xff) S 1\n")
+
+    assert is_alive(LOCK, proc) is None
+
+
+def test_a_process_that_runs_and_is_not_shown_is_not_taken_for_dead(proc: Path) -> None:
+    assert is_alive(LOCK | {"pid": os.getpid()}, proc) is None

@@ -1,42 +1,25 @@
 """tools/pulumi_plugins.py prints the folder of Hetzner's plugin, builds it, or says why not."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "pulumi_plugins.py"
+from tests.rigs.tool import a_program, bare_environment, run_tool
+
+TOOL = "pulumi_plugins.py"
 NAME = "pulumi-resource-hcloud"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "bin").mkdir()
-    return {"HOME": str(tmp_path), "PATH": str(tmp_path / "bin")}
-
-
-def run_tool(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, TOOL],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def a_program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o700)
+    return bare_environment(tmp_path)
 
 
 def test_a_folder_that_is_named_is_taken(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "mine").mkdir()
     a_program(tmp_path / "mine" / NAME, "")
 
-    done = run_tool(environment | {"FLEET_PULUMI_PLUGINS": str(tmp_path / "mine")})
+    done = run_tool(TOOL, environment | {"FLEET_PULUMI_PLUGINS": str(tmp_path / "mine")})
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}/mine\n", "")
 
@@ -51,7 +34,7 @@ def test_the_official_release_goes_before_a_build(
         f"/bin/mkdir -p {folder}; /bin/cp /bin/true {folder}/{NAME}",
     )
 
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert done.returncode == 0
     assert done.stdout.startswith(f"{tmp_path}/.cache/fleet/pulumi-plugins-")
@@ -63,9 +46,9 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
 ) -> None:
     a_program(tmp_path / "bin" / "go", f'/bin/cp /bin/true "$GOBIN/{NAME}"')
 
-    built = run_tool(environment)
+    built = run_tool(TOOL, environment)
     (tmp_path / "bin" / "go").unlink()
-    found = run_tool(environment)
+    found = run_tool(TOOL, environment)
 
     assert built.returncode == 0
     assert "download: there is no Pulumi CLI to fetch it with" in built.stderr
@@ -73,7 +56,7 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
 
 
 def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")
     assert f"{NAME} is ABSENT: download: " in done.stderr
@@ -85,7 +68,7 @@ def test_a_build_that_does_not_start_is_not_kept(
 ) -> None:
     a_program(tmp_path / "bin" / "go", f'/bin/cp /bin/false "$GOBIN/{NAME}"')
 
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert done.returncode == 3
     assert not (tmp_path / ".cache").exists()

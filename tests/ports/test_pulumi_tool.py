@@ -1,46 +1,25 @@
 """tools/pulumi_cli.py prints a CLI's path, builds one where it can, or says there is none."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "pulumi_cli.py"
-A_CLI = "#!/bin/sh\necho v3.255.0\n"
+from tests.rigs.tool import a_program, bare_environment, run_tool
+
+TOOL = "pulumi_cli.py"
+A_CLI = "echo v3.255.0"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "bin").mkdir()
-    return {
-        "HOME": str(tmp_path),
-        "PATH": str(tmp_path / "bin"),
-        # Nothing listens there, so that the download fails at once, wherever the test runs.
-        "https_proxy": "http://127.0.0.1:9",
-    }
-
-
-def run_tool(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, TOOL],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def a_program(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o700)
+    # Nothing listens there, so that the download fails at once, wherever the test runs.
+    return bare_environment(tmp_path) | {"https_proxy": "http://127.0.0.1:9"}
 
 
 def test_a_cli_on_path_is_printed(tmp_path: Path, environment: dict[str, str]) -> None:
     a_program(tmp_path / "bin" / "pulumi", A_CLI)
 
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/bin/pulumi\n")
     assert done.stderr == ""
@@ -49,12 +28,12 @@ def test_a_cli_on_path_is_printed(tmp_path: Path, environment: dict[str, str]) -
 def test_where_it_cannot_be_fetched_it_is_built_and_kept(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    go = '#!/bin/sh\nprintf "#!/bin/sh\\necho v3.255.0\\n" > "$GOBIN/pulumi"\n'
+    go = 'printf "#!/bin/sh\\necho v3.255.0\\n" > "$GOBIN/pulumi"\n'
     a_program(tmp_path / "bin" / "go", go + '/bin/chmod 700 "$GOBIN/pulumi"\n')
 
-    built = run_tool(environment)
+    built = run_tool(TOOL, environment)
     (tmp_path / "bin" / "go").unlink()
-    found = run_tool(environment)
+    found = run_tool(TOOL, environment)
 
     assert built.returncode == 0
     assert "download: " in built.stderr
@@ -63,7 +42,7 @@ def test_where_it_cannot_be_fetched_it_is_built_and_kept(
 
 
 def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str, str]) -> None:
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert (done.returncode, done.stdout) == (3, "")
     assert "pulumi 3.255.0 is ABSENT: download: " in done.stderr
@@ -73,9 +52,9 @@ def test_where_there_is_no_way_its_absence_is_said_plainly(environment: dict[str
 def test_a_build_that_makes_nothing_usable_is_not_kept(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    a_program(tmp_path / "bin" / "go", "#!/bin/sh\n")
+    a_program(tmp_path / "bin" / "go", "")
 
-    done = run_tool(environment)
+    done = run_tool(TOOL, environment)
 
     assert done.returncode == 3
     assert "does not run" in done.stderr

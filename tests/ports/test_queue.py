@@ -15,12 +15,12 @@ from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.world import WorldQueue, read_world
 from fleet.schema import model
-from tests import postgres
 from tests.builders import a_fleet
-from tests.debusine_tables import Tables
-from tests.fakes_queue import FakeFiles, FakeQueue
-from tests.recorded import recorded_requests
-from tests.replay import PENDING, TOKEN, Replay
+from tests.fakes.queue import FakeFiles, FakeQueue
+from tests.rigs import postgres
+from tests.rigs.debusine_tables import Tables
+from tests.rigs.recorded import recorded_requests
+from tests.rigs.replay import PENDING, TOKEN, Replay
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 WORLD = (Path(__file__).parent.parent.parent / "world.json").read_bytes()
@@ -35,11 +35,12 @@ class Example:
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[str]:
+def database(postgres_server: str) -> Iterator[str]:
     """Return the address of a database with the recorded requests in it, or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"the queue is NOT TESTED in SQL: {because}")
-    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        postgres.database(postgres_server) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         tables = Tables(connection)
         tables.create()
         tables.add_requests(recorded_requests())

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.checkup import Machinery
+from fleet.doctor import Machinery
 from fleet.errors import SourceUnreachable
 from fleet.ports import Server
 from fleet.queues.debusine.checkup import DebusineServer
 from fleet.schema.model import DebusineQueue
-from tests.debusine import STATUS
-from tests.fakes_server import AMD64, NOON, FakeServer
-from tests.loopback import Answer, Loopback, html
-from tests.replay import TOKEN, Replay, read_exchange
+from tests.fakes.server import AMD64, NOON, FakeServer
+from tests.rigs.debusine import STATUS
+from tests.rigs.loopback import Answer, Loopback, html
+from tests.rigs.replay import TOKEN, Replay, read_exchange
 
 RECORDED = ("service-status", "open-metrics-work-requests", "whoami-fleet")
 

@@ -1,20 +1,21 @@
 """The contract of the port Sharer, over the fake and Hetzner's real provider."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fleet.bases import Base, Part
 from fleet.engines.pulumi import Account
 from fleet.engines.pulumi_base import PulumiBase
-from fleet.errors import StackFailed
+from fleet.errors import PlanRefused, SourceUnreachable, StackFailed
+from fleet.facts.bases import Base, Part
 from fleet.ports import Sharer, StackRef, Step
 from fleet.providers.hcloud import HcloudMachines
 from fleet.providers.hcloud_shared import HcloudShared
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
-from tests.fakes_sharer import FakeSharer
+from tests.fakes.sharer import FakeSharer
 from tests.ports.engines import quiet
 from tests.ports.hcloud_rig import PROVIDER, skip_without_plugin
 
@@ -213,3 +214,55 @@ def test_what_exists_although_its_state_is_lost_is_adopted_by_its_mark(
 
     assert read(again).ids == read(first).ids
     assert again.preview(REF, PARTS) == ()
+
+
+def test_what_an_earlier_run_left_and_cannot_be_deleted_stops_before_anything_is_made(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SourceUnreachable("no connection")
+
+    state = tmp_path / "state/.pulumi/stacks/fleet-hcloud" / f"{REF.name}.json"
+    state.parent.mkdir(parents=True)
+    state.write_text('{"checkpoint": {"latest": {"resources": []}}}')
+    account = Account(HcloudMachines(PROVIDER, api.token), clear=refuse)
+    base = PulumiBase(
+        f"file://{tmp_path / 'state'}", tmp_path / "home", lambda: "x", account, lambda _: {}
+    )
+
+    with pytest.raises(StackFailed, match="left cannot be deleted: no connection"):
+        base.up(REF, PARTS, quiet)
+
+
+def test_what_somebody_changes_after_its_preview_is_not_gone_on_with(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    base = hetzner_base(tmp_path, api)
+    base.preview(REF, PARTS)
+    state = tmp_path / "state/.pulumi/stacks/fleet-hcloud" / f"{REF.name}.json"
+    state.parent.mkdir(parents=True)
+    latest = {"manifest": {"time": "2026-11-21T08:00:00Z"}, "resources": []}
+    state.write_text(json.dumps({"checkpoint": {"latest": latest}}))
+
+    with pytest.raises(PlanRefused, match="somebody else changed it after it was previewed"):
+        base.up(REF, PARTS, quiet)
+
+
+@pytest.mark.engine
+def test_a_part_that_failed_after_it_was_made_is_finished_by_the_next_run(
+    tmp_path: Path, api: SimulatedHetzner
+) -> None:
+    skip_without_plugin()
+    base = hetzner_base(tmp_path, api)
+    api.fail(Fault("GET", "/firewalls/*", status=400, code="invalid_input"))
+
+    with pytest.raises(StackFailed):
+        base.up(REF, [FIREWALL], quiet)
+    failed = read(base)
+    steps = base.up(REF, [FIREWALL], quiet)
+
+    assert (list(failed.ids), failed.laid) == ([FIREWALL.key], False)
+    assert steps == (Step(worker=FIREWALL.name, operation="update"),)
+    assert read(base).ids == failed.ids
+    assert read(base).laid
+    assert base.preview(REF, [FIREWALL]) == ()

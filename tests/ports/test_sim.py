@@ -13,7 +13,7 @@ from fleet.facts import Listing, MachineState, Unknown, Worker, WorkerState
 from fleet.providers.sim import SimCloud, menu_of
 from fleet.providers.sim_file import Menu
 from tests.builders import NOW, a_fleet
-from tests.fakes_engine import FixedClock
+from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker
 
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")

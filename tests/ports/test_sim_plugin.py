@@ -12,7 +12,7 @@ from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_plugin import SimProvider
 from tests.builders import NOW
-from tests.fakes_engine import FixedClock
+from tests.fakes.engine import FixedClock
 from tests.ports.engines import MENU, a_sim_worker, names_in
 
 ONE = a_sim_worker("debian-builders-1")

@@ -1,7 +1,6 @@
 """This module holds what every Store promises, run over the fake, SQLite and PostgreSQL."""
 
 import re
-import subprocess
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,13 +8,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
-from fleet.ports import StackRecord, Store
+from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
+from fleet.ports.store import StackRecord, Store
 from fleet.store.database import DatabaseStore
-from fleet.store.holders import name_process
-from tests import postgres
 from tests.builders import NOW, an_attempt
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+from tests.rigs import postgres
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
@@ -173,66 +171,6 @@ def test_a_run_that_was_begun_and_has_ended_is_there_once(store: Store) -> None:
     assert [run["outcome"] for run in store.last_runs(3)] == ["{}", ""]
 
 
-# the lock
-
-
-def test_the_lock_is_held_by_one_and_says_by_whom_since_when(store: Store, opener: Opener) -> None:
-    with (
-        store.lock("alice@here:1", NOW),
-        pytest.raises(Locked, match=r"alice@here:1, since 2026-11-21.08:00:00"),
-        opener("debian").lock("bob@there:2", NOW),
-    ):
-        pass
-
-
-def test_the_lock_is_free_again_however_its_holder_ended(store: Store, opener: Opener) -> None:
-    with pytest.raises(KeyboardInterrupt), store.lock("alice@here:1", NOW):
-        raise KeyboardInterrupt
-
-    with opener("debian").lock("bob@there:2", NOW) as died:
-        assert died is None
-
-
-def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opener) -> None:
-    with store.lock("alice@here:1", NOW):
-        for _ in range(2):
-            with pytest.raises(Locked), opener("debian").lock("bob@there:2", NOW):
-                pass
-
-
-def test_the_lock_of_a_process_that_died_on_this_system_is_taken_over(
-    postgres_store: DatabaseStore,
-) -> None:
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    dead = name_process(process.pid)
-    held = postgres_store.lock(dead, NOW)
-    held.__enter__()
-
-    with postgres_store.lock("bob@there:2", NOW) as died:
-        holder = postgres_store.lock_holder()
-
-    assert died == dead
-    assert holder is not None
-    assert holder[0] == "bob@there:2"
-
-
-@pytest.mark.parametrize(
-    "living",
-    [name_process(), "alice@elsewhere/12345678:1", "alice@here:1"],
-    ids=["this", "elsewhere", "unnamed system"],
-)
-def test_the_lock_of_a_process_that_lives_or_of_another_system_is_not(
-    postgres_store: DatabaseStore, living: str
-) -> None:
-    with (
-        postgres_store.lock(living, NOW),
-        pytest.raises(Locked, match=re.escape(living)),
-        postgres_store.lock("bob@there:2", NOW),
-    ):
-        pass
-
-
 # what only databases can get wrong
 
 
@@ -253,7 +191,16 @@ def test_a_missing_driver_is_said_with_what_to_install() -> None:
         DatabaseStore("postgres://fleet@127.0.0.1:1/fleet", "debian").stacks()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "mysql://fleet:canary@host/fleet", "postgres"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://fleet:canary@host/fleet",
+        "postgres",
+        "postgresql://fleet:canary/fleet",
+        "postgresql://fleet:1@canary@host/fleet",
+    ],
+)
 def test_a_url_that_is_no_store_is_told_what_one_looks_like(url: str) -> None:
     with pytest.raises(StoreFailed, match=re.escape("write sqlite, sqlite:///PATH")) as failed:
         DatabaseStore(url, "debian")

@@ -6,12 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing, VersionMoved
-from fleet.ports import Store
+from fleet.facts.versions import Move, Publication
+from fleet.ports.store import Store
 from fleet.store.database import DatabaseStore
-from fleet.versions import Move, Publication
 from tests.builders import NOW
+from tests.builders.versioning import a_version
 from tests.ports.stores import Opener, opener, postgres_url, store
-from tests.versioning import a_version
 
 __all__ = ["opener", "postgres_url", "store"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleet.ports import Store
+from fleet.ports.store import Store
 from fleet.store.database import DatabaseStore
 from tests.builders import an_attempt
 from tests.ports.stores import opener, postgres_url, store

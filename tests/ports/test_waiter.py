@@ -2,15 +2,19 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
+from fleet.commands.bell import Bell
 from fleet.commands.signals import Signals
 from fleet.ports import Waiter
-from tests.fakes_engine import FixedClock
-from tests.fakes_waiter import FakeWaiter
+from tests.fakes.engine import FixedClock
+from tests.fakes.waiter import FakeWaiter
 
 
 @pytest.fixture
@@ -33,12 +37,21 @@ def ask_to_end(signals: Signals, number: signal.Signals, times: int = 1) -> None
             os.kill(os.getpid(), number)
 
 
-@pytest.fixture(params=["fake", "signals"])
-def asked(request: pytest.FixtureRequest, fake: FakeWaiter, signals: Signals) -> Waiter:
+@pytest.fixture
+def bell() -> Iterator[Bell]:
+    """Return what can be rung, whose runs may begin at once, while the test runs."""
+    heard = Bell(0)
+    with heard.heard():
+        yield heard
+
+
+@pytest.fixture(params=["fake", "signals", "bell"])
+def asked(request: pytest.FixtureRequest) -> Waiter:
     """Return a waiter that waited once, and then somebody asked it to end."""
-    waiter: Waiter = fake if request.param == "fake" else signals
+    waiter: Waiter = request.getfixturevalue(request.param)
     assert waiter.wait(0)
-    ask_to_end(signals, signal.SIGTERM)
+    if isinstance(waiter, Signals):
+        ask_to_end(waiter, signal.SIGTERM)
     return waiter
 
 
@@ -89,3 +102,84 @@ def test_afterwards_signals_do_what_they_did_before() -> None:
         pass
 
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("waiter", ["signals", "bell"])
+def test_a_signal_that_does_not_interrupt_a_sleep_ends_the_wait_soon(
+    waiter: str, request: pytest.FixtureRequest
+) -> None:
+    # So does one that arrives between the look whether somebody asked, and the sleep.
+    waiting: Signals = request.getfixturevalue(waiter)
+
+    def wait_until_asked(threads: ThreadPoolExecutor) -> None:
+        threads.submit(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+        waiting.wait(60)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
+        wait_until_asked(threads)
+
+    assert time.monotonic() - began < 30
+
+
+# only the one that can be rung
+
+
+def test_a_bell_that_was_rung_ends_the_wait_once(bell: Bell) -> None:
+    bell.ring()
+    bell.wait(3600)
+    began = time.monotonic()
+
+    assert bell.wait(0.05)
+    assert time.monotonic() - began >= 0.04
+
+
+def test_a_bell_is_heard_from_another_thread(bell: Bell) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(bell.wait, 3600)
+        bell.ring()
+
+        assert waiting.result(60)
+
+
+def test_a_bell_that_is_rung_seldom_is_heard_at_once() -> None:
+    bell = Bell(3600)
+    for _ in range(5):
+        bell.ring()
+
+        assert bell.wait(7200)
+
+
+def test_runs_begin_apart_on_average_however_often_a_bell_is_rung() -> None:
+    began = time.monotonic()
+    bell = Bell(0.05)
+
+    for _ in range(7):
+        bell.ring()
+        bell.wait(3600)
+
+    assert time.monotonic() - began >= 0.09
+
+
+def test_who_is_to_look_again_does_not_wait_for_the_bell() -> None:
+    began = time.monotonic()
+    bell = Bell(0.05)
+    bell.look_again()
+
+    assert bell.wait(3600)
+    assert time.monotonic() - began >= 0.04
+
+
+def test_a_wait_that_is_shorter_than_runs_are_apart_is_as_short_as_it_was_said() -> None:
+    bell = Bell(3600)
+
+    assert bell.wait(0.01)
+
+
+def test_a_signal_ends_a_wait_for_a_bell(bell: Bell) -> None:
+    def wait_until_asked(threads: ThreadPoolExecutor) -> None:
+        threads.submit(os.kill, os.getpid(), signal.SIGTERM)
+        bell.wait(3600)
+
+    with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
+        wait_until_asked(threads)

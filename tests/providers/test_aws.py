@@ -9,8 +9,8 @@ from fleet.errors import SourceUnreachable
 from fleet.facts import Listing, Machine, MachineState, Unknown
 from fleet.providers.aws import AwsMachines
 from fleet.schema.model import AwsProvider
-from tests.fake_aws import PROVIDER, SECRET, Amazon, LyingAmazon, page, refusal, tag_list
-from tests.loopback import Answer, html
+from tests.fakes.aws import PROVIDER, SECRET, Amazon, LyingAmazon, page, refusal, tag_list
+from tests.rigs.loopback import Answer, html
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 LATER = NOW + timedelta(days=1)
@@ -279,6 +279,30 @@ def test_an_expiry_that_cannot_be_noted_says_why() -> None:
         pytest.raises(SourceUnreachable, match="CreateTags was refused"),
     ):
         AwsMachines(PROVIDER).extend(["i-1"], LATER)
+
+
+def test_a_refused_part_of_many_machines_does_not_let_the_others_expire() -> None:
+    refused = refusal("InternalError")
+    amazon = LyingAmazon(page("i-1"), refused, page("i-9"), refused)
+    with amazon, pytest.raises(SourceUnreachable, match=r"was refused.*\(and 1 more failed\)"):
+        AwsMachines(PROVIDER).extend([f"i-{number}" for number in range(201)], LATER)
+
+    tagged = [each.body for each in amazon.received if "Action=CreateTags" in each.body]
+    assert ["i-1" in tagged[0], "i-9" in tagged[1]] == [True, True]
+
+
+def test_a_machine_that_takes_no_more_tags_does_not_let_the_others_expire(amazon: Amazon) -> None:
+    names = [f"demo-{number}" for number in range(5)]
+    ids = [amazon.launch(name) for name in names]
+    amazon.ask(
+        "create_tags", Resources=[ids[2]], Tags=tag_list({f"own-{n}": "x" for n in range(47)})
+    )
+
+    with pytest.raises(SourceUnreachable, match="TagLimitExceeded"):
+        AwsMachines(PROVIDER).extend(ids, LATER)
+
+    noted = {machine.name for machine in _machines() if machine.expires == LATER}
+    assert noted == {*names} - {names[2]}
 
 
 def test_a_machine_that_may_not_be_ended_says_why() -> None:

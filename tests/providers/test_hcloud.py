@@ -12,8 +12,8 @@ from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import TOKEN, SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
-from tests.hetzner import a_server
-from tests.loopback import Answer, Loopback, html, redirect
+from tests.rigs.hetzner import a_server
+from tests.rigs.loopback import Answer, Loopback, html, redirect
 
 MADE = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pytest
 
 from fleet.facts import Listing, MachineState, Unknown
 from tests.builders import NOW
-from tests.hook_machines import hooks_over, write_hooks
 from tests.ports.engines import a_sim_worker
+from tests.rigs.hook_machines import hooks_over, write_hooks
 
 ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
 STEP = timedelta(minutes=5)

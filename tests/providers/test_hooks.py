@@ -10,11 +10,11 @@ from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.facts import Listing, Machine, Unknown
 from fleet.providers.hooks import HookMachines
 from tests.builders import NOW
-from tests.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks
 from tests.ports.engines import a_sim_worker
+from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks
 
 NAME = "debian-builders-1"
-ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144"})
+ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144", "swap_mib": "131072"})
 TOKEN = "5ec4e7" * 10
 LABELS = {"fleet": "debian", "pool": "builders", "worker": NAME, "digest": "0123456789abcdef"}
 
@@ -59,6 +59,7 @@ def test_new_is_told_what_to_make(tmp_path: Path) -> None:
         "FLEET_NAME=debian",
         "FLEET_POOL=builders",
         "FLEET_PROVIDER=desk",
+        "FLEET_SWAP_MIB=131072",
         "FLEET_TYPE=ccx33",
     ]
 
@@ -105,7 +106,7 @@ def test_commands_get_the_variables_that_fleet_yaml_names(tmp_path: Path) -> Non
 def test_a_variable_that_is_not_set_is_a_failure_of_everything(tmp_path: Path) -> None:
     write_hooks(tmp_path)
     cloud = hooks_over(tmp_path, environment=["RACK_KEY"])
-    said = "environment variable RACK_KEY is not set, which providers.desk.environment names"
+    said = "environment variable RACK_KEY is not set, which `environment` of provider desk names"
 
     with pytest.raises(CreationRefused, match=said):
         cloud.create(ONE)
@@ -231,6 +232,39 @@ def test_a_machine_that_is_gone_is_not_deleted_again(tmp_path: Path) -> None:
     cloud.delete("i-never-was")
 
     assert not (tmp_path / "asked").exists()
+
+
+SHORT_ONCE = ["sh", "-c", "if [ -e short ]; then rm short; echo '[]'; else . ./list.sh; fi"]
+
+
+def test_a_deletion_that_failed_is_none_though_one_list_was_short(tmp_path: Path) -> None:
+    write_hooks(tmp_path, delete="touch short; exit 1")
+    cloud = hooks_over(tmp_path, list=SHORT_ONCE)
+    machine_id = cloud.create(ONE)
+
+    with pytest.raises(SourceUnreachable, match="delete ended with status 1"):
+        cloud.delete(machine_id)
+
+    assert not (tmp_path / "short").exists()
+
+
+def test_a_machine_that_one_list_lacked_is_deleted(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    machine_id = hooks_over(tmp_path).create(ONE)
+    (tmp_path / "short").touch()
+
+    hooks_over(tmp_path, list=SHORT_ONCE).delete(machine_id)
+
+    assert listed(hooks_over(tmp_path)) == ()
+
+
+def test_a_creation_that_failed_made_something_though_one_list_was_short(tmp_path: Path) -> None:
+    write_hooks(tmp_path)
+    new = ["sh", "-c", ". ./new.sh; touch short; exit 1"]
+    cloud = hooks_over(tmp_path, new=new, list=SHORT_ONCE)
+
+    with pytest.raises(SourceUnreachable, match="status 1; but the machine exists"):
+        cloud.create(ONE)
 
 
 def test_a_deletion_while_nothing_can_be_listed_is_out_of_reach(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.facts import MachineState, Unknown
+from fleet.making.user_data import write_user_data
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_process import end, is_alive
 from fleet.schema.model import Faults
-from fleet.user_data import write_user_data
 from tests.builders import NOW
-from tests.fakes_engine import FixedClock
-from tests.local_machines import (
+from tests.fakes.engine import FixedClock
+from tests.rigs.local_machines import (
     NAME,
     a_local_cloud,
     a_worker,

@@ -11,7 +11,7 @@ import pytest
 from fleet.facts import MachineState
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_process import end, is_alive
-from tests.local_machines import (
+from tests.rigs.local_machines import (
     FOREVER,
     NAME,
     a_worker,

@@ -10,8 +10,8 @@ from fleet.providers.local_process import end
 from fleet.providers.local_workers import LocalWorkers
 from fleet.schema.model import Faults
 from tests.builders import NOW
-from tests.fakes_engine import FixedClock
-from tests.local_machines import ENVIRONMENT, NAME, a_worker, folder, process_of
+from tests.fakes.engine import FixedClock
+from tests.rigs.local_machines import ENVIRONMENT, NAME, a_worker, folder, process_of
 
 __all__ = ["folder"]
 

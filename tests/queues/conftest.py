@@ -12,10 +12,10 @@ from fleet.facts import Demand, Unknown, Worker
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import write_grants
 from fleet.schema.model import DebusineQueue, Fleet
-from tests import postgres
 from tests.builders import a_fleet
-from tests.debusine import NOW
-from tests.debusine_tables import Tables
+from tests.rigs import postgres
+from tests.rigs.debusine import NOW
+from tests.rigs.debusine_tables import Tables
 
 READER = "fleet_ro"
 
@@ -91,10 +91,11 @@ class Debusine:
 
 
 @pytest.fixture(scope="session")
-def _server() -> Iterator[Debusine]:
-    if because := postgres.why_not():
-        pytest.skip(f"Debusine's database is NOT TESTED: {because}")
-    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+def _server(postgres_server: str) -> Iterator[Debusine]:
+    with (
+        postgres.database(postgres_server) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         yield Debusine(url, Tables(connection))
 
 

@@ -5,12 +5,12 @@ import pytest
 from fleet.facts import Demand
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue, Fleet
-from tests.alike import grouped
 from tests.builders import a_fleet, a_pool
-from tests.debusine import NOW
+from tests.builders.alike import grouped
 from tests.queues.conftest import Debusine
-from tests.recorded import recorded_requests
-from tests.replay import PENDING, TOKEN, Replay
+from tests.rigs.debusine import NOW
+from tests.rigs.recorded import recorded_requests
+from tests.rigs.replay import PENDING, TOKEN, Replay
 
 FLEETS = {
     "nothing but what is always looked at": {},

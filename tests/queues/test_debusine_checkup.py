@@ -4,8 +4,8 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.queues.debusine.checkup import check_database
-from tests.debusine import NOW
 from tests.queues.conftest import Debusine
+from tests.rigs.debusine import NOW
 
 
 def test_a_role_with_the_rights_it_needs_is_fine(debusine: Debusine) -> None:

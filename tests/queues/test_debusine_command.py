@@ -11,10 +11,9 @@ from fleet.errors import SourceUnreachable, WorkerBusy
 from fleet.queues.debusine.channels import CommandChannel
 from fleet.queues.debusine.command import ask_command
 from fleet.queues.debusine.registry import DebusineRegistry
-from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
 from tests.ports.stores import postgres_url
-from tests.process import ROOT
+from tests.rigs.debusine_tables import Tables
 
 __all__ = ["postgres_url", "tables"]
 
@@ -40,8 +39,9 @@ def test_an_admin_command_that_does_not_answer_is_named(
 def test_a_worker_s_whole_life_can_be_told_to_an_admin_command(
     tables: Tables, postgres_url: str
 ) -> None:
-    script = ROOT / "tests" / "fake_debusine_admin.py"
-    place = DebusinePlace(tables, CommandChannel([sys.executable, str(script), postgres_url]))
+    place = DebusinePlace(
+        tables, CommandChannel([sys.executable, "-m", "tests.fakes.debusine_admin", postgres_url])
+    )
 
     assert place.register(WORKER, place.registry.enrol(an_enrolment()))
     place.assign(WORKER, 90)

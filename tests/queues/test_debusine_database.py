@@ -6,9 +6,9 @@ import pytest
 
 from fleet.facts import TaskHistory, Unknown
 from tests.builders import a_fleet, a_pool
-from tests.debusine import NOW
-from tests.debusine_tables import RequestRow
 from tests.queues.conftest import READER, Debusine
+from tests.rigs.debusine import NOW
+from tests.rigs.debusine_tables import RequestRow
 
 AMD64 = ("worker:build-arch:amd64",)
 TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 from fleet.facts import Unknown
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
-from tests.debusine import (
+from tests.rigs.debusine import (
     LIST,
     METRICS,
     NO_ROWS,
@@ -19,8 +19,8 @@ from tests.debusine import (
     row,
     why_unknown,
 )
-from tests.loopback import Answer, Loopback, html, redirect
-from tests.replay import PENDING, TOKEN, Replay, read_exchange
+from tests.rigs.loopback import Answer, Loopback, html, redirect
+from tests.rigs.replay import PENDING, TOKEN, Replay, read_exchange
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from fleet.queues.debusine.connection import reading
 from fleet.queues.debusine.grants import Standing, compare, write_grants
 from fleet.queues.debusine.pools import launching_pools, list_by_sql
 from tests.builders import a_fleet
-from tests.debusine_tables import RequestRow
 from tests.queues.conftest import READER, Debusine
+from tests.rigs.debusine_tables import RequestRow
 
 EVERYTHING = {
     "powerful": [{"match": "debian/.*", "ask": ["big"]}],

@@ -14,10 +14,10 @@ from fleet.imports.debusine import import_debusine
 from fleet.queues.debusine.pools import list_by_command, list_by_sql
 from fleet.schema.model import DebusineQueue, Pool
 from fleet.tagrules.debusine import WorkerRow
-from tests import postgres
-from tests.debusine_tables import Tables
 from tests.imports.reading import fleet_of, said
-from tests.process import ROOT
+from tests.rigs import postgres
+from tests.rigs.debusine_tables import Tables
+from tests.rigs.process import ROOT
 
 LISTING = ROOT / "tests/fixtures/debusine-0.16.2/worker_pool-list.yaml"
 HETZNER = {"provider_type": "hetzner", "server_type": "cax21", "image_name": "debian-13"}
@@ -74,11 +74,12 @@ def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, Tables]]:
+def server(postgres_server: str) -> Iterator[tuple[str, Tables]]:
     """Return the address of a database, and Debusine's tables in it; or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"worker pools are NOT TESTED in SQL: {because}")
-    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        postgres.database(postgres_server) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         tables = Tables(connection)
         tables.create()
         connection.execute("GRANT USAGE ON SCHEMA public TO public")
@@ -171,19 +172,16 @@ def test_a_role_without_rights_is_told_which_it_needs(server: tuple[str, Tables]
 def test_a_role_that_may_read_those_tables_needs_no_other(server: tuple[str, Tables]) -> None:
     url, tables = server
     tables.connection.execute(
-        "CREATE ROLE fleet_ro LOGIN; GRANT SELECT ON db_workerpool, db_worker, db_scope, "
-        "db_scopeworkerpool TO fleet_ro"
+        "CREATE ROLE lists_pools LOGIN; GRANT SELECT ON db_workerpool, db_worker, db_scope, "
+        "db_scopeworkerpool TO lists_pools"
     )
 
-    assert b'"name": "arm"' in list_by_sql(url.replace("//fleet@", "//fleet_ro@"), limit=LIMIT)
+    assert b'"name": "arm"' in list_by_sql(url.replace("//fleet@", "//lists_pools@"), limit=LIMIT)
 
 
-def test_another_database_is_not_taken_for_debusine_s(server: tuple[str, Tables]) -> None:
-    url, tables = server
-    tables.connection.execute("CREATE DATABASE other")
-
+def test_another_database_is_not_taken_for_debusine_s(postgres_server: str) -> None:
     with pytest.raises(SourceUnreachable, match="not that of a supported Debusine") as refused:
-        list_by_sql(url.replace("/postgres?", "/other?"), limit=LIMIT)
+        list_by_sql(postgres_server, limit=LIMIT)
 
     assert 'relation "db_workerpool" does not exist' in str(refused.value)
 

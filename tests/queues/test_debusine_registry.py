@@ -13,9 +13,9 @@ from fleet.queues.debusine.changes import drained, undrained
 from fleet.queues.debusine.channels import SqlChannel
 from fleet.queues.debusine.registry import DebusineRegistry
 from fleet.tagrules.debusine import WorkerRow
-from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
+from tests.rigs.debusine_tables import Tables
 
 __all__ = ["postgres_url", "tables"]
 

@@ -13,7 +13,7 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from fleet.tagrules.derive import at_path
 from fleet.tagrules.names import is_source_build
-from tests.debusine import (
+from tests.rigs.debusine import (
     NOW,
     one_page,
     read_demand,
@@ -21,8 +21,8 @@ from tests.debusine import (
     row,
     serving,
 )
-from tests.loopback import Answer, Received
-from tests.replay import PENDING, TOKEN, Replay, read_exchange
+from tests.rigs.loopback import Answer, Received
+from tests.rigs.replay import PENDING, TOKEN, Replay, read_exchange
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from fleet.facts import Demand, QueueReading, Sample
 from fleet.queues.debusine.rest import DebusineRest
 from fleet.queues.debusine.walk import OLDEST
 from fleet.schema.model import DebusineQueue
-from tests.debusine import LIST, METRICS, NO_ROWS, NOW, one_page, row, serving
-from tests.loopback import Answer, Received
-from tests.replay import TOKEN
+from tests.rigs.debusine import LIST, METRICS, NO_ROWS, NOW, one_page, row, serving
+from tests.rigs.loopback import Answer, Received
+from tests.rigs.replay import TOKEN
 
 TIMELY = 10
 """With `max_age` of 100, a clock that ticks so many seconds at each look shows some pages."""

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.facts import Demand
-from tests.debusine import (
+from tests.rigs.debusine import (
     LIST,
     METRICS,
     NO_ROWS,
@@ -16,8 +16,8 @@ from tests.debusine import (
     serving,
     why_unknown,
 )
-from tests.loopback import Answer, Loopback, Received
-from tests.replay import PENDING, Replay, read_exchange
+from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.replay import PENDING, Replay, read_exchange
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from fleet.errors import PlanRefused, SourceUnreachable, WorkerBusy
 from fleet.queues.debusine.channels import Call, Channel
-from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
+from tests.rigs.debusine_tables import Tables
 
 __all__ = ["postgres_url", "tables"]
 

@@ -8,9 +8,9 @@ from fleet.facts import QueueReading, Worker, WorkerState
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.schema.model import DebusineQueue
 from tests.builders import NOW, a_fleet
-from tests.debusine_tables import Tables
 from tests.ports.registries import WORKER, DebusinePlace, a_channel, an_enrolment, tables
 from tests.ports.stores import postgres_url
+from tests.rigs.debusine_tables import Tables
 
 __all__ = ["postgres_url", "tables"]
 

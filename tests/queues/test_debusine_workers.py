@@ -8,9 +8,9 @@ import pytest
 from fleet.facts import Unknown, WorkerState
 from fleet.queues.debusine import marks
 from tests.builders import a_fleet
-from tests.debusine import NOW
-from tests.debusine_tables import RequestRow
 from tests.queues.conftest import Debusine
+from tests.rigs.debusine import NOW
+from tests.rigs.debusine_tables import RequestRow
 
 OURS = {marks.FLEET: "debian-ci", marks.MACHINE: "m-1", marks.POOL: "builders"}
 TOLD = {"provided_tags": ["worker:build-arch:amd64", "worker:class:big", "worker:cap:sbuild"]}

@@ -11,9 +11,9 @@ from fleet.queues.debusine.rest import DebusineRest
 from fleet.schema.model import DebusineQueue
 from fleet.store.secrets import HostSecrets
 from fleet.web.reader import Reader
-from tests.debusine import serving
-from tests.loopback import Answer, Loopback
-from tests.replay import PENDING, RECORDED, Replay, read_exchange
+from tests.rigs.debusine import serving
+from tests.rigs.loopback import Answer, Loopback
+from tests.rigs.replay import PENDING, RECORDED, Replay, read_exchange
 from tools.record_world import TARGET, world_text
 
 NOW = datetime(2026, 11, 21, 0, 15, tzinfo=UTC)

@@ -1,16 +1,18 @@
 """A desk is told to let machines go, as every registry is."""
 
+import sqlite3
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, close
+from fleet.tickets import Given, Ticket, close
 from tests.builders import NOW
-from tests.ticketing import a_ticket, a_ticket_fleet
+from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
 LATER = NOW + timedelta(minutes=1)
 
@@ -24,6 +26,17 @@ class Hands:
     def now(self) -> datetime:
         """Return what the test said."""
         return self.time
+
+
+class Counted(DatabaseTickets):
+    """Tickets that know how often they were read."""
+
+    reads = 0
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return what is open."""
+        self.reads += 1
+        return super().tickets()
 
 
 @pytest.fixture
@@ -79,3 +92,52 @@ def test_a_machine_drains_also_where_one_of_its_name_drained_and_was_switched_of
     desk.drain("m1")
 
     assert [tenancy.since for tenancy in book.tenancies()] == [LATER]
+
+
+def test_tables_of_an_older_fleet_get_what_they_lack(
+    book: DatabaseTickets, tmp_path: Path
+) -> None:
+    number = book.open(a_ticket(), most=9, most_of_submitter=9).id
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    with store.begin() as connection:
+        connection.execute(sa.text("alter table fleet_tenancies drop column dirty"))
+    desk = TicketDesk(a_ticket_fleet(), DatabaseTickets(store.begin, "tickets"), Hands())
+
+    desk.lease([Given(number, "m1", "powerful", "192.0.2.1", NOW)], NOW)
+
+    assert [tenancy.dirty for tenancy in book.tenancies()] == [True]
+
+
+def test_tickets_that_were_read_are_not_read_again_to_settle_them(
+    tmp_path: Path, book: DatabaseTickets
+) -> None:
+    number = book.open(a_ticket(), most=9, most_of_submitter=9).id
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    counted = Counted(store.begin, "tickets")
+    desk = TicketDesk(a_ticket_fleet(), counted, Hands())
+
+    desk.read(NOW)
+    (ticket,) = desk.settle(NOW, None)
+    assert (ticket.id, counted.reads) == (number, 1)
+    desk.settle(NOW, None)
+
+    assert counted.reads == 2
+
+
+def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
+    desk: TicketDesk, book: DatabaseTickets, tmp_path: Path
+) -> None:
+    numbers = [book.open(a_ticket(), most=9, most_of_submitter=9).id for _ in range(3)]
+    book.change(numbers[0], lambda ticket: close(ticket, NOW), NOW)
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("update fleet_tickets set id = 50000 where id = 3")
+    connection.close()
+    desk.settle(NOW, None)
+    kept = book.find(numbers[0])
+    book.open(a_ticket(), most=9, most_of_submitter=9)
+
+    desk.settle(NOW, None)
+
+    assert kept is not None
+    assert book.find(numbers[0]) is None
+    assert [ticket.id for ticket in book.tickets()] == [2, 50000, 50001]

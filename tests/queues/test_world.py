@@ -9,7 +9,7 @@ from fleet.errors import FileUnreadable
 from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
 from fleet.queues.world import WorldQueue, read_world
 from fleet.schema import model
-from tests.fakes_queue import FakeFiles
+from tests.fakes.queue import FakeFiles
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 BEFORE = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)

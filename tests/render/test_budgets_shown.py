@@ -3,16 +3,16 @@
 import json
 from decimal import Decimal
 
-from fleet.money import BudgetVerdict
 from fleet.plan import Plan
+from fleet.plan.money import BudgetVerdict
 from fleet.render.budgets_shown import shown
 from fleet.render.status_text import status_to_text
 from fleet.render.to_html import site
 from fleet.render.to_json import plan_to_json, status_to_json
 from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
-from tests.budgeting import a_budget_verdict
 from tests.builders import a_plan
+from tests.builders.budgeting import a_budget_verdict
 
 PASSED = a_budget_verdict(
     budget="debian",

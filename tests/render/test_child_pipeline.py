@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.due import DueImage, DueReport
 from fleet.operate.publish import LEFT_AFTER
+from fleet.promotion.due import DueImage, DueReport
 from fleet.render.child_pipeline import to_child_pipeline
 from tests.builders import NOW
-from tests.process import ROOT, clean_environment, run_process
+from tests.rigs.process import ROOT, clean_environment, run_process
 
 NOT_NOW = DueImage(image="held", steps=("build", "test"), waits="it failed once")
 NOTHING = DueImage(image="fresh")

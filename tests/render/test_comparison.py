@@ -8,10 +8,11 @@ from fleet.changes import (
     ComparedPlan,
     Difference,
     GuardChange,
+    OutdatedChange,
     PoolChange,
     RequestsChange,
 )
-from fleet.config_changes import ConfigChange
+from fleet.changes.config import ConfigChange
 from fleet.facts import Unknown
 from fleet.plan import Plan, Reason
 from fleet.render.to_json import plan_to_json, value_to_json
@@ -23,6 +24,8 @@ TEXT = """\
 Because of this change: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
   pool builders
     * max 3 -> 8; machine type ccx23 -> ccx33
+    * workers.spare 1 -> 2
+    ~ 2 machines outdated, replaced in turn: debian-ci-builders-1, debian-ci-builders-2
     + 2 more to create, 5 instead of 3, ccx33, +0.1554 EUR/h
         request debian/16 waits and no free worker fits it [requests-wait]
   pool old
@@ -48,6 +51,9 @@ MARKDOWN = """\
 | Where | What this change does | Why |
 | --- | --- | --- |
 | pool `builders` | max 3 → 8; machine type ccx23 → ccx33 |  |
+| pool `builders` | workers.spare 1 → 2 |  |
+| pool `builders` | 2 machines outdated, replaced in turn: debian-ci-builders-1, \
+debian-ci-builders-2 |  |
 | pool `builders` | 2 more to create, 5 instead of 3, ccx33, `+0.1554` EUR/h | request debian/16 \
 waits and no free worker fits it (`requests-wait`) |
 | pool `old` | is removed |  |
@@ -104,6 +110,10 @@ CREATES = ActionsChange(
     cost=Decimal("0.1554"),
     because="request debian/16 waits and no free worker fits it",
 )
+OUTDATES = OutdatedChange(
+    pool="builders", outdated=True, workers=("debian-ci-builders-1", "debian-ci-builders-2")
+)
+SPARE = ConfigChange(path=("pools", "builders", "workers", "spare"), before="1", after="2")
 DRAINS = ActionsChange(
     pool="old",
     action="drain",
@@ -147,6 +157,8 @@ def a_telling_change() -> Changes:
         cost_after=Decimal("0.3885"),
         pools=POOLS,
         actions=(CREATES, DRAINS),
+        outdated=(OUTDATES,),
+        config=(SPARE,),
         requests=REQUESTS,
         guards=(REFUSES,),
         attention=("debian-ci-builders-9: it costs money",),
@@ -222,6 +234,15 @@ def test_fewer_actions_are_counted_from_both_sides() -> None:
     assert "    * 2 fewer to create, 3 instead of 5, ccx33, -0.1554 EUR/h\n" in in_text(
         a_change(actions=(fewer,))
     )
+
+
+def test_machines_that_are_no_longer_outdated_are_said() -> None:
+    back = OUTDATES.model_copy(update={"outdated": False})
+
+    assert (
+        "  pool builders\n"
+        "    * 2 machines no longer outdated: debian-ci-builders-1, debian-ci-builders-2\n"
+    ) in in_text(a_change(outdated=(back,)))
 
 
 def test_a_guard_that_falls_silent_is_said() -> None:

@@ -2,7 +2,7 @@
 
 from fleet.explain import ExplainedReason
 from fleet.render.explain_text import explanation_to_text
-from tests.telling import an_explanation
+from tests.builders.telling import an_explanation
 
 
 def test_the_answer_comes_first_and_the_way_out_last() -> None:

@@ -7,7 +7,7 @@ import pytest
 from fleet.render.findings import to_gitlab, to_json, to_summary, to_text
 from fleet.schema.findings import Finding
 from fleet.schema.source import Document, read_document
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 
 def written(text: str) -> Document:

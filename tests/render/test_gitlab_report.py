@@ -1,5 +1,6 @@
 """This module holds what a merge request's terraform widget reads."""
 
+from fleet.facts.bases import BaseChange
 from fleet.render.to_gitlab import plan_to_terraform_report
 from tests.builders import a_create, a_delete, a_drain, a_plan
 
@@ -18,3 +19,10 @@ def test_what_guards_withhold_is_not_reported() -> None:
     plan = a_plan(withheld=(a_delete(),))
 
     assert plan_to_terraform_report(plan) == '{"create": 0, "update": 0, "delete": 0}\n'
+
+
+def test_what_machines_share_counts_part_by_part() -> None:
+    own = BaseChange(provider="far", create=("network/a", "ssh_key/b"), change=("firewall/c",))
+    plan = a_plan(bases=(own, BaseChange(provider="unfinished")))
+
+    assert plan_to_terraform_report(plan) == '{"create": 2, "update": 2, "delete": 0}\n'

@@ -5,14 +5,10 @@ from datetime import timedelta, timezone
 from decimal import Decimal
 
 from fleet.explain import Explanation
-from fleet.plan import Outcome, Plan
+from fleet.plan import Plan
+from fleet.plan.outcome import Outcome
 from fleet.render.status import Status
-from fleet.render.to_json import (
-    explanation_to_json,
-    outcome_to_json,
-    plan_to_json,
-    status_to_json,
-)
+from fleet.render.to_json import plan_to_json, status_to_json, value_to_json
 from tests.builders import (
     NOW,
     a_create,
@@ -28,7 +24,7 @@ from tests.builders import (
     an_outcome,
     an_unserved,
 )
-from tests.telling import an_explanation
+from tests.builders.telling import an_explanation
 
 
 def _a_full_plan() -> Plan:
@@ -54,7 +50,7 @@ def test_a_plan_survives_json() -> None:
 def test_an_outcome_survives_json() -> None:
     outcome = an_outcome(a_stack_outcome(), a_stack_outcome(result="failed", error="no stock"))
 
-    assert Outcome.model_validate_json(outcome_to_json(outcome)) == outcome
+    assert Outcome.model_validate_json(value_to_json(outcome)) == outcome
 
 
 def test_a_status_survives_json() -> None:
@@ -66,7 +62,7 @@ def test_a_status_survives_json() -> None:
 def test_an_explanation_survives_json() -> None:
     explanation = an_explanation()
 
-    assert Explanation.model_validate_json(explanation_to_json(explanation)) == explanation
+    assert Explanation.model_validate_json(value_to_json(explanation)) == explanation
 
 
 def test_json_is_the_same_when_read_and_written_again() -> None:

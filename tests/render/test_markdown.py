@@ -6,12 +6,14 @@ from fleet.plan import Release
 from fleet.render.markdown import code, sentence
 from fleet.render.to_markdown import plan_to_markdown
 from tests.builders import a_create, a_plan
-from tests.telling import a_blind_plan, a_telling_plan
+from tests.builders.telling import a_blind_plan, a_telling_plan
 
 TELLING = """\
 ### Plan of `debian-ci`: 2 to create, 1 to drain, 1 to delete
 
 **0.8215 → 0.4800 EUR/h**, as of 2026-11-21 08:00 UTC
+
+2 requests wait, 0 with a machine there or coming
 
 **Guards keep back: 1 to delete**
 

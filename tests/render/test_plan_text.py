@@ -12,11 +12,12 @@ from tests.builders import (
     a_warning,
     an_unserved,
 )
-from tests.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
+from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_telling_plan
 
 TELLING = """\
 Fleet debian-ci at 2026-11-21 08:00 UTC
 Plan: 2 to create, 1 to drain, 1 to delete; 0.8215 -> 0.4800 EUR/h
+2 requests wait, 0 with a machine there or coming
 Guards keep back: 1 to delete
 
 Not known, and unknown is not zero

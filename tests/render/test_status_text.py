@@ -13,7 +13,7 @@ from tests.builders import (
     an_idle_verdict,
     an_unserved,
 )
-from tests.telling import a_blind_plan, a_half_blind_plan
+from tests.builders.telling import a_blind_plan, a_half_blind_plan
 
 
 def test_pools_come_first_and_then_their_workers() -> None:
@@ -60,6 +60,14 @@ def test_workers_that_are_only_planned_are_not_there_yet() -> None:
     plan = a_plan(workers=(a_worker_verdict(worker="new", verdict="create", state="planned"),))
 
     assert status_to_text(plan, colour=False).endswith("\nNo workers.\n")
+
+
+def test_no_workers_are_not_none_where_something_could_not_be_read() -> None:
+    plan = a_plan(unknown=("stacks are unknown: there is no store",))
+
+    assert status_to_text(plan, colour=False).endswith(
+        "\nNo workers are known of; what could not be read may have some.\n"
+    )
 
 
 def test_an_empty_fleet_says_so() -> None:

@@ -5,9 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.money import Optimum
+from fleet.plan import Unserved
+from fleet.plan.money import Optimum
 from fleet.render import words
-from tests.builders import NOW, a_create, a_drain, a_plan, ago
+from tests.builders import NOW, a_create, a_drain, a_plan, a_signature, ago
 
 
 @pytest.mark.parametrize(
@@ -109,24 +110,40 @@ def test_what_guards_keep_back_is_counted() -> None:
     assert words.withheld(a_plan(withheld=(a_create(), a_create()))) == "2 to create"
 
 
+def test_what_waits_is_counted_with_what_of_it_has_a_machine() -> None:
+    waiting = a_signature(requests=("debian/1", "debian/2", "debian/3"), count=3)
+    unserved = Unserved(signature=waiting.id, requests=("debian/3",), count=1, because="no pool")
+
+    plan = a_plan(signatures=(waiting,), unserved=(unserved,))
+
+    assert words.waiting(plan) == "3 requests wait, 2 with a machine there or coming"
+    assert words.waiting(plan.model_copy(update={"unread": ("debian",)})).startswith("at least 3")
+    assert words.waiting(a_plan()) == ""
+
+
 def test_a_proof_without_a_gap_says_that_nothing_is_cheaper() -> None:
     plan = a_plan(optimum=an_optimum())
 
     assert words.proof(plan) == (
-        "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
-        "machines could serve the same requests for less (1.50 if machines could be bought in "
-        "parts)"
+        "New machines for them are expected to cost 2.00 EUR until they are let go; proven: no "
+        "other machines could serve the same requests for less (1.50 if machines could be "
+        "bought in parts)"
     )
+
+
+def test_a_proof_says_in_words_that_parts_of_machines_would_cost_as_much() -> None:
+    plan = a_plan(optimum=an_optimum(relaxed=Decimal(2)))
+
+    assert words.proof(plan).endswith("for less, not even if machines could be bought in parts")
 
 
 def test_a_proof_with_a_gap_says_what_ended_the_search() -> None:
     optimum = an_optimum(bound=Decimal("1.9"), gap=0.05, because="the search ended")
 
     assert words.proof(a_plan(optimum=optimum)) == (
-        "New machines for what waits are expected to cost 2.00 EUR in all; proven: no other "
-        "machines could serve the same requests for less than 1.90 (1.50 if machines could be "
-        "bought in parts), "
-        "so at most 5.00% could be saved: the search ended"
+        "New machines for them are expected to cost 2.00 EUR until they are let go; proven: no "
+        "other machines could serve the same requests for less than 1.90 (1.50 if machines "
+        "could be bought in parts), so at most 5.00% could be saved: the search ended"
     )
 
 

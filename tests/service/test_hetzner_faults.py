@@ -9,7 +9,7 @@ import pytest
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from fleet.service.hetzner_wire import Request
-from tests.hetzner import a_server
+from tests.rigs.hetzner import a_server
 
 SERVER = {"name": "one", "server_type": "ccx13", "image": "debian-13"}
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from fleet.allocate import Proof
-from fleet.choices import Fit, Row
-from fleet.components import components
-from tests.choosing import (
+from fleet.allocate.components import components
+from fleet.demand.choices import Fit, Row
+from tests.builders.choosing import (
     CHEAP,
     DEAR,
     FREE,
@@ -191,7 +191,8 @@ def test_of_one_rank_the_older_are_served_where_nothing_else_tells() -> None:
 
 
 def test_the_proofs_of_parts_that_share_nothing_add_up() -> None:
-    one, other = Proof(1, 2, 3, unfinished=True), Proof(10, 20, 30, rounded=True)
+    one = Proof(1, 2, 3, unfinished=True)
+    other = Proof(10, 20, 30, rounded=True)
 
     assert one + other == Proof(11, 22, 33, unfinished=True, rounded=True)
     assert not (Proof() + Proof()).unfinished

@@ -1,4 +1,4 @@
-"""Allocation of large components: alike groups are averaged, and only machines are whole."""
+"""Allocation of large components: solved in parts, and in whole numbers near that."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,9 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from bench.worlds import Size, scene_of, world_of
 from fleet.allocate import Allocation, allocate
-from fleet.choices import Fit, Group, Place, Row
 from fleet.demand import Ordered
+from fleet.demand.choices import Fit, Group, Place, Row
+from fleet.reconcile import reconcile
 
 CHEAP, DEAR, FREE, OTHER = "cheap/m/on-demand", "dear/m/on-demand", "free", "other"
 PLACES = {
@@ -18,7 +20,7 @@ PLACES = {
     OTHER: Place(OTHER, "other", makes=False, room=20),
 }
 SIZE = 800
-"""Groups with two places each: more pairs than are told apart."""
+"""Groups with two places each: more pairs than are searched whole."""
 
 
 def a_group(number: int, fits: dict[str, Fit], rank: int = 0) -> Group:
@@ -123,6 +125,16 @@ def test_a_budget_that_counts_requests_unlike_is_never_passed_and_nearly_used_up
     assert set(served_by_rank(allocation)) == {0}
 
 
+def test_of_a_budget_that_is_used_up_to_its_last_cent_a_bound_is_proven_all_the_same() -> None:
+    budget = Row(("budgets", "b"), "b is used up", Decimal("52.5"), {CHEAP: Decimal("0.5")})
+
+    allocation = solved(many(1.0, CHEAP, DEAR, ranks=2), budget, a_limit(5, DEAR))
+
+    assert served_by_rank(allocation) == {0: 110}
+    assert allocation.machines == {CHEAP: 105, DEAR: 5}
+    assert allocation.proof.bound == allocation.proof.cost == pytest.approx(115)
+
+
 def test_machines_and_requests_count_to_one_limit_together() -> None:
     groups = many(0.5, CHEAP, DEAR)
     takes = {(group.id, CHEAP): Decimal(1) for group in groups}
@@ -184,3 +196,37 @@ def test_what_rounding_takes_past_a_limit_is_taken_back_from_those_who_count_to_
     taken = sum((takes.get(at, 0) * count for at, count in allocation.counts.items()), Decimal(0))
     assert taken <= Decimal("100.5")
     assert served_by_rank(allocation)[1] == len(others)
+
+
+def test_who_gains_least_from_a_worker_that_exists_has_a_machine_made() -> None:
+    fits = [
+        {CHEAP: Fit(money=Decimal(number % 3)), FREE: Fit(share=0.5)} for number in range(SIZE)
+    ]
+
+    allocation = solved([a_group(number, each) for number, each in enumerate(fits)])
+
+    served = {int(key[1:]) % 3 for key in keys_at(allocation, FREE)}
+    assert served == {2}
+    assert len(allocation.served[FREE]) == 41
+    assert allocation.proof.bound == pytest.approx(allocation.proof.cost)
+
+
+def test_of_a_part_of_a_worker_nothing_is_proven_that_whole_requests_cannot_use() -> None:
+    fits = {CHEAP: Fit(), OTHER: Fit()}
+    places = PLACES | {OTHER: replace(PLACES[OTHER], room=19.9)}
+
+    allocation = allocate([a_group(number, fits) for number in range(SIZE)], places, ())
+
+    assert allocation.proof.bound == allocation.proof.cost == pytest.approx(SIZE - 19)
+
+
+@pytest.mark.parametrize(("limited", "most"), [(False, 1.005), (True, 1.05)])
+def test_an_invented_fleet_costs_hardly_more_than_what_is_proven(
+    *, limited: bool, most: float
+) -> None:
+    scene = scene_of(Size(1_000, 300, 40, 100, limited=limited))
+
+    optimum = reconcile(scene.fleet, world_of(scene)).optimum
+
+    assert optimum is not None
+    assert float(optimum.cost / optimum.bound) <= most

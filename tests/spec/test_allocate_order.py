@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.choices import Group, Row
-from tests.choosing import (
+from fleet.demand.choices import Group, Row
+from tests.builders.choosing import (
     CHEAP,
     DEAR,
     FREE,

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from fleet.approvals import approval_digest
 from fleet.facts import Unknown, World
 from fleet.guard import guard
+from fleet.guard.approvals import approval_digest
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -135,7 +135,7 @@ def test_a_used_up_approval_lets_nothing_pass_and_is_to_be_removed() -> None:
 
     assert plan.actions == ()
     assert [warning.rule for warning in plan.warnings] == ["inert-approval"]
-    assert "it is used up" in plan.warnings[0].message
+    assert plan.warnings[0].message.endswith("(used 18 of 18) lets nothing pass: it is used up")
 
 
 def test_an_approval_for_a_pool_that_exists_nowhere_is_named() -> None:
@@ -151,6 +151,18 @@ def test_what_is_not_known_to_be_used_lets_nothing_pass() -> None:
 
     assert plan.actions == ()
     assert "how much of it is used is not known: no answer" in plan.guards[0].because
+    assert "approved: used 0 of 18" in plan.guards[0].because
+
+
+def test_every_reason_for_which_approvals_let_nothing_pass_is_told() -> None:
+    yesterday = TODAY - timedelta(days=1)
+    expired = an_approval(expires=yesterday.isoformat())
+    fleet = a_fleet_without_old(expired, an_approval(count=3))
+
+    plan = planned(fleet, old_pool(idle=4, approved=used(fleet, 0, 3)))
+
+    said = f"(it expired on {yesterday}; it is used up)"
+    assert plan.guards[0].because.endswith(f"approved: used 3 of 21 {said}")
 
 
 def test_an_edited_approval_is_another_one() -> None:

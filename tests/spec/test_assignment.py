@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from fleet.assignment import NO_MACHINE, Assignment, Lease, Limit, Ready, Suitable, Terms, assign
 from fleet.tickets import Ticket
+from fleet.tickets.assignment import (
+    NO_MACHINE,
+    Assignment,
+    Lease,
+    Limit,
+    Ready,
+    Suitable,
+    Terms,
+    assign,
+)
 from tests.builders import NOW, ago
-from tests.ticketing import a_ticket, suiting
+from tests.builders.ticketing import a_ticket, suiting
 
 TERMS = Terms()
 
@@ -181,3 +190,12 @@ def test_a_blocked_owner_gets_nothing_and_is_told() -> None:
 
     assert assignment.leases == []
     assert assignment.waits[1].because == "queues.tickets.blocked names its owner ada"
+
+
+def test_who_asks_for_a_tag_of_low_priority_comes_after_all_others() -> None:
+    first, last = ("arch_x86_64",), ("container",)
+    low = a_ticket(1, tags=last, priority=9, opened_at=ago(hours=30), owner="ben")
+    terms = Terms(class_of=lambda tags: tags == last)
+
+    assert served(handed([low, a_ticket(2, tags=first)], 1, terms=terms)) == [2]
+    assert served(handed([low], 1, terms=terms)) == [1]

@@ -4,15 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.census import State, take_census
+from fleet.census import take_census
+from fleet.census.registrations import DISCONNECTED_GRACE
+from fleet.census.units import State
 from fleet.facts import Unknown, Worker, WorkerState, World
 from fleet.plan import Delete, Drain, Plan, Reason
 from fleet.reconcile import reconcile
-from fleet.registrations import DISCONNECTED_GRACE
 from fleet.schema.model import Fleet
 from fleet.schema.units import write_duration
 from tests.builders import NOW, a_request, a_worker, ago
-from tests.queue_worlds import (
+from tests.builders.queue_worlds import (
     FIRST,
     SECOND,
     THIRD,
@@ -204,7 +205,10 @@ def test_a_busy_worker_that_is_away_is_never_deleted_and_a_person_is_told() -> N
     assert plan.is_quiet
     assert [said.split("; ") for said in plan.attention] == [
         [
-            f"{FIRST}: it runs 90, but its worker is not connected and was last heard {AGO} ago",
+            (
+                f"{FIRST}: it runs request 90, but its worker is not connected and was last "
+                f"heard {AGO} ago"
+            ),
             f"if it will not come back: debusine-admin worker disable {FIRST}",
         ]
     ]
@@ -214,7 +218,7 @@ def test_nothing_is_said_of_a_busy_worker_that_was_heard_lately() -> None:
     plan = planned(a_debusine_fleet(), a_debusine_world(busy_and_away(last_seen=ago(hours=1))))
 
     assert plan.attention == ()
-    assert plan.workers[0].because == "it runs 90, but is not connected"
+    assert plan.workers[0].because == "it runs request 90, but is not connected"
 
 
 def test_a_drained_worker_that_is_away_goes_like_any_other() -> None:

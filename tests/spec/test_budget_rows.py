@@ -4,7 +4,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from fleet.budgets import judge_budgets
-from tests.budgeting import (
+from tests.builders import NOW, a_worker
+from tests.builders.budgeting import (
     FREE,
     HOUR,
     NEW,
@@ -18,7 +19,6 @@ from tests.budgeting import (
     rounded,
     these,
 )
-from tests.builders import NOW, a_worker
 
 # what is chosen takes
 

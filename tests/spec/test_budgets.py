@@ -4,9 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.facts import Ledger, Unknown
-from fleet.spending_limits import HOURS
-from tests.budgeting import (
+from fleet.budgets.spending_limits import HOURS
+from fleet.facts import Unknown
+from fleet.facts.ledger import Ledger
+from tests.builders import a_pool, a_worker, ago
+from tests.builders.budgeting import (
     HOUR,
     MACHINE,
     NEW,
@@ -19,7 +21,6 @@ from tests.budgeting import (
     rounded,
     these,
 )
-from tests.builders import a_pool, a_worker, ago
 
 # what is left
 

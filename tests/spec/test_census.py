@@ -25,7 +25,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
+from tests.builders.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
 
 
 def desk_of(world: World) -> Listing:

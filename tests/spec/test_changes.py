@@ -2,11 +2,12 @@
 
 from decimal import Decimal
 
-from fleet.changes import Changes, compare, find_unseen
-from fleet.digests import config_digest
+from fleet.changes import Changes
+from fleet.changes.comparing import compare, find_unseen
 from fleet.facts import Demand, Unknown, World
 from fleet.guard import guard
-from fleet.plan import Plan, Reason
+from fleet.plan import Create, Plan, Reason
+from fleet.plan.digests import config_digest
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -22,6 +23,7 @@ from tests.builders import (
     a_worker,
     ago,
 )
+from tests.builders.deciding import with_machines
 
 PRICE = Decimal("0.0777")
 
@@ -34,6 +36,16 @@ def holding(*names: str, idle: int = 5) -> World:
     """Return a world in which these workers of `builders` are idle and nothing waits."""
     workers = (a_worker(name=name, machine=name, since=ago(minutes=idle)) for name in names)
     return a_sim_world(*workers)
+
+
+def made_by(fleet: Fleet, count: int) -> World:
+    """Return a world with a worker of this fleet.yaml for each request that waits."""
+    world = waiting(count)
+    created = [a for a in planned(fleet, world).actions if isinstance(a, Create)]
+    workers = [a_worker(name=a.worker, machine=a.worker, since=ago(minutes=1)) for a in created]
+    there = a_sim_world(*workers).model_copy(update={"queues": world.queues})
+    made = created[0].inputs
+    return with_machines(there, type=made.type, digest=made.labels["digest"])
 
 
 def builders(**limits: object) -> Fleet:
@@ -160,6 +172,34 @@ def test_another_machine_type_shows_as_other_machines_though_their_number_stays(
     ]
     assert ("builders", "type", "ccx33", "ccx63") in differences(change)
     assert change.requests == ()
+
+
+def test_machines_that_a_change_outdates_are_named_though_nothing_goes_in_this_run() -> None:
+    base, head = builders(max=2), builders(max=2, machine="ccx63")
+    there = made_by(base, 2)
+
+    change = changes(base, head, there)
+
+    assert [(each.pool, each.outdated, each.workers) for each in change.outdated] == [
+        ("builders", True, ("debian-ci-builders-1", "debian-ci-builders-2"))
+    ]
+    assert (change.actions, change.cost_before) == ((), change.cost_after)
+    assert not change.is_quiet
+
+
+def test_a_change_taken_back_leaves_what_it_had_outdated() -> None:
+    base, head = builders(max=2, machine="ccx63"), builders(max=2)
+    there = made_by(head, 2)
+
+    change = changes(base, head, there)
+
+    assert [(each.outdated, len(each.workers)) for each in change.outdated] == [(False, 2)]
+
+
+def test_what_was_outdated_already_is_no_difference() -> None:
+    there = made_by(builders(max=2, machine="ccx63"), 2)
+
+    assert changes(builders(max=2), builders(max=3), there).outdated == ()
 
 
 def test_money_in_another_currency_is_not_subtracted_but_said() -> None:

@@ -4,9 +4,9 @@ from datetime import date
 
 import pytest
 
-from fleet.config_changes import find_config_changes
+from fleet.changes.config import find_config_changes
 from tests.builders import a_pool, a_sim_fleet
-from tests.deciding import fleet_with
+from tests.builders.deciding import fleet_with
 
 
 def edits(base: dict[str, object], head: dict[str, object]) -> list[tuple[str, str, str]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.debian_versions import version_key
-from tests.process import clean_environment, run_process
+from fleet.promotion.debian_versions import version_key
+from tests.rigs.process import clean_environment, run_process
 
 # From deb-version(7) and the tests of dpkg: each is older than the next.
 ASCENDING = (

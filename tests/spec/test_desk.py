@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from fleet.census import State, take_census
-from fleet.desk import attend, read_desk
+from fleet.census import take_census
+from fleet.census.units import State
 from fleet.facts import (
     Demand,
     Listing,
@@ -15,9 +15,12 @@ from fleet.facts import (
     World,
 )
 from fleet.handout import hand_out
+from fleet.plan import Drain, Reason
+from fleet.steps.drafting import begin
 from fleet.tickets import Tenancy, Ticket
+from fleet.tickets.desk import attend, read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
-from tests.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 
 NAME = "debian-ci-powerful-1"
 FLEET = a_ticket_fleet()
@@ -232,3 +235,13 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     world = world.model_copy(update={"stacks": stacks})
 
     assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]
+
+
+def test_a_machine_that_livechecks_find_broken_is_let_go_of_although_it_had_no_ticket() -> None:
+    listing = listing_of(state=MachineState.FAILED)
+
+    (draft,) = begin(FLEET, world_of(a_reading(), listing)).values()
+
+    assert [(type(each), each.reason) for each in draft.actions] == [
+        (Drain, Reason.LIVECHECK_FAILED)
+    ]

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.due import DueImage, News, find_due
 from fleet.facts import Unknown
-from fleet.recipes import recipe_digest
+from fleet.facts.recipes import recipe_digest
+from fleet.facts.versions import Publication, Version
+from fleet.promotion.due import DueImage, News, find_due
+from fleet.promotion.updates import Update
 from fleet.schema.model import ImageRecipe
-from fleet.updates import Update
-from fleet.versions import Publication, Version
 from tests.builders import NOW, a_fleet, ago
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
 
 ROLE = "a1"
 UPLOADED = Publication(id="4711", at=NOW, verified=True)

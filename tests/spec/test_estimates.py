@@ -1,8 +1,8 @@
 """What reconcile makes of a queue that was only sampled: more waits there than is known."""
 
+from fleet.explain.forecast import forecast
 from fleet.explain.pool import explain_pool
 from fleet.facts import Demand, Request, Sample, Worker, World
-from fleet.forecast import forecast
 from fleet.plan import Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.render.status import status_of
@@ -21,7 +21,7 @@ from tests.builders import (
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
+from tests.builders.deciding import FIRST, actions_of, fleet_with, reason_of, sentence_of
 
 SAMPLE = Sample(listed=1_400, unlisted={"debian": 90_000, "kali": 8_600}, longest=1_400)
 LONG_IDLE = a_worker(since=ago(days=1))
@@ -136,13 +136,19 @@ def test_status_says_at_least_of_a_sampled_queue() -> None:
     assert status_of(plan).estimates == plan.estimates
 
 
-def test_nobody_knows_when_a_request_of_a_sampled_queue_starts() -> None:
-    world = a_sampled_world(a_worker(), demand=sampled(a_request(id="7")))
+def test_of_a_sampled_queue_only_the_turn_among_what_was_listed_is_known() -> None:
+    requests = (a_request(id="7", expected_seconds=600), a_request(id="8"))
+    world = a_sampled_world(a_worker(), demand=sampled(*requests))
+    fleet = fleet_with(workers={"max": 1})
 
-    found = forecast(a_sim_fleet(), world, planned(world))
+    found = forecast(fleet, world, planned(world, fleet))
 
+    but = "but its queue was only sampled, and others may go first"
     assert found.starts == {}
-    assert found.not_known == {"debian/7": "its queue was only sampled, and others may go first"}
+    assert found.not_known == {
+        "debian/7": f"of what was listed its turn would come in 0s, {but}",
+        "debian/8": f"of what was listed its turn would come in 10m, {but}",
+    }
 
 
 def test_a_pool_is_not_explained_by_what_was_not_listed() -> None:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet.expiry import expired_at, extended, find_due
+from fleet.census.expiry import expired_at, extended, find_due
 from fleet.facts import Listing, Machine, Unknown, Worker, World
 from fleet.guard import guard
 from fleet.plan import Plan
@@ -22,7 +22,14 @@ from tests.builders import (
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, SECOND, actions_of, fleet_with, sentence_of, with_machines
+from tests.builders.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    sentence_of,
+    with_machines,
+)
 
 DAILY = a_sim_fleet(expire_after="1d")
 PAST = ago(hours=2)

@@ -1,4 +1,4 @@
-"""Why a request waits, why a pool holds N, why a worker stays: the reasons in sentences."""
+"""Why a request waits, why a worker stays: the reasons in sentences."""
 
 from datetime import date
 
@@ -10,9 +10,9 @@ from fleet.explain import (
     explain_request,
     explain_worker,
 )
+from fleet.explain.later import later
 from fleet.facts import Unknown, World
 from fleet.guard import guard
-from fleet.later import later
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -25,7 +25,7 @@ from tests.builders import (
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, SECOND, an_unseen_world, fleet_with
+from tests.builders.deciding import FIRST, SECOND, an_unseen_world, fleet_with
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -36,12 +36,6 @@ def of_request(fleet: Fleet, world: World, name: str = "101") -> Explanation:
     found = explain_request(fleet, world, planned(fleet, world), name)
     assert found is not None
     return found
-
-
-def of_pool(fleet: Fleet, world: World, name: str = "builders") -> list[str]:
-    found = explain_pool(fleet, world, planned(fleet, world), name)
-    assert found is not None
-    return [reason.because for reason in found.reasons]
 
 
 def of_worker(fleet: Fleet, world: World, name: str = FIRST) -> list[str]:
@@ -66,6 +60,15 @@ def test_a_request_is_told_when_it_starts_and_what_comes() -> None:
     assert found.next_steps == (
         "nothing to do: the next `fleet apply` makes it, then the queue assigns the request",
     )
+
+
+@pytest.mark.parametrize(("task", "said"), [("sbuild", "task sbuild debian, "), ("", "")])
+def test_of_a_ticket_which_has_no_task_none_is_said(task: str, said: str) -> None:
+    ticket = a_request(task=task, scope="debian" if task else None)
+
+    found = of_request(a_sim_fleet(), a_sim_world(requests=(ticket,)))
+
+    assert found.facts[0] == f"{said}priority 0, since 2026-11-21 07:55 UTC"
 
 
 def test_a_throttled_request_is_expected_to_start_with_the_run_that_makes_its_machine() -> None:
@@ -117,6 +120,7 @@ def test_a_missing_store_is_named_as_what_stops_every_machine() -> None:
     found = of_request(a_sim_fleet(), ASKING.model_copy(update={"stacks": lost}))
 
     assert found.reasons[0].because == "stacks are unknown: there is no store"
+    assert found.reasons[0].by is None
     assert found.next_steps == (
         "first see to what is unknown: until it is read again no machine is made there",
     )
@@ -171,6 +175,15 @@ def test_each_pool_says_what_stands_against_a_request_and_who_enforces_it(
     assert reason.who
 
 
+def test_of_a_recording_that_assigns_nothing_nobody_is_said_to_enforce_a_tag() -> None:
+    fleet = a_sim_fleet(queues={"debian": {"kind": "world", "path": "world.json"}})
+
+    (reason,) = of_request(fleet, GPU).reasons
+
+    assert reason.because == "pool builders does not provide gpu"
+    assert reason.by is None
+
+
 def test_an_exclusive_pool_says_who_may_use_it() -> None:
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", provides=["powerful"])},
@@ -223,51 +236,6 @@ def test_what_cannot_be_helped_is_said_to_be_so() -> None:
     )
 
 
-# a pool
-
-
-def test_a_pool_says_who_would_wait_with_one_machine_less() -> None:
-    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
-
-    assert (
-        "not 1: planned with workers.max 1, 1 request that is served now would wait: debian/2"
-    ) in of_pool(a_sim_fleet(), world)
-
-
-def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
-    assert "not 0: workers.min is 1" in of_pool(fleet_with(min=1), a_sim_world(a_worker()))
-
-
-def test_a_pool_says_which_worker_stays_although_nothing_would_wait() -> None:
-    found = of_pool(a_sim_fleet(), a_sim_world(a_worker()))
-
-    assert any(
-        said.startswith(f"not 0, although nothing more would wait: {FIRST}: idle for less")
-        for said in found
-    )
-
-
-def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
-    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
-
-    assert (
-        "not 4, though 2 requests wait that would fit: "
-        "pool builders is at workers.max (3) with what this plan makes"
-    ) in of_pool(a_sim_fleet(), world)
-
-
-def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:
-    assert (
-        "not 1: it would be idle, for 0.0777 EUR/h; nothing waits that it could serve"
-    ) in of_pool(a_sim_fleet(), a_sim_world())
-
-
-def test_a_static_pool_has_no_margins() -> None:
-    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
-
-    assert of_pool(fleet, a_sim_world(), "legacy") == []
-
-
 # a worker
 
 
@@ -286,6 +254,16 @@ def test_a_busy_worker_is_told_when_its_work_is_expected_to_end() -> None:
     found = of_worker(a_sim_fleet(), a_sim_world(a_worker(busy=True, work=work)))
 
     assert "its work is expected to end at 2026-11-21 08:10 UTC" in found
+
+
+def test_a_busy_worker_names_the_request_that_it_runs() -> None:
+    fleet, world = a_sim_fleet(), a_sim_world(a_worker(busy=True))
+
+    found = explain_worker(fleet, world, planned(fleet, world), FIRST)
+
+    assert found is not None
+    assert found.headline == f"worker {FIRST} stays: it runs request 90"
+    assert found.facts[0].endswith(", runs request 90")
 
 
 def test_a_busy_worker_that_nobody_can_time_says_so() -> None:

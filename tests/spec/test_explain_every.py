@@ -7,7 +7,7 @@ from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_reading, a_request, a_sim_fleet, a_sim_world
-from tests.deciding import an_unseen_world
+from tests.builders.deciding import an_unseen_world
 
 
 def planned(fleet: Fleet, world: World) -> Plan:

@@ -1,8 +1,19 @@
 """What explain says of figures that nobody knows: never a zero."""
 
 from fleet.explain import explain_pool, explain_worker
+from fleet.facts import Unknown
 from fleet.plan import NotKnown
-from tests.builders import a_fleet, a_plan, a_pool_verdict, a_worker_verdict, a_world
+from fleet.reconcile import reconcile
+from tests.builders import (
+    a_fleet,
+    a_plan,
+    a_pool_verdict,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker_verdict,
+    a_world,
+)
 
 
 def facts_of(*not_known: NotKnown) -> tuple[str, ...]:
@@ -30,6 +41,22 @@ def test_machines_that_no_registry_tells_of_are_counted_and_no_more() -> None:
     machines, _ = facts_of("workers")
 
     assert machines.startswith("now 1 machine, of which nobody knows what they do; this plan")
+
+
+def test_without_a_store_nobody_says_that_a_pool_holds_nothing_or_that_nothing_waits() -> None:
+    fleet = a_sim_fleet()
+    missing = Unknown(unknown="there is no store at fleet.db; create it with `fleet state init`")
+    for requests in ((), (a_request(),)):
+        world = a_sim_world(requests=requests).model_copy(update={"stacks": missing})
+
+        explained = explain_pool(fleet, world, reconcile(fleet, world), "builders")
+
+        assert explained is not None
+        assert explained.facts[0].startswith("known so far: 0 busy, 0 idle,")
+        said = [reason.because for reason in explained.reasons]
+        assert f"not 1: stacks are unknown: {missing.unknown}" in said
+        assert not any("it would be idle" in because for because in said)
+        assert explained.next_steps[0].startswith("first see to what is unknown")
 
 
 def test_a_worker_without_a_price_costs_what_is_not_known() -> None:

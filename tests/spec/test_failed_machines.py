@@ -2,14 +2,15 @@
 
 import pytest
 
-from fleet.census import State, take_census
+from fleet.census import take_census
+from fleet.census.units import State
 from fleet.facts import MachineState, WorkerState, World
 from fleet.guard import guard
 from fleet.plan import Cause, Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_request, a_sim_world, a_worker, ago
-from tests.deciding import (
+from tests.builders.deciding import (
     FIRST,
     SECOND,
     actions_of,

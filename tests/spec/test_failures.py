@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from fleet.census import take_census
+from fleet.census.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
 from fleet.facts import Attempt, Unknown, WorkerState, World
-from fleet.failures import BASE, CAP, RESET, classify, recall, settle, why_failing
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
@@ -17,7 +17,7 @@ from tests.builders import (
     ago,
     an_attempt,
 )
-from tests.deciding import FIRST, with_machines
+from tests.builders.deciding import FIRST, with_machines
 
 OUT = "out-of-stock"
 TWO_POOLS = {"builders": a_pool(provider="desk"), "other": a_pool(provider="desk")}

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
+from fleet.explain.forecast import Forecast, forecast
 from fleet.facts import Request, World
-from fleet.forecast import Forecast, forecast
 from fleet.guard import guard
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet

@@ -5,12 +5,13 @@ from decimal import Decimal
 from fleet.guard import guard
 from fleet.plan import Cause, Reason
 from tests.builders import (
+    a_create,
     a_delete,
     a_plan,
     a_pool_verdict,
     a_sim_fleet,
 )
-from tests.guarding import creates, drains, said, with_guards
+from tests.builders.guarding import creates, drains, said, with_guards
 
 
 def test_a_plan_within_every_limit_passes_untouched() -> None:
@@ -255,6 +256,29 @@ def test_a_guard_says_its_figures_and_its_way_out() -> None:
     )
 
 
+def test_the_way_out_of_a_removed_pool_reminds_of_what_a_new_name_needs() -> None:
+    gone = a_pool_verdict(busy=0, idle=10, mode="removed")
+    plan = a_plan(actions=drains(4, Cause.CONFIG), pools=(gone,))
+
+    result = guard(a_sim_fleet(), plan).guards[0]
+
+    assert result.way_out.startswith(
+        "check that the change means this, and no new name (`previously: builders` keeps "
+        "machines); then add under approvals, "
+    )
+
+
+def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
+    gone = tuple(
+        a_pool_verdict(pool=each, idle=30, mode="removed") for each in ("arm", "builders")
+    )
+    both = (*drains(6, Cause.CONFIG, "arm"), *drains(6, Cause.CONFIG))
+
+    (across,) = guard(a_sim_fleet(), a_plan(actions=both, pools=gone)).guards
+
+    assert "(`previously: arm` or `previously: builders` keeps machines)" in across.way_out
+
+
 def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     actions = (*creates(2), *drains(1, Cause.DEMAND))
     pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", because="2 wait"),)
@@ -265,3 +289,12 @@ def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
         "2 wait; a guard keeps back 2 new machines, and 2 of these requests wait on; "
         "a guard keeps 1 machine from going"
     )
+
+
+def test_of_new_machines_that_nothing_waits_for_a_pool_says_only_that_they_are_kept_back() -> None:
+    warm = a_create(serves=(), reason=Reason.BELOW_SPARE)
+    pools = (a_pool_verdict(create=1, mode="observe", because="workers.spare is 1"),)
+
+    (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools
+
+    assert pool.because == "workers.spare is 1; a guard keeps back 1 new machine"

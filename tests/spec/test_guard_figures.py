@@ -15,7 +15,7 @@ from tests.builders import (
     a_signature,
     a_sim_fleet,
 )
-from tests.guarding import an_approval, creates, drains, said, with_guards
+from tests.builders.guarding import an_approval, creates, drains, said, with_guards
 
 WARM: dict[str, Any] = {"cause": Cause.CONFIG, "reason": Reason.BELOW_MIN, "cost": Decimal("0.5")}
 

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from fleet.choices import Row
-from fleet.headroom import Headroom
+from fleet.demand.choices import Row
+from fleet.draft.headroom import Headroom
 
 PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"
 

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from fleet.digests import world_digest
 from fleet.explain import explain_request
 from fleet.facts import Request
+from fleet.plan.digests import world_digest
 from fleet.reconcile import reconcile
 from tests.builders import a_reading, a_request, a_sim_fleet, a_sim_world
 

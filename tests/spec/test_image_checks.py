@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.image_checks import check_image
-from tests.image_trees import ImageTree, a_recipe
+from fleet.facts.image_checks import check_image
+from tests.builders.image_trees import ImageTree, a_recipe
 
 WANTED = "/etc/systemd/system/multi-user.target.wants/debusine-worker.service"
 AGAIN = "remove it at the end of the build and build again"

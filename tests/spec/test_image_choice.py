@@ -3,14 +3,14 @@
 import pytest
 
 from fleet.census import take_census
+from fleet.census.failures import recall
 from fleet.facts import Unknown, World
-from fleet.failures import recall
-from fleet.image_choice import ImageChoice, choose_image
+from fleet.facts.versions import ImageVersion
 from fleet.making import Option, new_inputs
+from fleet.making.image_choice import ImageChoice, choose_image
 from fleet.plan import Create, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.versions import ImageVersion
 from tests.builders import (
     a_fleet,
     a_listing,
@@ -25,7 +25,9 @@ from tests.builders import (
     ago,
     an_attempt,
 )
+from tests.builders.deciding import with_machines
 
+WORKERS = tuple(f"debian-ci-builders-{number}" for number in range(1, 10))
 OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
 
@@ -180,7 +182,7 @@ def a_pool_with(candidates: int, others: int, *, share: int, requests: int = 0) 
     """Return a world in which so many idle workers boot the candidate, and so many the current."""
     fleet = a_fleet_with()
     booted = [f"id-{NEW}"] * candidates + [f"id-{OLD}"] * others
-    names = [f"debian-ci-builders-{number}" for number in range(1, len(booted) + 1)]
+    names = WORKERS[: len(booted)]
     ways = [Option("builders", "ccx33", "on-demand", image, None) for image in booted]
     inputs = tuple(map(new_inputs, [fleet] * len(ways), ways, names))
     machines = [
@@ -224,6 +226,23 @@ def test_workers_give_way_until_the_candidate_has_its_share() -> None:
 
 def test_a_candidate_that_has_its_share_replaces_nobody() -> None:
     assert giving_way(a_pool_with(3, 3, share=50)) == []
+
+
+def test_who_is_outdated_anyhow_gives_way_to_the_candidate_first() -> None:
+    world = with_machines(a_pool_with(1, 5, share=50), *WORKERS[4:6], digest="of before")
+
+    assert giving_way(world) == ["5", "6"]
+
+
+def test_nobody_gives_way_where_no_candidate_can_be_made() -> None:
+    fleet = a_fleet_with()
+    paused = fleet.pools["builders"].model_copy(update={"mode": "pause"})
+
+    plan = reconcile(
+        fleet.model_copy(update={"pools": {"builders": paused}}), a_pool_with(1, 5, share=50)
+    )
+
+    assert not any(each.outdated for each in plan.workers)
 
 
 def test_no_candidate_goes_because_the_pool_shrank() -> None:

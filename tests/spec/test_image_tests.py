@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet import manifest
-from fleet.image_tests import VersionTests, after_tests
+from fleet.facts import manifest
+from fleet.facts.image_tests import VersionTests, after_tests
 from tests.builders import NOW, ago
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
 
 PASSED = manifest.Test(kind="offline", at=NOW, seconds=3)
 FAILED = manifest.Test(kind="offline", at=NOW, seconds=3, problems=("/etc/a is wrong", "b"))

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from fleet.bases import Base
 from fleet.facts import Unknown
-from fleet.launch_templates import settings_of, template_of
+from fleet.facts.bases import Base
+from fleet.making.launch_templates import settings_of, template_of
+from fleet.making.shared import made_without, parts_of, shared_settings, wanted_parts
 from fleet.schema.model import Fleet, Pool
-from fleet.shared import parts_of, shared_settings, wanted_parts
 from tests.builders import a_fleet, a_listing, a_pool, a_stack, a_world, some_inputs
 
 NETWORK = {"vpc": "vpc-0a1b", "subnet": "subnet-0a1b"}
@@ -53,6 +53,19 @@ def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
 
     assert {part.key for part in kept} == {part.key for part in (old, *parts_of(edited, "amazon"))}
     assert gone == parts_of(edited, "amazon")
+
+
+def test_only_machines_of_another_template_are_outdated_by_a_new_one() -> None:
+    fleet = at_aws()
+    (part,) = parts_of(fleet, "amazon")
+    named = {"debian-ci-builders-1": part.name, "debian-ci-builders-2": "of-before"}
+    workers = tuple(some_inputs(name=k, settings={"template": v}) for k, v in named.items())
+    stack = a_stack(provider="amazon", workers=workers, ids={name: name for name in named})
+
+    world = a_world(stacks={"builders": stack})
+
+    assert made_without(world, "amazon", [part.key]) == 1
+    assert made_without(world, "amazon", []) == 0
 
 
 def test_a_template_is_named_after_its_fleet_its_account_and_its_content() -> None:

@@ -9,8 +9,8 @@ from fleet.facts import Request, Work, World
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.budgeting import HOUR, MACHINE, TAIL, a_budgeted_fleet, a_spent_world
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.budgeting import HOUR, MACHINE, TAIL, a_budgeted_fleet, a_spent_world
 
 ONE_BUILD = 11
 """Machine hours of a budget in which one build of ten hours fits, or two of an hour."""

@@ -6,9 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from fleet.budgets.ledger import charge, gap_of, periods
 from fleet.census import take_census
-from fleet.facts import Entry, Ledger, Machine, Unknown, Work, Worker, World
-from fleet.ledger import charge, gap_of, periods
+from fleet.facts import Machine, Unknown, Work, Worker, World
+from fleet.facts.ledger import Entry, Ledger
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,

@@ -19,7 +19,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.deciding import (
+from tests.builders.deciding import (
     FIRST,
     SECOND,
     actions_of,
@@ -166,6 +166,18 @@ def test_of_equals_the_first_by_name_goes() -> None:
 
 
 # min and spare
+
+
+def test_only_a_machine_that_had_a_ticket_is_kept_for_the_next_of_its_sandbox() -> None:
+    had = idle(FIRST).model_copy(update={"uses": 1})
+    had_none = idle(SECOND).model_copy(update={"uses": 0})
+
+    plan = reconcile(fleet_with(reuse={"opportunity": "1h"}), a_sim_world(had, had_none))
+
+    assert drained(plan) == [SECOND]
+    assert sentence_of(plan, FIRST) == (
+        "it is kept for the next ticket of its sandbox, reuse.opportunity is 1h"
+    )
 
 
 def test_min_holds_idle_workers_however_long_they_are_idle() -> None:

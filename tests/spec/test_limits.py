@@ -199,6 +199,15 @@ def test_within_target_wait_one_machine_clears_several_requests() -> None:
     assert made(reconcile(patient("30m"), five(expected_seconds=420)), "builders") == 2
 
 
+def test_where_a_machine_boots_for_as_long_as_target_wait_every_request_gets_one() -> None:
+    ten = a_sim_world(requests=tuple(a_request(id=str(n), expected_seconds=60) for n in range(10)))
+
+    plan = reconcile(patient("90s"), ten)
+
+    assert made(plan, "builders") == 9
+    assert [unserved.count for unserved in plan.unserved] == [1]
+
+
 def test_without_a_duration_every_request_gets_a_machine() -> None:
     assert made(reconcile(patient("30m"), five()), "builders") == 5
 

@@ -11,14 +11,17 @@ from fleet.schema.model import (
     CommandSecret,
     EnvSecret,
     ExchangeRate,
+    ExistingImage,
     FileSecret,
     Fleet,
     Hooks,
+    HooksProvider,
+    Pool,
     State,
 )
 from fleet.schema.shape import branches, fields_of, follow
-from tests.fakes_files import FakeFiles
-from tests.process import ROOT
+from tests.fakes.files import FakeFiles
+from tests.rigs.process import ROOT
 
 
 def loaded(text: str) -> Loaded:
@@ -211,6 +214,26 @@ def test_a_key_that_is_wrong_itself_is_pointed_at() -> None:
 
 def test_hooks_are_sections_too() -> None:
     assert follow(Fleet, ("pools", "a", "pool-hooks", "hooks")).model is Hooks
+
+
+def test_a_pool_with_commands_of_its_own_has_a_provider_and_an_image_of_its_own() -> None:
+    fleet = loaded(
+        "fleet: x\n"
+        "providers: {b: {kind: sim}}\n"
+        "pools:\n"
+        "  b: {provider: hooks, machine: {cores: 1, memory: 1GiB}, reuse: {opportunity: 5m},"
+        " hooks: {new: [n], delete: [d], list: [l], release: [r]}}\n"
+    ).fleet
+    assert fleet is not None
+
+    pool = fleet.pools["b"]
+    assert isinstance(pool, Pool)
+    hooks, image = fleet.providers[pool.provider], fleet.images[pool.image]
+    assert isinstance(hooks, HooksProvider)
+    assert isinstance(image, ExistingImage)
+    assert (pool.provider, hooks.new, hooks.release) == ("b-2", ["n"], ["r"])
+    assert image.existing == {"b-2": "b"}
+    assert (pool.workers.max, pool.reuse is not None) == (1, True)
 
 
 def test_parts_that_are_values_already_are_taken_as_they_are() -> None:

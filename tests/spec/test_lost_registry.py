@@ -7,7 +7,7 @@ from fleet.guard import guard
 from fleet.plan import Cause, Delete, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
-from tests.deciding import FIRST, fleet_with, reason_of, with_machines
+from tests.builders.deciding import FIRST, fleet_with, reason_of, with_machines
 
 NAMES = tuple(f"debian-ci-builders-{number}" for number in range(1, 11))
 

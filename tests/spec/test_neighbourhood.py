@@ -5,12 +5,13 @@ from decimal import Decimal
 import pytest
 
 from fleet.allocate import allocate
-from fleet.answer import Answer
-from fleet.choices import Fit, Group, Place
-from fleet.components import components
+from fleet.allocate.answer import Answer
+from fleet.allocate.components import components
+from fleet.allocate.formulation import Model
+from fleet.allocate.neighbourhood import improve
+from fleet.allocate.programme import Programme
 from fleet.demand import Ordered
-from fleet.formulation import Model
-from fleet.neighbourhood import improve
+from fleet.demand.choices import Fit, Group, Place
 
 FREE = {f"free{n:02}": Place(f"free{n:02}", "free", makes=False, room=1.0) for n in range(20)}
 MADE = {
@@ -29,7 +30,7 @@ def a_group(nth: int) -> Group:
         for turn in range(count)
     )
     share = 0.25 + nth % 7 / 10
-    # Each fits all but one pool, so that no two are averaged.
+    # Each fits all but one pool, so that no two are alike.
     fits = {key: Fit(share, Decimal(0)) for n, key in enumerate(sorted(PLACES)) if n != nth}
     return Group(name, (0,), requests, fits)
 
@@ -44,15 +45,15 @@ def model() -> Model:
 
 
 def test_whole_requests_near_the_answer_in_parts_cost_less_than_rounded_ones(model: Model) -> None:
-    solution = model.programme.solve(model.everybody())
-    assert solution is not None
+    relaxed = model.programme.relax(model.everybody())
+    assert relaxed is not None
     assert not model.is_exact
-    rounded = Answer(model, model.in_whole_requests(solution))
+    rounded = Answer(model, model.in_whole_requests(relaxed.values))
 
-    improved = improve(model, rounded, solution)
+    improved = improve(model, rounded, relaxed, relaxed.values)
 
     assert improved.cost() < rounded.cost()
-    assert improved.is_everybody
+    assert not any(improved.left)
 
 
 def test_what_rounding_costs_is_named_as_the_cause_of_the_gap() -> None:
@@ -60,3 +61,50 @@ def test_what_rounding_costs_is_named_as_the_cause_of_the_gap() -> None:
 
     assert proof.rounded
     assert proof.bound < proof.cost < 1.2 * proof.bound
+
+
+def test_what_is_cheaper_on_average_is_left_where_it_is_dearer_for_who_is_served() -> None:
+    near, far = "a/m/on-demand", "b/m/on-demand"
+    places = {
+        near: Place(near, "a", makes=True, setup=Decimal(1)),
+        far: Place(far, "b", makes=True, setup=Decimal(2)),
+    }
+    requests = [Ordered((0, "", "q", n, f"g{n}", n), key=f"g{n}", seconds=600) for n in range(2)]
+    groups = [
+        Group("g0", (0,), (requests[0],), {near: Fit(1.0, Decimal(1)), far: Fit(0.5, Decimal(1))}),
+        Group("g1", (0,), (requests[1],), {near: Fit(1.0, Decimal(3)), far: Fit(1.0, Decimal(1))}),
+    ]
+
+    allocation = allocate(groups, places, (), exact=0)
+
+    assert allocation.proof.cost == pytest.approx(5)
+
+
+def test_of_the_most_that_can_be_served_in_turn_a_cheapest_answer_is_found() -> None:
+    programme = Programme()
+    columns = programme.columns([1.0, 1.0], 5, whole=False)
+    rows = [programme.row([each], [1.0], least=None, most=5) for each in columns]
+    programme.row(columns, [1.0, 1.0], least=None, most=2.99995)
+
+    most = programme.most_of_rows([{rows[0]: 2}, {rows[1]: 2}])
+
+    assert list(most.values()) == [2, 0]
+    assert programme.relax([([0], 2), ([1], 0)]) is not None
+
+
+def test_who_rounding_leaves_out_goes_where_that_costs_least_with_the_machine_it_needs() -> None:
+    near, far = "a/m/on-demand", "b/m/on-demand"
+    places = {
+        near: Place(near, "a", makes=True, setup=Decimal(10)),
+        far: Place(far, "b", makes=True, setup=Decimal(1)),
+    }
+    requests = tuple(Ordered((0, "", "q", n, "g", n), key=f"g{n}", seconds=600) for n in range(3))
+    fits = {near: Fit(0.5, Decimal(0)), far: Fit(1.0, Decimal(5))}
+    (component,) = components([Group("g", (0,), requests, fits)], places, ())
+
+    answer = Answer(Model(component, by_rank=False, exact=0), [{near: 1}])
+
+    assert [{place: len(own) for place, own in at.items()} for at in answer.served] == [
+        {near: 2, far: 1}
+    ]
+    assert answer.machines == {near: 1, far: 1}

@@ -3,7 +3,7 @@
 from fleet.checks.not_yet_supported import KEYS, check
 from fleet.schema.load import load
 from fleet.schema.model import Fleet
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 POOLS = """
 pools:
@@ -28,7 +28,7 @@ def test_what_was_not_written_is_not_warned_about() -> None:
 
 
 def test_every_key_without_effect_stands_in_the_whole_of_fleet_yaml() -> None:
-    from tests.process import ROOT
+    from tests.rigs.process import ROOT
 
     text = (ROOT / "tests/fixtures/whole.yaml").read_text(encoding="utf-8")
     fleet = load("fleet.yaml", FakeFiles({"fleet.yaml": text})).fleet
@@ -36,7 +36,7 @@ def test_every_key_without_effect_stands_in_the_whole_of_fleet_yaml() -> None:
 
     told = {tuple(map(str, finding.path)) for finding in check(fleet)}
 
-    unseen = [key.path for key in KEYS if not any(_is_at(key.path, path) for path in told)]
+    unseen = [key for key in KEYS if not any(_is_at(key, path) for path in told)]
     assert unseen == []
 
 

@@ -5,13 +5,13 @@ from decimal import Decimal
 import pytest
 
 from fleet.facts import Attempt
+from fleet.facts.versions import ImageVersion
 from fleet.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tagrules import offer_of_pool
-from fleet.versions import ImageVersion
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
-from tests.deciding import FIRST, actions_of, reason_of, with_machines
+from tests.builders.deciding import FIRST, actions_of, reason_of, with_machines
 
 SMALL = {"cores": 4, "memory": "16GiB", "disk": "80GiB", "price": "0.05 EUR/h"}
 BIG = {"cores": 8, "memory": "32GiB", "disk": "40GiB", "price": "0.09 EUR/h", "spot": "0.02 EUR/h"}
@@ -97,6 +97,23 @@ def test_a_machine_bought_on_demand_stays_current_when_the_pool_buys_on_spot_too
 
     assert not any(verdict.outdated for verdict in plan.workers)
     assert digest({"type": "big", "market": ["spot"]}) != digest("big")
+
+
+OWN = {"cores": 8, "memory": "32GiB", "disk": "140GiB", "price": "0.22 EUR/h"}
+COMMANDS = {"kind": "hooks", "new": ["new"], "delete": ["delete"], "list": ["list"]}
+
+
+@pytest.mark.parametrize(("swap", "told"), [({}, {}), ({"swap": "4GiB"}, {"swap_mib": "4096"})])
+def test_commands_of_one_s_own_are_told_of_swap_where_there_is_to_be_any(
+    swap: dict[str, str], told: dict[str, str]
+) -> None:
+    """Else what was made before they were told of it would be outdated, and lack nothing."""
+    plan = plan_after(desk(OWN | swap, providers={"desk": COMMANDS}))
+
+    (action,) = plan.actions
+    assert isinstance(action, Create)
+    figures = {"cores": "8", "memory_mib": "32768", "disk_mib": "143360"}
+    assert action.inputs.settings == figures | told
 
 
 def test_a_pool_offers_what_every_one_of_its_types_reaches() -> None:

@@ -4,13 +4,13 @@ from decimal import Decimal
 
 from fleet.explain import Explanation, explain_request
 from fleet.facts import Worker, World
+from fleet.facts.versions import ImageVersion
 from fleet.guard import guard
-from fleet.image_choice import images_by_pool
+from fleet.making.image_choice import images_by_pool
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.versions import ImageVersion
-from tests.budgeting import MACHINE, a_ledger, accounts
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago, an_attempt
+from tests.builders.budgeting import MACHINE, a_ledger, accounts
 
 GUARDS = {"boot_failures": {"stop_after": 2, "of_last": 3, "fall_back": "previous-image"}}
 

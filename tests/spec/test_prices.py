@@ -4,7 +4,14 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.prices import PriceCheck, PriceReport, Quote, Tariff, compare_prices, used_types
+from fleet.catalogue.prices import (
+    PriceCheck,
+    PriceReport,
+    Quote,
+    Tariff,
+    compare_prices,
+    used_types,
+)
 from tests.builders import a_fleet, a_pool
 
 QUOTE = Quote(

@@ -3,10 +3,10 @@
 import pytest
 
 from fleet.errors import PromotionRefused
+from fleet.facts.versions import BOOTABLE, Move, State, Version
 from fleet.promotion import declared_version, newest_promotable, promote, take_back
-from fleet.versions import BOOTABLE, Move, State, Version
 from tests.builders import NOW
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
 
 V1, V2, V3 = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 

@@ -5,10 +5,10 @@ from datetime import date
 import pytest
 
 from fleet.facts import Unknown, World
+from fleet.facts.versions import Publication, Upload, Version
 from fleet.plan import Plan
-from fleet.pruning import PRUNED, find_unreferenced
+from fleet.promotion.pruning import PRUNED, find_forgotten, find_unreferenced, places_of
 from fleet.schema.model import Fleet
-from fleet.versions import Publication, Version
 from tests.builders import (
     NOW,
     a_create,
@@ -20,7 +20,7 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
-from tests.versioning import a_version
+from tests.builders.versioning import a_version
 
 V1, V2, V3, V4 = (f"2026112{number}T060000Z" for number in (1, 2, 3, 4))
 UNKNOWN = Unknown(unknown="it does not answer")
@@ -195,3 +195,44 @@ def test_of_what_was_baked_elsewhere_nothing_is_deleted_at_the_provider() -> Non
     )
 
     assert (gone.kept, gone.places) == ("", {})
+
+
+def upload(name: str, *, whole: bool = True) -> Upload:
+    return Upload(id=name, image="trixie", version=V1, sha256="0", whole=whole, since=NOW)
+
+
+def test_what_a_place_holds_whole_and_no_version_has_there_is_forgotten() -> None:
+    listed = {"hetzner": [upload(f"id-{V1}"), upload("stray"), upload("part", whole=False)]}
+
+    (found,) = find_forgotten(a_fleet(), (version(V1), version(V2)), listed)
+
+    assert (found.place, found.id, found.image, found.version) == (
+        "hetzner",
+        "stray",
+        "trixie",
+        V1,
+    )
+
+
+def test_what_two_providers_of_one_account_hold_is_remembered_once_and_told_once() -> None:
+    account = [upload(f"id-{V1}"), upload("stray")]
+
+    found = find_forgotten(a_fleet(), [version(V1)], {"hetzner": account, "helsinki": account})
+
+    assert [(each.place, each.id) for each in found] == [("helsinki", "stray")]
+
+
+def test_what_fleet_yaml_names_by_its_id_is_not_forgotten() -> None:
+    fleet = a_fleet(images={"trixie": {"existing": {"hetzner": "named"}}})
+
+    assert find_forgotten(fleet, (), {"hetzner": [upload("named")]}) == ()
+
+
+def test_a_store_that_an_image_was_published_to_once_is_looked_at_too() -> None:
+    place = "file:///srv/images"
+    uploaded = Publication(id="there", at=NOW, verified=True)
+
+    assert set(places_of(a_fleet(), [version(V1, publications={place: uploaded})])) == {
+        place,
+        *a_fleet().providers,
+    }

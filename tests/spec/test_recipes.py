@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from fleet.recipes import PREFIX, recipe_digest, role_variables
+from fleet.facts.recipes import PREFIX, recipe_digest, role_variables
 from fleet.schema.model import ImageRecipe
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 
 PLAIN = {"suite": "trixie", "architecture": "amd64"}
 SOURCE = "Types: deb\nURIs: https://deb.example.org/debusine\nSuites: trixie\nComponents: main\n"

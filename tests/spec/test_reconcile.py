@@ -1,5 +1,7 @@
 """What reconcile does, one sentence per test."""
 
+import pytest
+
 from fleet.facts import MachineState
 from fleet.plan import Create, Plan, Reason
 from fleet.reconcile import reconcile
@@ -16,7 +18,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
+from tests.builders.deciding import FIRST, SECOND, actions_of, fleet_with, reason_of
 
 
 def test_nothing_waiting_and_nothing_there_gives_an_empty_plan() -> None:
@@ -73,17 +75,22 @@ def test_no_more_machines_boot_at_once_than_max_starting() -> None:
     assert plan.unserved[0].path == ("pools", "builders", "workers", "max_starting")
 
 
-def test_without_a_registry_machines_that_boot_count_to_max_starting() -> None:
-    booting = a_machine(state=MachineState.STARTING, id="sim-1")
+@pytest.mark.parametrize(
+    ("state", "made"), [(MachineState.STARTING, []), (MachineState.RUNNING, [("create", SECOND)])]
+)
+def test_without_a_registry_only_machines_that_boot_count_to_max_starting(
+    state: MachineState, made: list[tuple[str, str]]
+) -> None:
+    machine = a_machine(state=state, id="sim-1")
     world = a_sim_world(
         requests=(a_request(id="1"), a_request(id="2")),
-        providers={"desk": a_listing(booting)},
+        providers={"desk": a_listing(machine)},
         stacks={
             "builders": a_stack(provider="desk", workers=(some_inputs(),), ids={FIRST: "sim-1"})
         },
     )
 
-    assert reconcile(fleet_with(max_starting=1), world).is_quiet
+    assert actions_of(reconcile(fleet_with(max_starting=1), world)) == made
 
 
 def test_the_cheapest_fitting_pool_is_taken() -> None:
@@ -132,6 +139,37 @@ def test_a_request_that_no_pool_fits_is_reported_with_the_missing_tag() -> None:
     assert plan.unserved[0].because == (
         "no pool fits; nearest is builders, which does not provide worker:build-arch:riscv64"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        ("gpu", "provides"),
+        ("worker:build-arch:riscv64", "image"),
+        ("memory_gib>=4096", "machine"),
+    ],
+)
+def test_a_request_that_no_pool_fits_is_led_to_the_key_that_decides(asked: str, key: str) -> None:
+    fleet = a_sim_fleet(tags={"memory_gib": {"kind": "number"}})
+
+    plan = reconcile(fleet, a_sim_world(requests=(a_request(required=(asked,)),)))
+
+    assert plan.unserved[0].path == ("pools", "builders", key)
+
+
+def test_a_request_that_lacks_what_a_pool_requires_is_led_to_requires() -> None:
+    plan = reconcile(fleet_with(requires=["trusted"]), a_sim_world(requests=(a_request(),)))
+
+    assert plan.unserved[0].path == ("pools", "builders", "requires")
+
+
+def test_a_static_pool_is_led_to_what_it_provides() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
+    request = a_request(required=("worker:build-arch:riscv64",))
+
+    plan = reconcile(fleet, a_sim_world(requests=(request,)))
+
+    assert plan.unserved[0].path == ("pools", "legacy", "provides")
 
 
 def test_a_pool_that_never_booted_offers_image_catalogue_and_its_own_tags() -> None:

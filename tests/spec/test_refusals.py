@@ -13,7 +13,7 @@ from tests.builders import (
     a_sim_fleet,
     a_worker_verdict,
 )
-from tests.guarding import creates, drains, said, with_guards
+from tests.builders.guarding import creates, drains, said, with_guards
 
 # what config no longer wants counts, not only what this run would do
 

@@ -5,8 +5,8 @@ from fleet.guard import guard
 from fleet.plan import Cause, Plan, Release
 from fleet.reconcile import reconcile
 from tests.builders import NOW, a_plan, a_pool_verdict, a_request, a_sim_fleet
-from tests.guarding import an_approval, drains, said, with_guards
-from tests.queue_worlds import FIRST, QUEUE, a_debusine_fleet, a_debusine_world, ours
+from tests.builders.guarding import an_approval, drains, said, with_guards
+from tests.builders.queue_worlds import FIRST, QUEUE, a_debusine_fleet, a_debusine_world, ours
 
 LIMITED = with_guards(refuse={"delete": {"share": "30%", "count": 3}})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.facts import Unknown, Worker, World
+from fleet.facts import Unknown, Worker, WorkerState, World
 from fleet.plan import Cause, Create, Plan, Reason
 from fleet.reconcile import reconcile
 from tests.builders import (
@@ -18,7 +18,7 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.deciding import (
+from tests.builders.deciding import (
     FIRST,
     SECOND,
     actions_of,
@@ -292,7 +292,7 @@ def test_a_busy_worker_that_drains_is_left_to_end_its_work() -> None:
 
     assert plan.is_quiet
     assert sentence_of(plan, FIRST) == (
-        "it runs 90, and gets nothing new: it goes when that has ended"
+        "it runs request 90, and gets nothing new: it goes when that has ended"
     )
 
 
@@ -333,6 +333,12 @@ def test_without_a_registry_nothing_is_replaced() -> None:
     )
 
     assert reconcile(fleet_with(min=1), world).is_quiet
+
+
+def test_a_worker_that_is_away_is_not_replaced_until_it_is_heard_again() -> None:
+    away = a_worker(name=FIRST, state=WorkerState.DISCONNECTED)
+
+    assert reconcile(fleet_with(), outdated(a_sim_world(away, *idle(SECOND)), FIRST)).is_quiet
 
 
 def test_where_demand_is_unknown_nothing_is_replaced() -> None:

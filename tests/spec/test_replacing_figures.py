@@ -13,7 +13,14 @@ from tests.builders import (
     a_worker,
     ago,
 )
-from tests.deciding import FIRST, SECOND, actions_of, fleet_with, sentence_of, with_machines
+from tests.builders.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    sentence_of,
+    with_machines,
+)
 
 THIRD = "debian-ci-builders-3"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fleet.digests import seal
 from fleet.errors import FileUnreadable, PlanOutdated
 from fleet.plan import Digests, Plan
+from fleet.plan.digests import seal
+from fleet.plan.saved import find_drift, read_plan
 from fleet.render.to_json import plan_to_json
-from fleet.saved import find_drift, read_plan
 from tests.builders import (
     a_create,
     a_delete,

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.render.findings import to_gitlab, to_json, to_text
 from fleet.schema.load import load
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 HCLOUD = "fleet: x\nproviders:\n  h: {kind: hcloud, location: fsn1, token: "
 DEBUSINE = "fleet: x\nqueues:\n  q: {kind: debusine, scopes: [a], url: "

@@ -1,12 +1,12 @@
 """What the machines of a provider share: asked for in fleet.yaml, given to new machines."""
 
-from fleet.bases import Base
 from fleet.facts import Unknown, World
+from fleet.facts.bases import Base
 from fleet.guard import guard
+from fleet.making.shared import parts_of, shared_settings, wanted_parts
 from fleet.plan import Create, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.shared import parts_of, shared_settings, wanted_parts
 from tests.builders import (
     a_fleet,
     a_reading,

@@ -4,9 +4,9 @@ from fleet.facts import World
 from fleet.plan import Unserved
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.budgeting import a_charge, a_ledger
 from tests.builders import a_fleet, a_request, a_sim_world, a_worker, ago, an_attempt
-from tests.deciding import fleet_with
+from tests.builders.budgeting import a_charge, a_ledger
+from tests.builders.deciding import fleet_with
 
 WAITING = (a_request(expected_seconds=3600),)
 MACHINE = {"type": "ccx33", "price": "1 EUR/h"}

@@ -21,7 +21,14 @@ from tests.builders import (
     ago,
     some_inputs,
 )
-from tests.deciding import FIRST, SECOND, actions_of, fleet_with, sentence_of, with_machines
+from tests.builders.deciding import (
+    FIRST,
+    SECOND,
+    actions_of,
+    fleet_with,
+    sentence_of,
+    with_machines,
+)
 
 THIRD = "debian-ci-builders-3"
 
@@ -246,8 +253,8 @@ def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
     plan = reconcile(fleet_with(max=1, spare=1), world)
 
     assert plan.pools[0].because == (
-        "1 waiting request is served here; workers.spare is 1, but none is made while requests "
-        "wait for this pool; 1 more that fit waits"
+        "1 waiting request is served here; 1 more could run here, but waits; workers.spare is "
+        "1, but none is made while requests wait for this pool"
     )
 
 
@@ -260,4 +267,4 @@ def test_nothing_is_said_of_spare_machines_that_are_there_while_requests_wait() 
 
     plan = reconcile(fleet, a_sim_world(busy, idle, requests=(a_request(required=("giant",)),)))
 
-    assert plan.pools[0].because == "workers.spare is 1; 1 more that fit waits"
+    assert plan.pools[0].because == ("1 request could run here, but waits; workers.spare is 1")

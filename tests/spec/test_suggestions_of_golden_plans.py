@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from fleet.commands.loading import check_file
-from fleet.counterfactual import Replans, edited, is_served
+from fleet.explain.counterfactual import Replans, edited, is_served
+from fleet.explain.unblock import Change, find_remedies
+from fleet.explain.waiting import awaited
 from fleet.facts import World
 from fleet.guard import guard
 from fleet.plan import Plan
@@ -15,8 +17,6 @@ from fleet.queues.world import read_world
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.store.files import LocalFiles
-from fleet.unblock import Change, find_remedies
-from fleet.waiting import awaited
 from tests.builders import NOW
 from tests.spec.test_golden_plans import FOLDERS
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fleet.facts.versions import ImageVersion
 from fleet.plan import Create
 from fleet.reconcile import reconcile
 from fleet.tagrules import newest_version, offer_of_pool, offer_of_tags
-from fleet.versions import ImageVersion
 from tests.builders import a_fleet, a_pool, a_request, a_sim_fleet, a_sim_world
 
 

@@ -21,7 +21,7 @@ from fleet.tickets import (
     why_spent,
 )
 from tests.builders import NOW, ago
-from tests.ticketing import a_tenancy, a_ticket, used
+from tests.builders.ticketing import a_tenancy, a_ticket, used
 
 REUSE = Reuse.model_validate({"opportunity": "5m", "max_uses": 3, "max_age": "1h"})
 

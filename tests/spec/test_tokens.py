@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.census import DEAF_GRACE, State, take_census
+from fleet.census import take_census
+from fleet.census.units import DEAF_GRACE, State
 from fleet.facts import Unknown, Worker, WorkerState, World
 from fleet.plan import Delete, Drain, Reason
 from fleet.reconcile import reconcile
@@ -20,7 +21,7 @@ from tests.builders import (
     a_world,
     ago,
 )
-from tests.queue_worlds import (
+from tests.builders.queue_worlds import (
     FIRST,
     QUEUE,
     SECOND,

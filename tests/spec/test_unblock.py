@@ -4,15 +4,16 @@ from datetime import date
 
 import pytest
 
-from fleet.counterfactual import Replans, edited, is_served
-from fleet.edits import apply_edits
-from fleet.facts import Attempt, Ledger, World
+from fleet.explain.counterfactual import Replans, edited, is_served
+from fleet.explain.edits import apply_edits
+from fleet.explain.unblock import Remedy, find_remedies
+from fleet.explain.waiting import awaited
+from fleet.facts import Attempt, World
+from fleet.facts.ledger import Ledger
 from fleet.guard import guard
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from fleet.unblock import Remedy, find_remedies
-from fleet.waiting import awaited
 from tests.builders import (
     a_pool,
     a_reading,

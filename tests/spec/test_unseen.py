@@ -112,6 +112,22 @@ def test_unseen_machines_count_to_the_limits_of_the_tags_they_provide() -> None:
     assert len(signature.by_worker) + len(signature.by_create) == 1
 
 
+def test_of_a_pool_that_cannot_be_read_at_all_its_max_counts_to_the_limits_of_its_tags() -> None:
+    pools = {
+        "builders": a_pool(provider="desk", provides=["big"], max=4),
+        "far": a_pool(provider="shed", provides=["big"], max=4),
+    }
+    fleet = a_fleet_of_two(pools=pools, tags={"big": {"limits": {"total": 5}}})
+    requests = tuple(a_request(id=str(number), required=("big",)) for number in range(4))
+    readings = {"debian": a_reading(*requests, workers=None)}
+    world = a_dark_world(waiting=0)
+    world = world.model_copy(update={"queues": readings, "stacks": {"builders": DARK}})
+
+    (signature,) = planned(fleet, world).signatures
+
+    assert len(signature.by_worker) + len(signature.by_create) == 1
+
+
 def test_an_unseen_worker_is_not_said_to_be_gone() -> None:
     plan = planned(a_fleet_of_two(), a_dark_world(waiting=0, workers=(a_worker(name=FIRST),)))
 

@@ -1,9 +1,8 @@
 """What an image's sources have newer: the worker, and whatever a security fix mends."""
 
-from datetime import UTC, datetime
-
-from fleet.manifest import Manifest, Package
-from fleet.updates import Source, find_updates, sources_of
+from fleet.facts.manifest import Package
+from fleet.promotion.updates import Source, find_updates, sources_of
+from tests.builders.versioning import a_manifest
 
 MAIN = Source("http://deb.example.org/debian", "trixie", "main", "amd64")
 SECURITY = Source("http://deb.example.org/debian-security", "trixie-security", "main", "amd64")
@@ -21,44 +20,27 @@ def a_package(name: str, version: str, source: Source = MAIN) -> Package:
     )
 
 
-def a_manifest(*packages: Package) -> Manifest:
-    return Manifest(
-        image="trixie",
-        version="20261121T060000Z",
-        way="disk",
-        suite="trixie",
-        architecture="amd64",
-        recipe_digest="r1",
-        role_digest="a1",
-        digest="d1",
-        built_at=datetime(2026, 11, 21, 6, tzinfo=UTC),
-        built_by="ci",
-        seconds={},
-        packages=packages,
-    )
-
-
 def test_security_fixes_are_looked_for_beside_the_suite() -> None:
-    manifest = a_manifest(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1"))
+    manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
 
     assert sources_of(manifest) == (MAIN, SECURITY)
 
 
 def test_where_fixes_came_from_is_where_more_come_from() -> None:
     elsewhere = Source("http://fixes.example.org/s", "trixie-security", "main", "amd64")
-    manifest = a_manifest(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1", elsewhere))
+    packages = a_package("bash", "5.2-1"), a_package("zlib1g", "1-1", elsewhere)
 
-    assert sources_of(manifest) == (MAIN, elsewhere)
+    assert sources_of(a_manifest(packages=packages)) == (MAIN, elsewhere)
 
 
 def test_a_package_of_no_source_is_looked_for_nowhere() -> None:
     local = a_package("own", "1").model_copy(update={"origin": ""})
 
-    assert sources_of(a_manifest(local)) == ()
+    assert sources_of(a_manifest(packages=(local,))) == ()
 
 
 def test_a_newer_worker_is_told_from_whichever_source() -> None:
-    manifest = a_manifest(a_package("debusine-worker", "0.16.1-1", OWN))
+    manifest = a_manifest(packages=(a_package("debusine-worker", "0.16.1-1", OWN),))
 
     (update,) = find_updates(
         manifest, {MAIN: {"debusine-worker": "0.15"}, OWN: {"debusine-worker": "0.16.2-1"}}
@@ -68,7 +50,7 @@ def test_a_newer_worker_is_told_from_whichever_source() -> None:
 
 
 def test_other_packages_count_only_where_they_mend_security() -> None:
-    manifest = a_manifest(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1"))
+    manifest = a_manifest(packages=(a_package("bash", "5.2-1"), a_package("zlib1g", "1-1")))
 
     (update,) = find_updates(
         manifest, {MAIN: {"bash": "5.3-1"}, SECURITY: {"zlib1g": "1-1+deb13u1", "vim": "9"}}
@@ -78,8 +60,8 @@ def test_other_packages_count_only_where_they_mend_security() -> None:
 
 
 def test_what_is_installed_already_is_no_news() -> None:
-    manifest = a_manifest(a_package("zlib1g", "1-1+deb13u1"), a_package("debusine-worker", "2"))
+    packages = a_package("zlib1g", "1-1+deb13u1"), a_package("debusine-worker", "2")
 
     offered = {SECURITY: {"zlib1g": "1-1+deb13u1"}, MAIN: {"debusine-worker": "2"}}
 
-    assert find_updates(manifest, offered) == ()
+    assert find_updates(a_manifest(packages=packages), offered) == ()

@@ -3,9 +3,9 @@
 from fleet.facts import World
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.budgeting import a_ledger
 from tests.builders import a_request, a_sim_world, a_worker
-from tests.deciding import fleet_with
+from tests.builders.budgeting import a_ledger
+from tests.builders.deciding import fleet_with
 
 
 def because(fleet: Fleet, world: World) -> str:
@@ -52,6 +52,6 @@ def test_a_pool_says_that_no_spare_machine_is_made_while_requests_wait_for_it() 
     requests = tuple(a_request(id=str(number)) for number in range(1, 4))
 
     assert because(fleet_with(max=2, spare=1), a_sim_world(requests=requests)) == (
-        "2 waiting requests are served here; workers.spare is 1, but none is made while requests "
-        "wait for this pool; 1 more that fit waits"
+        "2 waiting requests are served here; 1 more could run here, but waits; workers.spare is "
+        "1, but none is made while requests wait for this pool"
     )

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.schema.findings import Finding
 from fleet.schema.source import read_document
-from tests.fakes_files import FakeFiles
+from tests.fakes.files import FakeFiles
 
 
 def marked(text: str, part: tuple[int, int]) -> str:

@@ -6,7 +6,7 @@ from fleet.plan import Cause, Reason
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_sim_world, ago
-from tests.deciding import (
+from tests.builders.deciding import (
     FIRST,
     SECOND,
     actions_of,

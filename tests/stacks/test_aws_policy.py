@@ -10,10 +10,10 @@ import pytest
 
 from fleet.providers.aws import AwsMachines
 from tests.builders import NOW
-from tests.fake_aws import PROVIDER, Amazon, note_calls
+from tests.fakes.aws import PROVIDER, Amazon, note_calls
+from tests.ports.aws_rig import REF, AwsRig, a_worker
 from tests.ports.engines import quiet, skip_without_cli
-from tests.ports.test_engine_aws import REF, Rig, a_worker
-from tests.process import ROOT
+from tests.rigs.process import ROOT
 from tests.stacks.programs import accepted, declared
 from tests.stacks.test_aws import TEMPLATE
 
@@ -50,15 +50,15 @@ def allowed() -> set[str]:
 
 
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsRig]:
     skip_without_cli()
     monkeypatch.setenv("FLEET_AWS_DOUBLE", str(tmp_path))
     with Amazon() as amazon:
-        yield Rig(tmp_path, amazon)
+        yield AwsRig(tmp_path, amazon)
 
 
 @pytest.mark.engine
-def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: Rig) -> None:
+def test_the_policy_allows_every_call_that_is_seen_and_no_other(rig: AwsRig) -> None:
     template = TEMPLATE | {"ssh_from": ["192.0.2.0/24"]}
     base = REF.model_copy(update={"name": "debian.amazon", "pool": ""})
     rig.engine(templates=[template]).up(base, [], quiet)

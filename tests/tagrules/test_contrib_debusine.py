@@ -13,7 +13,7 @@ def models() -> ModuleType:
     """Return Debusine's models, or skip loudly."""
     if find_spec("django") is None:
         pytest.skip("contrib/debusine is NOT TESTED: Django is not installed")
-    from tests import debusine_models
+    from tests.rigs import debusine_models
 
     debusine_models.connect("postgresql://nobody@/nothing?host=/nowhere")
     return debusine_models

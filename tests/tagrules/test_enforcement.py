@@ -289,7 +289,7 @@ HOOKS = {"new": ["n"], "delete": ["d"], "list": ["l"]}
         (
             "exclusive",
             {"provider": "hooks", "machine": {}, "hooks": HOOKS},
-            "machines that its own commands make give themselves to whatever fits",
+            "its workers require nothing, so Debusine gives them whatever fits first",
         ),
         (
             "limits",

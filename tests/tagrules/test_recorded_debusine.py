@@ -13,11 +13,11 @@ from fleet.tagrules.bulk import match
 from fleet.tagrules.debusine import WorkerRow
 from fleet.tagrules.debusine_sql import PoolOffer, count_waiting, requests_for_worker
 from fleet.tagrules.sql import Terms
-from tests import postgres
 from tests.builders import a_fleet
-from tests.debusine_tables import Tables
-from tests.recorded import recorded_requests
-from tests.replay import RECORDED
+from tests.rigs import postgres
+from tests.rigs.debusine_tables import Tables
+from tests.rigs.recorded import recorded_requests
+from tests.rigs.replay import RECORDED
 
 FLEET = a_fleet(tags={})
 BARE = Terms()
@@ -43,11 +43,12 @@ def pool_of(row: WorkerRow) -> PoolOffer:
 
 
 @pytest.fixture(scope="module")
-def tables() -> Iterator[Tables]:
+def tables(postgres_server: str) -> Iterator[Tables]:
     """Return Debusine's tables as they were recorded, or skip loudly."""
-    if because := postgres.why_not():
-        pytest.skip(f"the recorded Debusine is NOT TESTED in SQL: {because}")
-    with postgres.running() as url, psycopg.connect(url, autocommit=True) as connection:
+    with (
+        postgres.database(postgres_server) as url,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
         tables = Tables(connection)
         tables.create()
         workers = recorded_workers()

@@ -4,12 +4,12 @@ from decimal import Decimal
 
 import pytest
 
+from fleet.facts.versions import ImageVersion
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import find_doubts, offer_of_pool, offer_of_worker
 from fleet.tagrules.sizes import figures_of
 from fleet.tagrules.sources import Doubt, pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.versions import ImageVersion
 from tests.builders import a_fleet, a_pool, a_worker
 
 ARCH = "worker:build-arch:"

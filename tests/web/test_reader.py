@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.web.reader import Limits, Reader, TooSlow
-from tests.loopback import Answer, Loopback
+from tests.rigs.loopback import Answer, Loopback
 
 PLAIN = {"Content-Type": "text/plain"}
 

@@ -1,9 +1,10 @@
 """This module lets Ansible work in a root folder by chroot, with nothing of its caller in it.
 
 It does what community.general.chroot does, for those who have ansible-core alone; what it starts
-gets a clean environment, and no file is written but by programs of the root itself.
+gets a clean environment, but for proxies, and no file is written but by programs of the root.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "DEBIAN_FRONTEND": "noninteractive",
 }
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 
 
 class Connection(ConnectionBase):
@@ -85,11 +87,12 @@ class Connection(ConnectionBase):
         return out
 
     def _run(self, *command: str, stdin: bytes) -> tuple[int, bytes, bytes]:
+        handed_on = {name: os.environ[name] for name in _PROXIES if name in os.environ}
         done = subprocess.run(  # noqa: S603 - Ansible's own command, no shell of ours
             ["chroot", self.get_option("root"), *command],  # noqa: S607 - as PATH has it
             input=stdin,
             capture_output=True,
             check=False,
-            env=_ENVIRONMENT,
+            env={**handed_on, **_ENVIRONMENT},
         )
         return done.returncode, done.stdout, done.stderr

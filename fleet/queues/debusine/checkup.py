@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.checkup import Finding, Machinery, Summary, judge_clock
+from fleet.doctor import Finding, Machinery, Summary, judge_clock
 from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
@@ -57,12 +57,10 @@ class DebusineServer:
         token: str | None,
         *,
         now: Callable[[], datetime] = _now,
-        silence: float = 30,
     ) -> None:
         self._queue = queue
         self._token = token
         self._now = now
-        self._silence = silence
 
     def summary(self) -> Summary:
         """Return what it tells anyone of its time, its workers and their work."""
@@ -100,10 +98,9 @@ class DebusineServer:
     def _asking(self) -> "Iterator[Asking]":
         # httpx is slow to load, and most commands ask nobody.
         from fleet.queues.debusine.asking import Asking
-        from fleet.web.reader import Limits, Reader
+        from fleet.web.reader import Reader
 
-        limits = Limits(silence=self._silence)
-        with Reader(self._queue.url, limits=limits) as reader:
+        with Reader(self._queue.url) as reader:
             yield Asking(reader, self._token)
 
 

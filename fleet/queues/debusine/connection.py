@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 STATEMENT_SECONDS = 30
-# Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort.
+# Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort, and
+# it would find them too dear to be handed over by a second process that counts beside the first.
 _OPTIONS = (
     "-c default_transaction_read_only=on -c default_transaction_isolation=repeatable\\ read "
-    f"-c statement_timeout={STATEMENT_SECONDS}s -c work_mem=128MB -c enable_mergejoin=off"
+    f"-c statement_timeout={STATEMENT_SECONDS}s -c work_mem=128MB -c enable_mergejoin=off "
+    "-c parallel_tuple_cost=0.001"
 )
 _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks"
 

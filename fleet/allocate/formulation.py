@@ -1,0 +1,274 @@
+"""This module writes one component of allocation as a programme, and reads the answer back.
+
+Groups that take the same of the same places and of every limit are one block: the programme need
+not tell them apart.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from math import ceil, floor
+
+from fleet.allocate.components import Component
+from fleet.allocate.programme import Programme, Sum
+from fleet.demand import Ordered
+from fleet.demand.choices import Group, Rank
+
+EPSILON = 1e-6
+"""What floating point may be off."""
+BY_NAME = 1e-5
+"""How much more a later name seems to cost, relatively, so that ties are broken."""
+_SCALE = 1000.0
+"""What the cheapest machine costs in the programme: far above the solver's tolerances."""
+EXACT = 1500
+"""Up to so many pairs of group and place the search is for whole requests among all there is."""
+
+
+Waiting = tuple[Rank, Ordered, str]
+"""A request, its rank and the group that it is of."""
+Takes = tuple[tuple[int, Decimal], ...]
+"""Numbers of rows, and what is taken of each."""
+_Fits = tuple[tuple[str, float, float], ...]
+_Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], Rank | None]
+
+
+@dataclass
+class Block:
+    """Groups that the programme need not tell apart."""
+
+    rank: Rank
+    requests: list[Waiting]
+    """In the order of service."""
+    fits: dict[str, tuple[float, float]]
+    """Place to the share of a machine and the money of one request."""
+    takes: Mapping[str, Takes]
+    """Place to what one request takes of which row there."""
+    columns: Sequence[int] = ()
+    row: int = 0
+    """The row that holds it to its size."""
+
+    @property
+    def size(self) -> int:
+        """Return how many requests it has."""
+        return len(self.requests)
+
+
+class Model:
+    """One component as a programme, and the way back."""
+
+    def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT) -> None:
+        self.rows = component.rows
+        self.places = {place.key: place for place in component.places}
+        self.is_exact = sum(len(group.fits) for group in component.groups) <= exact
+        """The search is for whole requests among all there is."""
+        self.blocks = _merge(component, by_rank=by_rank)
+        self.programme = Programme()
+        self.makes = self._add_machines()
+        """Place to the column of how many machines are made there."""
+        self._add_blocks()
+        self._add_rows()
+
+    def everybody(self) -> list[Sum]:
+        """Return that every block is served whole."""
+        return [(block.columns, block.size) for block in self.blocks]
+
+    @cached_property
+    def every_rank(self) -> list[Rank]:
+        """Return the ranks of all requests, the first served first."""
+        return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
+
+    def ranks(self) -> list[list[int]]:
+        """Return the columns of each rank, the first served first; blocks are of one rank each."""
+        columns: defaultdict[Rank, list[int]] = defaultdict(list)
+        for block in self.blocks:
+            columns[block.rank].extend(block.columns)
+        return [columns[rank] for rank in sorted(columns)]
+
+    def sizes_by_rank(self) -> list[dict[int, int]]:
+        """Return for each rank, the first served first, how many requests of it are in which row.
+
+        The rows are those that hold a block to its size.
+        """
+        sizes: defaultdict[Rank, Counter[int]] = defaultdict(Counter)
+        for block in self.blocks:
+            for rank, _, _ in block.requests:
+                sizes[rank][block.row] += 1
+        return [sizes[rank] for rank in sorted(sizes)]
+
+    def served(self, most: Mapping[int, int]) -> list[Sum]:
+        """Return that each block is served so often as is said for the row of its size."""
+        return [(block.columns, most[block.row]) for block in self.blocks]
+
+    def dearest(self) -> float:
+        """Return more than any way to serve one request costs in the programme."""
+        return _SCALE + 2 * sum(sorted(self.programme.costs)[-2:])
+
+    def money(self, cost: float) -> float:
+        """Return a cost of the programme as money that no answer costs less than.
+
+        What a later name seemed to cost is taken off again.
+        """
+        return cost / self._scale / (1 + BY_NAME)
+
+    def _add_machines(self) -> dict[str, int]:
+        made = [place for place in self.places.values() if place.makes]
+        setups = [float(place.setup) for place in made if place.setup > 0]
+        self._scale = _SCALE / min(setups, default=1.0)
+        most: defaultdict[str, float] = defaultdict(float)
+        for block in self.blocks:
+            for key, (share, _) in block.fits.items():
+                most[key] += share * block.size
+        return {
+            place.key: self.programme.column(
+                float(place.setup) * (1 + BY_NAME * turn / len(made)) * self._scale,
+                ceil(most[place.key] - EPSILON),
+                whole=True,
+            )
+            for turn, place in enumerate(made)
+        }
+
+    def _add_blocks(self) -> None:
+        at: dict[str, list[int]] = {key: [] for key in self.places}
+        shares: dict[str, list[float]] = {key: [] for key in self.places}
+        for block in self.blocks:
+            block.columns = self.programme.columns(
+                [money * self._scale for _, money in block.fits.values()],
+                block.size,
+                whole=self.is_exact,
+            )
+            for column, (key, (share, _)) in zip(block.columns, block.fits.items(), strict=True):
+                at[key].append(column)
+                shares[key].append(share)
+            ones = [1.0] * len(block.columns)
+            block.row = self.programme.row(block.columns, ones, least=None, most=block.size)
+        for key, place in self.places.items():
+            if place.makes:
+                columns, factors = [*at[key], self.makes[key]], [*shares[key], -1.0]
+                self.programme.row(columns, factors, least=None, most=0.0)
+            else:
+                self.programme.row(at[key], shares[key], least=None, most=place.room)
+                if not self.is_exact:
+                    self._add_whole(at[key], shares[key], place.room)
+
+    def _add_whole(self, columns: Sequence[int], shares: Sequence[float], room: float) -> None:
+        """Add what holds of whole requests in a room with a part of a machine (Gomory's cut).
+
+        A request that is larger than the part leaves as much of whole machines unused.
+        """
+        machines = floor(room + EPSILON)
+        part = room - machines
+        if part <= EPSILON:
+            return
+        larger = [
+            (c, (share - part) / (1 - part))
+            for c, share in zip(columns, shares, strict=True)
+            if share > part
+        ]
+        self.programme.row(
+            [c for c, _ in larger], [f for _, f in larger], least=None, most=float(machines)
+        )
+
+    def _add_rows(self) -> None:
+        entries: list[dict[int, float]] = [
+            {self.makes[p]: float(f) for p, f in row.machines.items() if p in self.makes}
+            for row in self.rows
+        ]
+        for block in self.blocks if self.rows else ():
+            for place, column in zip(block.fits, block.columns, strict=True):
+                for number, factor in block.takes.get(place, ()):
+                    entries[number][column] = float(factor)
+        for row, own in zip(self.rows, entries, strict=True):
+            # The solver may miss a sum by a millionth: never past a limit that is not whole. What
+            # an answer in parts misses is seen to by who rounds it, and its limits prove a bound.
+            whole = row.room == row.room.to_integral_value()
+            most = float(row.room) - (2e-6 if self.is_exact and not whole else 0)
+            self.programme.row([*own], [*own.values()], least=None, most=most)
+
+    def in_whole_requests(self, found: Sequence[float]) -> list[dict[str, int]]:
+        """Return how many requests of each block go where; what was divided goes where room is."""
+        room = {key: place.room for key, place in self.places.items()}
+        room |= {key: round(found[column]) for key, column in self.makes.items()}
+        counts: list[dict[str, int]] = []
+        divided: list[tuple[Block, dict[str, int], list[str]]] = []
+        for block in self.blocks:
+            parts = {
+                place: found[column] + EPSILON
+                for place, column in zip(block.fits, block.columns, strict=True)
+                if found[column] > EPSILON
+            }
+            at = {place: int(part) for place, part in parts.items()}
+            for place, count in at.items():
+                room[place] -= block.fits[place][0] * count
+            left = int(sum(parts.values())) - sum(at.values())
+            if left:
+                places = sorted(block.fits, key=lambda p: (at.get(p, 0) - parts.get(p, 0.0), p))
+                divided += [(block, at, places)] * left
+            counts.append(at)
+        for block, at, places in sorted(divided, key=lambda each: each[0].rank):
+            cheapest = self._with_room(block, places, room)
+            if cheapest is None:
+                continue
+            at[cheapest] = at.get(cheapest, 0) + 1
+            room[cheapest] -= block.fits[cheapest][0]
+            # Another machine has room for more of what was divided.
+            room[cheapest] += self.places[cheapest].makes and room[cheapest] < -EPSILON
+        return counts
+
+    def _with_room(
+        self, block: Block, parts: Sequence[str], room: Mapping[str, float]
+    ) -> str | None:
+        """Return where one request more costs least: where room is, else with another machine."""
+
+        def has_room(place: str) -> bool:
+            return room[place] - block.fits[place][0] >= -EPSILON
+
+        def dearness(place: str) -> float:
+            money = block.fits[place][1]
+            return money if has_room(place) else money + float(self.places[place].setup)
+
+        able = [place for place in parts if self.places[place].makes or has_room(place)]
+        return min(able, key=dearness, default=None)
+
+
+def _merge(component: Component, *, by_rank: bool) -> list[Block]:
+    """Put groups together that take the same of the same places and rows."""
+    known = {place.key for place in component.places}
+    takes = _takes(component, known)
+    together: defaultdict[_Likeness, list[Group]] = defaultdict(list)
+    for group in component.groups:
+        fits = _fits(group, known)
+        own = takes[group.id].items()
+        together[fits, frozenset(own), group.rank if by_rank else None].append(group)
+    blocks = []
+    for (fits, rows, _), groups in together.items():
+        requests = sorted([(g.rank, r, g.id) for g in groups for r in g.requests])
+        each = {place: (share, money) for place, share, money in fits}
+        blocks.append(Block(groups[0].rank, requests, each, dict(rows)))
+    return sorted(blocks, key=lambda block: block.requests[0])
+
+
+def _fits(group: Group, known: Collection[str]) -> _Fits:
+    """Return each place that a group fits, by name, with what one of its requests takes there."""
+    return tuple(
+        [
+            (place, fit.share, float(fit.money))
+            for place, fit in sorted(group.fits.items())
+            if place in known
+        ]
+    )
+
+
+def _takes(component: Component, known: Collection[str]) -> dict[str, dict[str, Takes]]:
+    """Return for each group and place what one of its requests takes of which row there."""
+    found: defaultdict[str, defaultdict[str, list[tuple[int, Decimal]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for number, row in enumerate(component.rows):
+        for (group, place), factor in row.requests.items():
+            if place in known:
+                found[group][place].append((number, factor))
+    return {
+        group.id: {place: tuple(rows) for place, rows in found[group.id].items()}
+        for group in component.groups
+    }

@@ -1,0 +1,300 @@
+"""This module solves mixed-integer programmes with HiGHS, in a way that always answers alike.
+
+One thread, a fixed seed, and limits in nodes and gap, never in seconds: equal programmes give
+equal answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import highspy
+
+GAP = 1e-3
+"""The search ends when the answer is proven to be this near the optimum, relatively."""
+WIDE_GAP = 5e-3
+"""The same, where what is found is only looked near to."""
+NODES = 2000
+"""The search ends after so many nodes, and says so."""
+NODES_NEAR = 20
+"""The search near an answer in parts ends after so many nodes."""
+NODES_FROM = 1
+"""The same, from an answer in whole numbers, and never begun anew: more finds hardly any."""
+_OPTIONS: dict[str, bool | int | float | str] = {
+    "output_flag": False,
+    "threads": 1,
+    "parallel": "off",
+    "random_seed": 0,
+    "mip_rel_gap": GAP,
+    "mip_abs_gap": 0.0,
+    "mip_max_nodes": NODES,
+    # It seeks a first answer, which is never far here: more machines.
+    "mip_heuristic_run_feasibility_jump": False,
+}
+_PRIMAL = 4
+"""How the solver names the primal simplex method."""
+_SLACK = 1e-6
+_TOLERANCE = 1e-4
+Sum = tuple[Sequence[int], int]
+"""Columns, and what they have to sum to."""
+Bounds = dict[int, tuple[float, float]]
+"""Column to the least and the most that it may be."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """An answer, and a bound that is proven."""
+
+    values: tuple[float, ...]
+    cost: float
+    bound: float
+    sums: Sequence[Sum]
+    """What it had to reach."""
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The cheapest answer in parts; no answer in whole numbers costs less."""
+
+    values: Sequence[float]
+    cost: float
+    dearness: Any
+    """Column to how much more it costs to have one more there: an array of numpy."""
+
+
+@dataclass
+class Programme:
+    """Columns (numbers from 0 to `upper`) and rows (bounded sums of columns)."""
+
+    costs: list[float] = field(default_factory=list)
+    uppers: list[float] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
+    lowers_of_rows: list[float] = field(default_factory=list)
+    uppers_of_rows: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    """Where each row ends, in `index` and `factors`."""
+    index: list[int] = field(default_factory=list)
+    factors: list[float] = field(default_factory=list)
+
+    def column(self, cost: float, upper: float, *, whole: bool) -> int:
+        """Add a column, of whole numbers or not, and return its number."""
+        return self.columns([cost], upper, whole=whole)[0]
+
+    def columns(self, costs: Sequence[float], upper: float, *, whole: bool) -> range:
+        """Add a column for each of these costs, and return their numbers."""
+        first = len(self.costs)
+        self.costs += costs
+        self.uppers += [upper] * len(costs)
+        self.whole += [whole] * len(costs)
+        return range(first, len(self.costs))
+
+    def row(
+        self,
+        columns: Sequence[int],
+        factors: Sequence[float],
+        *,
+        least: float | None,
+        most: float | None,
+    ) -> int:
+        """Add `least <= sum(factor * column) <= most` and return its number; None is open."""
+        self.index += columns
+        self.factors += factors
+        self.ends.append(len(self.index))
+        self.lowers_of_rows.append(-self._infinity if least is None else least)
+        self.uppers_of_rows.append(self._infinity if most is None else most)
+        return len(self.ends) - 1
+
+    def solve(self, sums: Sequence[Sum] = ()) -> Solution | None:
+        """Return the cheapest answer in which each of these sets of columns sums to its number.
+
+        None when there is none, or none was found within `NODES`.
+        """
+        solver = self._load(sums)
+        cost = self._run_whole(solver)
+        if cost is None:
+            return None
+        info = solver.getInfo()
+        return Solution(
+            values=tuple(solver.getSolution().col_value),
+            cost=cost,
+            bound=min(cost, float(info.mip_dual_bound)),
+            sums=sums,
+            nodes=int(info.mip_node_count),
+        )
+
+    def relax(self, sums: Sequence[Sum]) -> Relaxed | None:
+        """Return the cheapest answer in which these sums hold and no number need be whole."""
+        solver = self._load(sums)
+        # It is as simple as it is large: to simplify it first takes longer.
+        solver.setOptionValue("presolve", "off")
+        cost = _run(solver)
+        if cost is None:
+            return None
+        found = solver.getSolution()
+        return Relaxed(found.col_value, cost, self._numpy.array(found.col_dual))
+
+    def solve_near(
+        self,
+        near: Bounds,
+        sums: Sequence[Sum],
+        *,
+        lack: float | None = None,
+        start: Mapping[int, float] | None = None,
+    ) -> Sequence[float] | None:
+        """Return the cheapest answer within these bounds of columns; all others are 0.
+
+        A sum may lack something where that has a price. With an answer to start from all numbers
+        are whole. None when none was found within `NODES_NEAR`, or `NODES_FROM`.
+        """
+        np = self._numpy
+        kept = sorted(near)
+        solver = self._load(sums, kept)
+        all_kept = np.arange(len(kept), dtype="int32")
+        bounds = np.array([near[column] for column in kept], dtype=float).reshape(-1, 2)
+        solver.changeColsBounds(len(kept), all_kept, *bounds.T.copy())
+        whole = [start is not None or self.whole[column] for column in kept]
+        solver.changeColsIntegrality(len(kept), all_kept, np.array(whole, dtype="uint8"))
+        if lack is not None:
+            each, ones = np.arange(len(sums), dtype="int32"), self._ones(len(sums))
+            most = np.array([float(number) for _, number in sums])
+            rows = (len(self.ends) + each).astype("int32")
+            solver.setOptionValue("mip_rel_gap", WIDE_GAP)
+            solver.addCols(len(sums), lack * ones, 0 * ones, most, len(sums), each, rows, ones)
+        solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
+        if start is not None:
+            solver.setOptionValue("mip_allow_restart", False)
+            given = np.array([start.get(column, 0.0) for column in kept])
+            solver.setSolution(len(kept), all_kept, given)
+        if _run(solver) is None:
+            return None
+        values = np.zeros(len(self.costs))
+        values[kept] = solver.getSolution().col_value[: len(kept)]
+        return list(values.tolist())
+
+    def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
+        """Return the most that each set of columns can sum to, the earlier ones having theirs."""
+        solver = self._load(())
+        size = len(self.costs)
+        solver.changeColsCost(size, self._all_columns, 0 * self._ones(size))
+        # Only whole numbers are asked for: what is less than one apart is the same.
+        solver.setOptionValue("mip_abs_gap", 1 - _TOLERANCE)
+        solver.setOptionValue("mip_rel_gap", 0.0)
+        found: list[int] = []
+        for part in parts:
+            columns, ones = self._numpy.array(part, dtype="int32"), self._ones(len(part))
+            solver.changeColsCost(len(part), columns, -ones)
+            found.append(floor(-(self._run_whole(solver) or 0.0) + _TOLERANCE))
+            solver.changeColsCost(len(part), columns, 0 * ones)
+            solver.addRow(found[-1] - _SLACK, self._infinity, len(part), columns, ones)
+        return found
+
+    def most_of_rows(self, sizes: Sequence[Mapping[int, int]]) -> dict[int, int]:
+        """Return how much these rows can sum to when what they may is raised in these turns.
+
+        What a row had in one turn it keeps in the next. Columns need not be whole.
+        """
+        solver = self._load(())
+        # What was found in one turn is where the next one begins.
+        solver.setOptionValue("simplex_strategy", _PRIMAL)
+        rows = sorted({row for turn in sizes for row in turn})
+        costs = self._numpy.zeros(len(self.costs))
+        for row in rows:
+            costs[self.index[self.ends[row - 1] if row else 0 : self.ends[row]]] = -1.0
+        solver.changeColsCost(len(self.costs), self._all_columns, costs)
+        most = dict.fromkeys(rows, 0)
+        for row in rows:
+            solver.changeRowBounds(row, 0.0, 0.0)
+        for turn in sizes:
+            for row, more in turn.items():
+                solver.changeRowBounds(row, float(most[row]), float(most[row] + more))
+            _run(solver)
+            sums = solver.getSolution().row_value
+            for row in turn:
+                most[row] = floor(sums[row] + _SLACK)
+                solver.changeRowBounds(row, float(most[row]), float(most[row]))
+        return most
+
+    def _run_whole(self, solver: "highspy.Highs") -> float | None:
+        whole = self._numpy.array(self.whole, dtype="uint8")
+        solver.changeColsIntegrality(len(self.costs), self._all_columns, whole)
+        return _run(solver)
+
+    def _ones(self, count: int) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.ones(count)
+
+    @cached_property
+    def _numpy(self) -> Any:  # noqa: ANN401 - a module, loaded only when there is something to solve
+        import numpy as np
+
+        return np
+
+    @cached_property
+    def _infinity(self) -> float:
+        import highspy
+
+        return float(highspy.kHighsInf)
+
+    @property
+    def _all_columns(self) -> Any:  # noqa: ANN401 - an array of numpy
+        return self._numpy.arange(len(self.costs), dtype="int32")
+
+    @cached_property
+    def _arrays(self) -> tuple[Any, Any, Any]:
+        """Return the row, the column and the factor of each entry; then nothing is added more."""
+        np = self._numpy
+        lengths = np.diff([0, *self.ends])
+        rows = np.repeat(np.arange(len(self.ends)), lengths)
+        return rows, np.array(self.index, dtype="int32"), np.array(self.factors, dtype=float)
+
+    def _load(self, sums: Sequence[Sum], kept: Sequence[int] | None = None) -> "highspy.Highs":
+        """Return a solver that knows the sums too, and all columns or those that are kept."""
+        import highspy
+
+        np = self._numpy
+        rows, index, factors = self._arrays
+        columns, numbers = [each for each, _ in sums], [float(number) for _, number in sums]
+        lengths = list(map(len, columns))
+        rows = np.concatenate([rows, len(self.ends) + np.repeat(np.arange(len(sums)), lengths)])
+        index = np.concatenate([index, *(np.array(each, dtype="int32") for each in columns)])
+        factors = np.concatenate([factors, np.ones(sum(lengths))])
+        costs, uppers = np.array(self.costs, dtype=float), np.array(self.uppers, dtype=float)
+        if kept is not None:
+            at = np.full(len(costs), -1, dtype="int32")
+            at[kept] = np.arange(len(kept))
+            known = at[index] >= 0
+            rows, index, factors = rows[known], at[index[known]], factors[known]
+            costs, uppers = costs[kept], uppers[kept]
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # the library's own gap
+        for name, value in _OPTIONS.items():
+            solver.setOptionValue(name, value)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(costs), len(self.ends) + len(sums)
+        model.col_cost_ = costs
+        model.col_lower_ = np.zeros(len(costs))
+        model.col_upper_ = uppers
+        model.row_lower_ = np.array([*self.lowers_of_rows, *numbers], dtype=float)
+        model.row_upper_ = np.array([*self.uppers_of_rows, *numbers], dtype=float)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        starts = np.searchsorted(rows, np.arange(model.num_row_ + 1))
+        model.a_matrix_.start_ = starts.astype("int32")
+        model.a_matrix_.index_ = index
+        model.a_matrix_.value_ = factors
+        solver.passModel(model)
+        return solver
+
+
+def _run(solver: "highspy.Highs") -> float | None:
+    """Run and return the objective; None where no answer was found."""
+    import highspy
+
+    solver.run()
+    status = solver.getModelStatus()
+    info = solver.getInfo()
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    if status == highspy.HighsModelStatus.kOptimal or found:
+        return float(info.objective_function_value)
+    return None

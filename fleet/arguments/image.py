@@ -1,0 +1,133 @@
+"""This module is the part of the command line that deals with images; it imports none.
+
+Each verb is carried out by the module of its name: `fleet image list` by commands/image_list.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.arguments.usage import add_json, add_verb
+from fleet.arguments.versions import add_version_verbs
+
+if TYPE_CHECKING:
+    from fleet.arguments.usage import Parser, Verbs
+
+
+def add_image(verbs: Verbs) -> None:
+    """Add what is done with images."""
+    parser = add_verb(verbs, "image", "look after images and their versions", config=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _list(actions)
+    _show(actions)
+    _build(actions)
+    _test(actions)
+    _publish(actions)
+    add_version_verbs(actions)
+
+
+def _list(actions: Verbs) -> None:
+    add_json(add_verb(actions, "list", "list images and their versions: state, age, where"))
+
+
+def _show(actions: Verbs) -> None:
+    action = add_verb(actions, "show", "show all that is remembered of an image's versions")
+    _named(action)
+    add_json(action)
+
+
+def _build(actions: Verbs) -> None:
+    action = add_verb(actions, "build", "bake a new version of an image")
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "--at",
+        metavar="PROVIDER",
+        help="on a temporary machine there, as a snapshot (kind hcloud; default: on this "
+        "computer, as a disk)",
+    )
+    action.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="the Debian archive this computer bakes from, in place of the recipe's (default: "
+        "FLEET_MIRROR); the image keeps it as its source",
+    )
+    action.add_argument(
+        "--snapshot",
+        action="store_true",
+        help="that archive is one of an earlier day: take its lists although they expired",
+    )
+    action.add_argument(
+        "--raw", action="store_true", help="keep the uncompressed disk too, as disk.raw"
+    )
+    action.add_argument(
+        "--check-reproducible",
+        action="store_true",
+        help="bake a second time from nothing, and show which files differ and why",
+    )
+    action.add_argument(
+        "--on",
+        metavar="QUEUE",
+        help="not on this computer: have this Debusine server's own task for images bake it",
+    )
+    action.add_argument(
+        "--workspace",
+        metavar="[SCOPE/]NAME",
+        help="with --on: the workspace of the work request (default: the server's own, in the "
+        "first scope of the queue)",
+    )
+    add_json(action)
+
+
+def _publish(actions: Verbs) -> None:
+    action = add_verb(actions, "publish", "upload a version to providers and stores")
+    _named(action)
+    action.add_argument(
+        "--to",
+        action="append",
+        metavar="PLACE",
+        help="only there: a provider of fleet.yaml, or a URL as in file:///srv/images or "
+        "s3://BUCKET/PREFIX (default: images.NAME.publish)",
+    )
+    action.add_argument(
+        "--clean",
+        action="store_true",
+        help="publish nothing; remove what runs that died more than six hours ago left there",
+    )
+    add_json(action)
+
+
+def _test(actions: Verbs) -> None:
+    action = add_verb(actions, "test", "look into a built image, and boot it where that is asked")
+    _named(action)
+    action.add_argument(
+        "--boot",
+        action="store_true",
+        help="also boot it under QEMU until its worker registers with a token and asks for work, "
+        "at a server that is made for this test",
+    )
+    action.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="with --boot: register at this queue of fleet.yaml, and do one piece of its work",
+    )
+    action.add_argument(
+        "--limit",
+        metavar="DURATION",
+        default="10m",
+        help="with --boot: how long the worker may take (default: 10m)",
+    )
+    action.add_argument(
+        "--accelerator",
+        choices=["auto", "kvm", "tcg"],
+        default="auto",
+        help="with --boot: kvm, or tcg, which needs none; auto tries whether kvm works",
+    )
+    add_json(action)
+
+
+def _named(action: Parser) -> None:
+    """Add the arguments that name an image and, where one is meant, a version of it."""
+    action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
+    action.add_argument(
+        "version", nargs="?", metavar="VERSION", help="one version of it, as in 20261121T203000Z"
+    )

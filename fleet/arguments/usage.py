@@ -1,0 +1,76 @@
+"""This module is what every verb of the command line is made of: its parser, common options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers wrong usage with the usage of the verb it was of, and what was probably meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse overloads it
+        """Refuse what is left over here, where argparse would leave it to the whole program."""
+        known, left = super().parse_known_args(args, namespace)
+        if left:
+            meant = self._meant(left[0])
+            hint = f"; did you mean {meant}?" if meant else ""
+            self.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+        return known, left
+
+    def _meant(self, argument: str) -> str:
+        """Return the option that was probably meant, or nothing."""
+        options = self._option_string_actions
+        if argument.endswith((".yaml", ".yml")) and "--file" in options:
+            return f"--file {argument}"
+        if not argument.startswith("--"):
+            return ""
+        from fleet.schema.findings import nearest
+
+        return nearest(argument.partition("=")[0], options)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        from fleet.schema.findings import nearest
+
+        choices = list(map(str, action.choices or ()))
+        meant = nearest(str(value), choices) if choices and value not in choices else ""
+        if meant:
+            raise argparse.ArgumentError(
+                action,
+                f"invalid choice: {value!r}; did you mean {meant!r}? "
+                f"(choose from {', '.join(map(repr, choices))})",
+            )
+        super()._check_value(action, value)
+
+
+if TYPE_CHECKING:
+    # argparse exports no public name for what add_subparsers returns
+    Verbs = argparse._SubParsersAction[Parser]  # noqa: SLF001
+
+
+def add_verb(verbs: Verbs, name: str, help_text: str, *, config: bool = True) -> Parser:
+    """Add a verb, with the option that names its fleet.yaml."""
+    parser = verbs.add_parser(name, help=help_text, description=help_text)
+    if config:
+        parser.add_argument(
+            "-f",
+            "--file",
+            default="fleet.yaml",
+            metavar="FILE",
+            help="the configuration (default: fleet.yaml)",
+        )
+    return parser
+
+
+def add_world(parser: argparse.ArgumentParser) -> None:
+    """Add the option that reads facts from a file."""
+    parser.add_argument(
+        "--world",
+        metavar="FILE",
+        help="read facts from a file recorded by `fleet observe`, or HISTORY.zst@TIME",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints JSON."""
+    parser.add_argument("--json", action="store_true", help="print JSON")

@@ -1,0 +1,164 @@
+"""This module compares the price catalogue with what a provider says today, type by type.
+
+Compared is what this fleet uses: the machine types that its pools name, their address, their disk.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from pydantic import Field
+
+from fleet.catalogue import (
+    AS_OF,
+    SOURCE,
+    Billing,
+    MachineType,
+    billing_of,
+    listed_type,
+    type_names,
+)
+from fleet.facts.ledger import Cents
+from fleet.facts.values import Value
+from fleet.schema.model import Fleet, Pool
+
+_SLACK = Decimal("0.02")
+"""Monthly prices are rounded, and a multiple of the hourly one only nearly."""
+_DIGITS = Decimal("0.0000001")
+"""To which part of money the catalogue knows what a GiB of disk costs per hour."""
+
+
+class Quote(Value):
+    """What a provider says of one machine type at one place."""
+
+    price: Cents = Field(description="Net, per hour.")
+    month: Cents = Field(description="Net, at most per calendar month.")
+    cores: int
+    memory: int = Field(description="MiB.")
+    disk: int = Field(description="MiB.")
+    architecture: str
+
+
+class Tariff(Value):
+    """What a provider says of its prices at one place."""
+
+    currency: str
+    quotes: dict[str, Quote]
+    address: Cents | None = Field(description="A public IPv4 address, net, per hour.")
+    disk: Cents | None = Field(description="A GiB of disk, net, per month.")
+
+
+class ComparedPrice(Value):
+    """One thing that has a price, in the catalogue and at its provider."""
+
+    what: str
+    catalogue: str
+    differences: tuple[str, ...] = Field((), description="What the provider says instead.")
+
+
+class PriceCheck(Value):
+    """What became of the comparison at one provider."""
+
+    provider: str
+    kind: str
+    as_of: str = Field("", description="The date of the catalogue; empty where none is used.")
+    source: str = ""
+    prices: tuple[ComparedPrice, ...] = ()
+    unchecked: str = Field("", description="Why nothing was compared; empty where it was.")
+    failed: bool = Field(False, description="It should have been compared and could not be.")
+
+
+class PriceReport(Value):
+    """What became of the comparison at every provider."""
+
+    fleet: str
+    checks: tuple[PriceCheck, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where a price differs or could not be asked for."""
+        differs = any(price.differences for each in self.checks for price in each.prices)
+        return 1 if differs or any(each.failed for each in self.checks) else 0
+
+
+def compare_prices(fleet: Fleet, provider: str, tariff: Tariff) -> PriceCheck:
+    """Return how the catalogue differs from what a provider says."""
+    kind, billing = fleet.providers[provider].kind, billing_of(fleet, provider)
+    return PriceCheck(
+        provider=provider,
+        kind=kind,
+        as_of=AS_OF,
+        source=SOURCE[kind],
+        prices=(
+            *(
+                _compared(known, tariff.quotes.get(name), tariff.currency, billing)
+                for name in used_types(fleet, provider)
+                if (known := listed_type(fleet, provider, name))
+            ),
+            *_compared_extras(billing, tariff),
+        ),
+    )
+
+
+def used_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
+    """Return the machine types that the pools of a provider name, sorted."""
+    pools = [pool for pool in fleet.pools.values() if isinstance(pool, Pool)]
+    return tuple(sorted({t for p in pools if p.provider == provider for t in type_names(p)}))
+
+
+def _compared(
+    known: MachineType, quote: Quote | None, currency: str, billing: Billing
+) -> ComparedPrice:
+    return ComparedPrice(
+        what=known.name,
+        catalogue=f"{known.price} {known.currency}/h",
+        differences=tuple(_differences(known, quote, currency, billing)),
+    )
+
+
+def _differences(
+    known: MachineType, quote: Quote | None, currency: str, billing: Billing
+) -> Iterator[str]:
+    if quote is None:
+        yield "it is not sold there"
+        return
+    price = known.price or Decimal(0)
+    if (quote.price, currency) != (price, known.currency):
+        yield f"it costs {_plain(quote.price)} {currency}/h"
+    most = price * billing.month if billing.month else None
+    if most is not None and abs(quote.month - most) > _SLACK * most:
+        yield f"it costs at most {_plain(quote.month)} {currency} a month, not {_plain(most)}"
+    for name in ("cores", "memory", "disk"):
+        told, ours = getattr(quote, name), getattr(known, name)
+        if told != ours:
+            yield f"its {name} is {told}, not {ours}" + ("" if name == "cores" else " MiB")
+    if quote.architecture != known.architecture:
+        yield f"its architecture is {quote.architecture}, not {known.architecture}"
+
+
+def _compared_extras(billing: Billing, tariff: Tariff) -> Iterator[ComparedPrice]:
+    if billing.address is not None:
+        told = tariff.address
+        ours = (billing.address.amount, billing.address.currency)
+        yield ComparedPrice(
+            what="IPv4 address",
+            catalogue=f"{billing.address}/h",
+            differences=() if (told, tariff.currency) == ours else (_said(told, tariff, "h"),),
+        )
+    if billing.disk is not None and billing.month:
+        hourly = None if tariff.disk is None else (tariff.disk / billing.month).quantize(_DIGITS)
+        ours = (billing.disk.amount, billing.disk.currency)
+        yield ComparedPrice(
+            what="GiB of disk",
+            catalogue=f"{billing.disk}/h",
+            differences=()
+            if (hourly, tariff.currency) == ours
+            else (_said(tariff.disk, tariff, "month"),),
+        )
+
+
+def _said(told: Decimal | None, tariff: Tariff, per: str) -> str:
+    return "it is not sold" if told is None else f"it costs {_plain(told)} {tariff.currency}/{per}"
+
+
+def _plain(amount: Decimal) -> str:
+    return format(amount.normalize(), "f")

@@ -1,0 +1,112 @@
+"""This module gives out machines: it answers clients of Resalloc, and applies beside that."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from ipaddress import ip_address
+
+from fleet.commands.applying import Terms
+from fleet.commands.bell import Bell
+from fleet.commands.clock import SystemClock
+from fleet.commands.config import load_config, refuse_throwaway_state
+from fleet.commands.credentials import CredentialFiles
+from fleet.commands.crew import Pace, default_jobs
+from fleet.commands.desks import find_desk
+from fleet.commands.options import read_seconds
+from fleet.commands.runs import Runs, keep_running
+from fleet.engines.evaluate import evaluate
+from fleet.errors import FleetError, WrongUsage
+from fleet.operate.loop import Rhythm, Run
+from fleet.operate.order import Order
+from fleet.ports import Console
+from fleet.schema.model import Fleet
+from fleet.service.tickets import TicketCalls
+from fleet.service.xml_rpc import XmlRpcServer
+from fleet.store.database import DatabaseStore
+from fleet.store.places import find_places
+from fleet.store.tickets import DatabaseTickets
+
+
+def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) -> int:
+    """Serve and apply until somebody asks to end."""
+    rhythm = Rhythm(read_seconds("--every", args.every))
+    bell = bell or Bell(read_seconds("--apart", args.apart))
+    config = load_config(args, console)
+    queue, _ = find_desk(config.fleet, args.queue)
+    refuse_throwaway_state(config.fleet, args.file)
+    runs = Runs(args, console, config, Terms(Order(), Pace(default_jobs()), bell))
+    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    book = DatabaseTickets(store.begin, queue)
+    # A store that was never made is told now, and not to each client.
+    book.tickets()
+    calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.ring)
+    runs.watch = calls.tell
+    credentials = CredentialFiles(args, console)
+
+    def once() -> Run:
+        with bell.changing():
+            renewed = credentials.read_again()
+        if renewed:
+            server.renew(renewed.tokens, renewed.tls)
+        try:
+            done = runs.run()
+        finally:
+            calls.tell()
+        if done.changed and done.code == 0:
+            # What was made may be up by then, and what was let go has left room.
+            bell.look_again()
+        return done
+
+    with _listening(args, calls, credentials) as server:
+        console.note(f"listening at {server.url} for tickets of queue {queue}")
+        load_ahead(config.fleet)
+        return keep_running(once, rhythm, console, bell)
+
+
+def load_ahead(fleet: Fleet) -> None:
+    """Load what the first order needs, which takes longer than the order itself."""
+    import_module("highspy")
+    if any(provider.engine == "embedded" for provider in fleet.providers.values()):
+        evaluate(lambda: None, project="none", stack="none")
+
+
+@contextmanager
+def _listening(
+    args: argparse.Namespace, calls: TicketCalls, credentials: CredentialFiles
+) -> Iterator[XmlRpcServer]:
+    host, port = _address(args.listen)
+    if not _is_here(host) and not (args.tokens and args.certificate):
+        raise WrongUsage(
+            f"--listen {args.listen} is more than this computer: say with --tokens who may ask, "
+            "and with --certificate what proves it to be this server"
+        )
+    tokens, tls = credentials.read()
+    try:
+        server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls)
+    except OSError as error:
+        raise FleetError(f"cannot listen at {args.listen}: {error.strerror}") from error
+    with server:
+        try:
+            yield server
+        finally:
+            calls.end()
+
+
+def _address(said: str) -> tuple[str, int]:
+    host, _, port = said.rpartition(":")
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 16:
+        raise WrongUsage(
+            f"--listen {said}: expected an IP address and a port, as in 127.0.0.1:49100 or "
+            "[::1]:49100"
+        )
+    return str(address), number
+
+
+def _is_here(host: str) -> bool:
+    return ip_address(host).is_loopback

@@ -1,0 +1,147 @@
+"""This module says where a request's tags are from, which do not count, which pools fit."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from fleet.explain import ExplainedReason, Path
+from fleet.facts import Demand, Request, World
+from fleet.facts.values import Value
+from fleet.facts.versions import ImageVersion
+from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
+from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.asking import Asking
+from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
+from fleet.tagrules.sizes import BUILD_ARCH
+
+
+class ExplainedTag(Value):
+    """One tag, whether it counts, and everything that asks for it or forbids it."""
+
+    tag: str
+    verdict: Literal["counts", "refused", "not-stored"]
+    reasons: tuple[ExplainedReason, ...]
+
+
+class TagsExplanation(Value):
+    """What `fleet tags explain` answers."""
+
+    name: str
+    headline: str
+    tags: tuple[ExplainedTag, ...] = ()
+    pools: tuple[ExplainedReason, ...] = ()
+
+
+def request_of_name(fleet: Fleet, name: str) -> Request | None:
+    """Return a request with this name; None when it has not four parts.
+
+    It is Debusine's where its first part is a scope that a queue reads, or where no queue is of
+    another kind that has names; else it is Copr's.
+    """
+    parts = name.split("/")
+    if len(parts) != PARTS or not all(parts):
+        return None
+    scopes = {s for q in fleet.queues.values() if isinstance(q, DebusineQueue) for s in q.scopes}
+    others = any(isinstance(q, CoprQueue | TicketQueue) for q in fleet.queues.values())
+    if parts[0] in scopes or (scopes and not others):
+        return _debusine(name, parts)
+    owner, project, chroot, package = parts
+    return Request(id=name, owner=owner, project=project, chroot=chroot, package=package)
+
+
+def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
+    """Return the queue, the request of this id, and the demand that it is part of.
+
+    `name` is the queue's own id, or `queue/id` where two queues use the same one.
+    """
+    wanted = name.partition("#")[0]
+    for queue, reading in sorted(world.queues.items()):
+        if isinstance(reading.demand, Demand):
+            for request in reading.demand.requests:
+                if wanted in (request.id, f"{queue}/{request.id}"):
+                    return queue, request, reading.demand
+    return None
+
+
+def explain_tags(
+    fleet: Fleet,
+    name: str,
+    asking: Asking,
+    *,
+    images: Mapping[str, tuple[ImageVersion, ...]],
+    queue: str | None = None,
+) -> TagsExplanation:
+    """Return every tag of a request with where it came from, and the pools that fit.
+
+    `images` holds by pool the versions that it may boot.
+    """
+    tags = tuple(_tags(asking))
+    counting = sum(tag.verdict == "counts" for tag in tags)
+    refused = sum(tag.verdict == "refused" for tag in tags)
+    headline = f"{name} asks for {counting} tag{'' if counting == 1 else 's'} that count"
+    headline += "s" if counting == 1 else ""
+    if refused:
+        headline += f"; {refused} {'does' if refused == 1 else 'do'} not"
+    return TagsExplanation(
+        name=name,
+        headline=headline,
+        tags=tags,
+        pools=tuple(_pools(fleet, asking, images, queue)),
+    )
+
+
+def _debusine(name: str, parts: list[str]) -> Request:
+    scope, workspace, architecture, source = parts
+    required: tuple[str, ...] = ()
+    data: dict[str, object] = {}
+    if architecture == SOURCE_ARCHITECTURE:
+        data = {"build_components": ["source"]}
+    elif architecture != ANY_ARCHITECTURE:
+        required = (BUILD_ARCH + architecture,)
+    return Request(
+        id=name,
+        scope=scope,
+        workspace=workspace,
+        package=source,
+        required=required,
+        asked=dict.fromkeys(required, "task"),
+        task_data=data,
+    )
+
+
+def _tags(asking: Asking) -> Iterator[ExplainedTag]:
+    found: dict[str, list[ExplainedReason]] = {}
+    for origin in asking.origins:
+        because = f"{origin.source}: {origin.because}" if origin.path else origin.because
+        reason = ExplainedReason(because=because, path=origin.path)
+        found.setdefault(origin.tag, []).append(reason)
+    for tag, reasons in sorted(found.items()):
+        yield ExplainedTag(tag=tag, verdict="counts", reasons=tuple(reasons))
+    for refusal in asking.refused:
+        reason = ExplainedReason(because=refusal.because, path=refusal.path)
+        yield ExplainedTag(tag=refusal.tag, verdict="refused", reasons=(reason,))
+    for difference in asking.differences:
+        reason = ExplainedReason(because=difference.because, path=difference.path)
+        yield ExplainedTag(tag=difference.tag, verdict="not-stored", reasons=(reason,))
+
+
+def _pools(
+    fleet: Fleet, asking: Asking, images: Mapping[str, tuple[ImageVersion, ...]], queue: str | None
+) -> Iterator[ExplainedReason]:
+    for name, pool in sorted(fleet.pools.items()):
+        path: Path = ("pools", name)
+        if queue is not None and not serves_queue(pool, queue):
+            yield ExplainedReason(
+                because=f"pool {name} does not serve queue {queue}", path=(*path, "serves")
+            )
+            continue
+        offer = offer_of_pool(fleet, name, images.get(name, ()))
+        mismatch = find_mismatch(asking.ask, offer)
+        if asking.held:
+            because = f"pool {name} makes no machine for a tag that was asked without permission"
+        elif mismatch:
+            because = f"pool {name} {mismatch}"
+        elif offer.on_demand and not offer.on_demand & asking.ask.required:
+            because = f"pool {name} fits, but makes machines on demand only"
+        else:
+            because = f"pool {name} fits"
+        yield ExplainedReason(because=because, path=path)

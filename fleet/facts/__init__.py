@@ -1,0 +1,318 @@
+"""This module says what was observed: values with a time, never with a way to look again.
+
+What could not be read is `Unknown`, a value of its own: unknown is not zero.
+A `World` is everything one decision rests on, without secrets; its JSON form is world.json.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from fleet.facts.bases import Base
+from fleet.facts.ledger import Ledger
+from fleet.facts.values import Moment, Tags, Value
+from fleet.facts.versions import ImageVersion
+
+
+class Unknown(Value):
+    """A reading that failed or is contradicted by a second witness."""
+
+    unknown: str = Field(description="Why nothing is known, in a sentence.")
+
+
+AskSource = Literal["user", "task", "ticket", "system"]
+Market = Literal["spot", "on-demand"]
+
+
+class Request(Value):
+    """Work that waits for a worker; `count` of them when the queue groups equal ones."""
+
+    id: str = Field(description="The queue's own id; of the oldest when grouped.")
+    count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    task: str = ""
+    required: Tags = Field((), description="Tags a worker must provide.")
+    provided: Tags = Field((), description="Tags a worker may require of it.")
+    asked: dict[str, AskSource] = Field(
+        default_factory=dict, description="Who asked for each required tag, where the queue tells."
+    )
+    priority: int = 0
+    pending_since: Moment | None = None
+    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Expected duration from history, in seconds."
+    )
+    requester: str | None = None
+    groups: tuple[str, ...] = ()
+    team: str | None = None
+    scope: str | None = None
+    workspace: str | None = None
+    owner: str | None = None
+    project: str | None = None
+    chroot: str | None = None
+    package: str | None = None
+    sandbox: str | None = None
+    task_data: dict[str, Any] = Field(
+        default_factory=dict, description="Only the fields that a rule may look at."
+    )
+
+
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=10**9)], ...],
+    Field(max_length=10_000),
+    AfterValidator(lambda sizes: tuple(sorted(sizes))),
+]
+"""Sizes in MiB, kept sorted so that equal histories are equal values."""
+
+
+class TaskHistory(Value):
+    """What finished runs of one task used for one package."""
+
+    task: str
+    package: str
+    memory_mib: Sizes = Field((), description="Peak main memory of each finished run, in MiB.")
+    disk_mib: Sizes = Field((), description="Peak disk space of each finished run, in MiB.")
+
+
+class Sample(Value):
+    """What was listed of a queue too long to list in time, and what is known of the rest."""
+
+    listed: int = Field(description="Pending requests that were listed, of each scope both ends.")
+    unlisted: dict[str, int] = Field(
+        description="Scope to how many more are pending there, as the server counts them."
+    )
+    longest: int = Field(
+        description="About how many can be listed in time; a longer queue has to be read over SQL."
+    )
+
+
+class Demand(Value):
+    """What waited in one queue when its reading began."""
+
+    read_at: Moment = Field(description="When the reading began.")
+    requests: tuple[Request, ...] = ()
+    stored: bool = Field(
+        False, description="The queue stored the tags when a request became pending; they win."
+    )
+    estimate: bool = Field(False, description="True where a long queue was only sampled.")
+    sample: Sample | None = Field(None, description="What is known of such an estimate.")
+    history: tuple[TaskHistory, ...] = Field(
+        (), description="What earlier runs used, where the queue tells."
+    )
+    environments: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="Environment id to its record (architecture, …), where the queue tells.",
+    )
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing, as its queue's database says."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    DEAF = "deaf"  # connected, but its queue has not heard, or not lately, what it can do
+    DISCONNECTED = "disconnected"
+    ENROLLED = "enrolled"  # its queue waits for it: it has a token and never registered
+    DISABLED = "disabled"  # no token of it works, connected or not
+
+
+class Work(Value):
+    """What a busy worker runs, as far as its queue tells: who it is counted for and charged to."""
+
+    task: str = ""
+    required: Tags = Field((), description="Tags its request required.")
+    started_at: Moment | None = None
+    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Expected duration from its start, in seconds."
+    )
+    requester: str | None = None
+    owner: str | None = None
+    scope: str | None = None
+    team: str | None = None
+    sandbox: str | None = None
+
+
+class Worker(Value):
+    """A worker as its queue knows it."""
+
+    name: str
+    machine: str | None = Field(None, description="Name of the machine it runs on, if ours.")
+    pool: str | None = None
+    static: bool = False
+    state: WorkerState
+    draining: bool = Field(False, description="The queue gives it no new work.")
+    running: str | None = Field(None, description="Id of the request it runs.")
+    work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
+    uses: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Requests it has finished; None where the queue does not count them."
+    )
+    provides: Tags = ()
+    requires: Tags = ()
+    since: Moment | None = Field(None, description="In this state since.")
+    last_seen: Moment | None = None
+    connected_since: Moment | None = Field(
+        None, description="None: it is not connected, or its queue does not tell since when."
+    )
+    away: bool = Field(
+        False, description="It is busy, but not connected: it comes back with its work, or never."
+    )
+    stranded: bool = Field(
+        False, description="No token of it works: what it was given it cannot fetch, nor answer."
+    )
+    token_expires: Moment | None = Field(
+        None, description="Until when one that never registered may; None: it need not hurry."
+    )
+
+
+class QueueReading(Value):
+    """Everything read from one queue. No registry (None) is not the same as no workers (())."""
+
+    demand: Demand | Unknown
+    workers: tuple[Worker, ...] | Unknown | None = Field(
+        None, description="None where no registry can be read (REST alone)."
+    )
+    rivals: Tags = Field(
+        (), description="Worker pools for which the queue's own provisioner makes machines."
+    )
+
+
+class MachineState(StrEnum):
+    """What the provider says of a machine."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"  # its provider looked at it several times, and it did not work
+
+
+class Machine(Value):
+    """A machine as its provider lists it under the label fleet=NAME."""
+
+    name: str
+    id: str = Field(description="The provider's own id.")
+    pool: str = Field(description="From the label `pool`.")
+    type: str
+    state: MachineState
+    created_at: Moment
+    image: str | None = None
+    digest: str | None = Field(None, description="Digest of what made it, from its label.")
+    expires: Moment | None = Field(
+        None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
+    )
+    address: str | None = None
+
+
+class Listing(Value):
+    """A provider's own listing of the machines that carry this fleet's mark."""
+
+    read_at: Moment
+    machines: tuple[Machine, ...] = ()
+    notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
+    workers: tuple[Worker, ...] | None = Field(
+        None, description="Workers that register at the provider itself (kind sim); None: none do."
+    )
+
+
+class WorkerInputs(Value):
+    """What a worker's machine was made from: recorded at creation, passed back unchanged."""
+
+    name: str
+    type: str
+    image: str
+    architecture: str = "amd64"
+    labels: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What only this provider kind needs (location, boot)."
+    )
+
+
+class Found(Value):
+    """A machine that a person asks for by a label of it, whoever made it."""
+
+    machine: Machine
+    architecture: str
+    labels: dict[str, str] = Field(description="All that it carries but what changes by itself.")
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="What else it was made from, as far as it tells."
+    )
+    worker: Worker | None = Field(
+        None, description="Its worker, where workers register at the provider itself."
+    )
+
+
+class Stack(Value):
+    """A pool's stack as its engine recorded it: the second witness of machines."""
+
+    engine: Literal["embedded", "pulumi"]
+    provider: str = Field(description="Name of the provider in fleet.yaml when it was made.")
+    serial: int = Field(description="Grows with each change of the stack's state.")
+    name: str = Field(
+        "", description="Where it is not FLEET-POOL: a pool that was renamed keeps its stack."
+    )
+    workers: tuple[WorkerInputs, ...] = ()
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Worker name to provider id, for workers that exist."
+    )
+    interrupted: bool = Field(
+        False, description="An earlier operation did not finish; the next apply finishes it."
+    )
+
+
+AttemptResult = Literal[
+    "starting", "registered", "gone", "failed", "out-of-stock", "quota", "error"
+]
+
+
+class Attempt(Value):
+    """One try to make a machine, and what became of it: the memory of failures."""
+
+    pool: str
+    worker: str
+    type: str
+    market: Market = "on-demand"
+    image: str = Field(description="The provider's own id of what it boots.")
+    at: Moment
+    result: AttemptResult = Field(
+        description="`failed`: made, but it never registered; `gone`: nobody knows whether it "
+        "would have; `out-of-stock`, `quota`, `error`: the provider made none."
+    )
+    detail: str = Field("", description="What the provider said, without secrets.")
+
+
+class World(Value):
+    """Everything one decision rests on, without secrets."""
+
+    format: Literal["fleet-world-1"] = "fleet-world-1"
+    fleet: str = Field(description="Name of the fleet that observed it.")
+    time: Moment
+    queues: dict[str, QueueReading] = Field(default_factory=dict)
+    providers: dict[str, Listing | Unknown] = Field(default_factory=dict)
+    stacks: dict[str, Stack | Unknown] | Unknown = Field(
+        default_factory=dict, description="Pool name to its stack; a pool without one is absent."
+    )
+    bases: dict[str, Base | Unknown] = Field(
+        default_factory=dict, description="Provider to its base stack; one without is absent."
+    )
+    images: tuple[ImageVersion, ...] | Unknown = ()
+    ledger: Ledger | Unknown = Field(
+        Unknown(unknown="it was not recorded"),
+        description="What was spent so far; without it nothing is bought under a budget.",
+    )
+    attempts: tuple[Attempt, ...] = Field(
+        (), description="The latest tries to make machines, of each pool and machine type."
+    )
+    approved: dict[str, int] | Unknown = Field(
+        default_factory=dict,
+        description="Digest of an approval to how many machines it has let pass.",
+    )
+    members: dict[str, Tags] | Unknown = Field(
+        default_factory=dict, description="Group to its users, from the file of `members`."
+    )
+    runs: tuple[Moment, ...] | Unknown = Field(
+        (), description="When the latest runs of `fleet apply` that ended began, oldest first."
+    )
+
+    @property
+    def versions(self) -> tuple[ImageVersion, ...]:
+        """Return the versions of images that are known."""
+        return () if isinstance(self.images, Unknown) else self.images

@@ -1,0 +1,101 @@
+"""This module writes what Debusine's own image-building task is asked for, in place of a build.
+
+That task makes a root of Debian by packages, runs one script in it and makes it a disk. The script
+carries the role debusine_worker with it and runs it there, so that the image is the same role's.
+"""
+
+import json
+import shlex
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from posixpath import dirname
+
+from fleet.facts.package_list import LIST_PACKAGES
+from fleet.schema.pools import ImageRecipe
+
+TASK = "simplesystemimagebuild"
+_RUNNER = "ansible-core"
+_NEEDED = (_RUNNER, "python3-apt", "ca-certificates")
+_WIDTH = 76
+_GIB = 4
+"""Size of the root; it grows to the machine's disk at the first boot."""
+_SCRIPT = """\
+#!/bin/sh
+# Written by fleet: runs the Ansible role debusine_worker in the root of an image.
+set -eu
+export HOME=/root LC_ALL=C.UTF-8 ANSIBLE_NOCOLOR=1
+work=$(mktemp -d)
+base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
+{role}END_OF_ROLE
+tar --extract --file "$work/role.tar" --directory "$work"
+ansible-playbook --inventory localhost, --connection local \\
+    --extra-vars {variables} "$work/ansible/worker.yml"
+rm -rf "$work" ~root/.ansible
+apt-get --yes --quiet purge --autoremove {runner}
+mkdir -p {folder}
+{{
+{packages}}} >{listed}
+"""
+LISTED = "/usr/share/fleet/packages.tsv"
+"""Where the image lists its packages: nobody else can tell of them where they came from."""
+
+
+def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
+    """Return why Debusine's task cannot make this image; empty when it can."""
+    if mirror is None:
+        return (
+            "Debusine's task has to be told the archive that its worker bakes from: say --mirror "
+            "URL or write `mirror` into the recipe"
+        )
+    if recipe.snapshot:
+        return "Debusine's task takes no archive whose lists have expired (`snapshot`)"
+    return ""
+
+
+def task_data(
+    recipe: ImageRecipe, mirror: str, packages: Sequence[str], kernel: str, script: str
+) -> dict[str, object]:
+    """Return the data of the task; `packages` and `kernel` are those of any image's base."""
+    wanted = sorted({*packages, *_NEEDED} - {kernel})
+    return {
+        "bootstrap_options": {
+            "architecture": recipe.architecture,
+            "variant": "minbase",
+            "extra_packages": wanted,
+        },
+        "bootstrap_repositories": [
+            {"mirror": uri, "suite": suite, "components": ["main"]}
+            for uri, suite in _repositories(recipe.suite, mirror.rstrip("/"))
+        ],
+        "customization_script": script,
+        "disk_image": {
+            "format": "qcow2",
+            "kernel_package": kernel,
+            "partitions": [{"size": _GIB, "filesystem": "ext4", "mountpoint": "/"}],
+        },
+    }
+
+
+def customization_script(role: bytes, variables: Mapping[str, object]) -> str:
+    """Return the script; `role` is a tar archive of the folder `ansible`."""
+    encoded = b64encode(role).decode()
+    lines = (encoded[at : at + _WIDTH] + "\n" for at in range(0, len(encoded), _WIDTH))
+    said = shlex.quote(json.dumps(variables, sort_keys=True))
+    return _SCRIPT.format(
+        role="".join(lines),
+        variables=said,
+        runner=_RUNNER,
+        packages=LIST_PACKAGES,
+        folder=dirname(LISTED),
+        listed=LISTED,
+    )
+
+
+def _repositories(suite: str, mirror: str) -> list[tuple[str, str]]:
+    if suite == "sid":
+        return [(mirror, suite)]
+    return [
+        (mirror, suite),
+        (mirror, f"{suite}-updates"),
+        (f"{mirror}-security", f"{suite}-security"),
+    ]

@@ -1,0 +1,142 @@
+"""This module says what is remembered of an image's versions, from the first build to the last."""
+
+from datetime import datetime
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from fleet.facts.values import Value
+
+State = Literal[
+    "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
+]
+
+BOOTABLE: frozenset[State] = frozenset({"tested", "candidate", "current", "previous", "retired"})
+"""States of a version that passed its test."""
+
+
+def _as_set(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+class ImageVersion(Value):
+    """A version of an image, as far as a decision rests on it."""
+
+    image: str
+    version: str
+    state: State = Field(
+        "current", description="Where older recordings say none, the newest version serves."
+    )
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    ids: dict[str, str] = Field(
+        default_factory=dict, description="Provider name to the provider's own image id."
+    )
+    provides: Annotated[tuple[str, ...], AfterValidator(_as_set)] = Field(
+        (), description="Tags that its worker reported at its boot test."
+    )
+
+
+class Publication(Value):
+    """Where a version was uploaded to."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    at: datetime
+    verified: bool = Field(description="It was read back whole after the upload.")
+
+
+class Version(Value):
+    """One version of an image."""
+
+    image: str
+    version: str
+    state: State
+    digest: str = Field("", description="Of recipe, role and packages; empty until it is built.")
+    recipe_digest: str = Field(description="Of all in fleet.yaml that goes into it.")
+    role_digest: str = Field(description="Of the files of the Ansible role.")
+    since: datetime = Field(description="When it came into this state.")
+    built_at: datetime = Field(description="When its build began.")
+    built_by: str
+    elsewhere: bool = Field(
+        False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
+    )
+    commit: str = ""
+    why: str = Field("", description="Why it failed, in a sentence.")
+    share: int = Field(
+        0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
+    )
+    provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
+    publications: dict[str, Publication] = Field(
+        default_factory=dict, description="Provider, or URL of a store, to its upload there."
+    )
+
+    @property
+    def fact(self) -> ImageVersion:
+        """Return what a decision rests on: where it is whole, and what it offers."""
+        uploads = self.publications.items()
+        return ImageVersion(
+            image=self.image,
+            version=self.version,
+            state=self.state,
+            share=self.share,
+            ids={place: upload.id for place, upload in uploads if upload.verified},
+            provides=self.provides,
+        )
+
+
+class Upload(Value):
+    """What a provider or a store holds of a version, by its own listing."""
+
+    id: str = Field(description="The provider's own image id, or the address of a file.")
+    image: str
+    version: str
+    sha256: str = Field(description="Of the disk; a provider may keep its first digits only.")
+    whole: bool = Field(description="It was read back whole; else a run died, or still works.")
+    since: datetime = Field(description="When it was begun.")
+
+    def was_left(self, before: datetime, but_for: tuple[str, str] | None) -> bool:
+        """Say whether a run that died left it; not so what is to be gone on with."""
+        is_own = (self.image, self.version) == but_for
+        return not self.whole and self.since < before and not is_own
+
+
+class Transfer(Value):
+    """How far the upload of a version is."""
+
+    phase: Literal["prepare", "upload", "read back"]
+    done: int = Field(description="In bytes.")
+    total: int = Field(description="In bytes.")
+
+
+class Published(Value):
+    """What became of a version at one place."""
+
+    place: str = Field(description="Provider, or URL of a store.")
+    id: str = Field("", description="What it is called there; empty: it is not published there.")
+    removed: tuple[str, ...] = Field((), description="What runs that died had left there.")
+    error: str = ""
+
+
+class Publishing(Value):
+    """What became of a version at all places that it was to be published at."""
+
+    image: str
+    version: str = Field("", description="Empty: it was only cleaned.")
+    places: tuple[Published, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 where no place failed, 1 where each did, else 5."""
+        failed = [each for each in self.places if each.error]
+        if not failed:
+            return 0
+        return 1 if len(failed) == len(self.places) else 5
+
+
+class Move(NamedTuple):
+    """What is remembered of a version changes."""
+
+    was: Version | None
+    """None: nobody knew of it before."""
+    now: Version

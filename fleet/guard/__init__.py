@@ -1,0 +1,191 @@
+"""This module holds a plan to the limits of fleet.yaml before anything is changed.
+
+What demand causes is throttled: the first N now, the rest next run. What a change of config, an
+image or lost knowledge causes is refused above its limit, unless an approval lets it pass. Every
+limit counts per pool and for the whole fleet, by share and by count; a refusal withholds that
+pool's actions only, and all of it is decided before the first change.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from fleet.guard.refusals import refuse_cost, refuse_delete
+from fleet.guard.throttles import throttle
+from fleet.guard.withholding import Held, held_by, many, pools_with
+from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Release, Signature, Unserved
+from fleet.plan.digests import seal
+from fleet.plan.guard_results import ApprovalVerdict, GuardResult
+from fleet.schema.model import DebusineQueue, Fleet, Pool
+from fleet.schema.units import write_count
+
+_SAY_ADMIN = (
+    "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
+    "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
+)
+_CLOUDS = frozenset({"hcloud", "aws"})
+"""Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
+_Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
+
+
+def guard(fleet: Fleet, plan: Plan) -> Plan:
+    """Return the plan with every guard's result, and without the actions they withhold."""
+    results: list[GuardResult] = []
+    withheld: dict[str, GuardResult] = {}
+    approved: dict[str, str] = {}
+    guards: tuple[_Guard, ...] = (_observed, _unappliable, refuse_delete, refuse_cost, throttle)
+    for hold in guards:
+        left: Sequence[Action] = plan.actions
+        if withheld:
+            left = [action for action in left if action.worker not in withheld]
+        for held in hold(fleet, plan, left):
+            results.append(held.result)
+            approved |= held.approved
+            withheld |= {action.worker: held.result for action in held.withheld}
+    if not results and plan.digests.plan:
+        return plan  # as it was sealed
+    kept = tuple(action for action in plan.actions if action.worker not in withheld)
+    releases = tuple(each for each in plan.releases if each.worker not in withheld)
+    by_pool: defaultdict[str, list[Action]] = defaultdict(list)
+    unserved: Counter[str] = Counter()
+    for action in plan.actions:
+        if action.worker not in withheld:
+            by_pool[action.pool].append(action)
+        elif isinstance(action, Create):
+            unserved[action.pool] += len(action.serves)
+    pools = tuple(_recount(pool, by_pool[pool.pool], unserved[pool.pool]) for pool in plan.pools)
+    approvals = tuple(
+        _passing(approval, approved, (*kept, *releases)) for approval in plan.approvals
+    )
+    guarded = plan.model_copy(
+        update={
+            "actions": kept,
+            "withheld": tuple(action for action in plan.actions if action.worker in withheld),
+            "releases": releases,
+            "unreleased": tuple(each for each in plan.releases if each.worker in withheld),
+            "guards": tuple(results),
+            "approvals": approvals,
+            "pools": pools,
+            "signatures": tuple(_without(signature, withheld) for signature in plan.signatures),
+            "unserved": (*plan.unserved, *_kept_waiting(plan, withheld)),
+            "cost_after": sum((pool.cost_after for pool in pools), Decimal(0)),
+        }
+    )
+    return seal(guarded)
+
+
+def _passing(
+    approval: ApprovalVerdict, approved: Mapping[str, str], kept: Sequence[Action | Release]
+) -> ApprovalVerdict:
+    """Return an approval with what it lets pass, as far as no other guard withholds it."""
+    passes = [each.worker for each in kept if approved.get(each.worker) == approval.digest]
+    return approval.model_copy(update={"passes": tuple(passes)})
+
+
+def _without(signature: Signature, withheld: Mapping[str, GuardResult]) -> Signature:
+    """Return a signature whose requests are not said to be served by what is withheld."""
+    coming = {key: name for key, name in signature.by_create.items() if name not in withheld}
+    return signature.model_copy(update={"by_create": coming})
+
+
+def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[Unserved]:
+    """Yield the requests whose machine a guard withholds, by signature and guard."""
+    pools = {action.worker: action.pool for action in plan.actions}
+    for signature in plan.signatures:
+        by_guard: defaultdict[int, list[str]] = defaultdict(list)
+        for key, worker in signature.by_create.items():
+            if worker in withheld:
+                by_guard[id(withheld[worker])].append(key)
+        for keys in by_guard.values():
+            worker = signature.by_create[keys[0]]
+            result = withheld[worker]
+            because = f"a guard keeps the machine back: {result.because}"
+            yield Unserved(
+                signature=signature.id,
+                requests=tuple(keys),
+                count=len(keys),
+                because=because,
+                path=result.path,
+                blocked=(Blocked(pool=pools[worker], because=because, path=result.path),),
+            )
+
+
+def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVerdict:
+    """Return a verdict as it is with these actions alone, for want of which so many wait on."""
+    change = sum(
+        (
+            action.cost if isinstance(action, Create) else -action.saves
+            for action in own
+            if action.action != "drain"
+        ),
+        Decimal(0),
+    )
+    kinds = Counter(action.action for action in own)
+    because = pool.because
+    if unmade := pool.create - kinds["create"]:
+        because += f"; a guard keeps back {write_count(unmade, 'new machine')}"
+        wait = "waits" if unserved == 1 else "wait"
+        because += f", and {unserved} of these requests {wait} on" if unserved else ""
+    if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
+        because += f"; a guard keeps {write_count(kept, 'machine')} from going"
+    update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}
+    after = {"cost_after": pool.cost_before + change, "because": because}
+    return pool.model_copy(update=update | after)
+
+
+def _observed(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Withhold everything in pools whose mode is observe."""
+    for verdict, own in pools_with(plan, actions):
+        if verdict.mode == "observe":
+            because = (
+                f"pool {verdict.pool} has mode: observe: {many(len(own), 'action')} only shown"
+            )
+            path = ("pools", verdict.pool, "mode")
+            said = GuardResult(guard="mode", result="throttled", because=because, path=path)
+            yield _held(said, verdict, own)
+
+
+def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Refuse to buy machines whose workers could never register: they would only cost."""
+    creates = [action for action in actions if isinstance(action, Create)]
+    for verdict, own in pools_with(plan, creates):
+        without = [action for action in own if action.registry is None]
+        if without and _kind(fleet, verdict.pool) in _CLOUDS:
+            because = (
+                f"machines of pool {verdict.pool} would never register: none of its queues gives "
+                f"workers a token: {many(len(without), 'creation')} withheld"
+            )
+            path = ("pools", verdict.pool, "provider")
+            way_out = "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
+            yield _held(_refused("unappliable", because, path, way_out), verdict, without)
+        for queue in sorted({action.registry for action in own if action.registry}):
+            if not _is_told(fleet, queue):
+                lacking = [action for action in own if action.registry == queue]
+                because = (
+                    f"workers of pool {verdict.pool} would have no token: fleet.yaml does not say "
+                    f"how queue {queue} is told of them: {many(len(lacking), 'creation')} withheld"
+                )
+                refused = _refused("unappliable", because, ("queues", queue), _SAY_ADMIN)
+                yield _held(refused, verdict, lacking)
+
+
+def _is_told(fleet: Fleet, queue: str) -> bool:
+    """Say whether a queue can be told of new workers."""
+    declared = fleet.queues.get(queue)
+    return isinstance(declared, DebusineQueue) and declared.admin is not None
+
+
+def _refused(guard: str, because: str, path: tuple[str | int, ...], way_out: str) -> GuardResult:
+    return GuardResult(guard=guard, result="refused", because=because, path=path, way_out=way_out)
+
+
+def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> Held:
+    """Return a guard's result that withholds all of a pool's actions of a kind."""
+    figures = {"count": len(own), "of": held_by(verdict), "withheld": len(own)}
+    return Held(blank.model_copy(update={"pool": verdict.pool} | figures), own)
+
+
+def _kind(fleet: Fleet, pool: str) -> str:
+    declared = fleet.pools.get(pool)
+    provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
+    return provider.kind if provider else ""

@@ -1,0 +1,112 @@
+"""This module says how far each approval is used up, and what it still lets pass.
+
+An approval is known by the digest of all it says, so that an edited one is another one. It is
+counted in machines, lets its guard pass for its pool only, and is inert once its day is over.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+
+from fleet.canonical import digest
+from fleet.facts import Unknown, World
+from fleet.plan import Action, Plan, Release, Warning_
+from fleet.plan.guard_results import ApprovalVerdict, GuardName
+from fleet.schema.limits import Approval
+from fleet.schema.model import Fleet
+
+APPROVED_DAYS = 14
+"""How long a suggested approval lasts: longer than validate warns before it expires."""
+
+
+def judge_approvals(
+    fleet: Fleet, world: World, pools: Collection[str]
+) -> tuple[ApprovalVerdict, ...]:
+    """Return the verdict on each approval of fleet.yaml; one written twice counts once."""
+    verdicts: dict[str, ApprovalVerdict] = {}
+    for number, approval in enumerate(fleet.approvals):
+        verdict = _judge(approval, number, world, pools)
+        verdicts.setdefault(verdict.digest, verdict)
+    return tuple(verdicts.values())
+
+
+def approval_digest(approval: Approval) -> str:
+    """Return the digest of all that an approval says."""
+    return digest(approval.model_dump(mode="json"))
+
+
+def _judge(
+    approval: Approval, number: int, world: World, pools: Collection[str]
+) -> ApprovalVerdict:
+    known = approval_digest(approval)
+    used = 0 if isinstance(world.approved, Unknown) else world.approved.get(known, 0)
+    inert = ""
+    if approval.expires < world.time.date():
+        inert = f"it expired on {approval.expires}"
+    elif isinstance(world.approved, Unknown):
+        inert = f"how much of it is used is not known: {world.approved.unknown}"
+    elif used >= approval.count:
+        inert = "it is used up"
+    elif approval.pool not in pools:
+        inert = f"there is no pool {approval.pool}, neither in fleet.yaml nor with machines"
+    return ApprovalVerdict(
+        digest=known,
+        path=("approvals", number),
+        guard=approval.guard,
+        pool=approval.pool,
+        count=approval.count,
+        used=used,
+        reason=approval.reason,
+        expires=approval.expires,
+        inert=inert,
+    )
+
+
+def warn_of_approvals(approvals: Sequence[ApprovalVerdict]) -> Iterator[Warning_]:
+    """Yield what to tidy up: approvals that let nothing pass any more, expired ones aside."""
+    for each in approvals:
+        if each.inert and "expired" not in each.inert:
+            message = (
+                f"the approval past guard {each.guard} for pool {each.pool} (used {each.used} of "
+                f"{each.count}) lets nothing pass: {each.inert}"
+            )
+            yield Warning_(rule="inert-approval", message=message)
+
+
+def approve_first(
+    plan: Plan, guard: GuardName, pool: str, actions: Sequence[Action | Release]
+) -> Mapping[str, str]:
+    """Return the workers that approvals let pass, first to first, each with its approval."""
+    passing: dict[str, str] = {}
+    waiting = iter(actions)
+    for approval in _for(plan, guard, pool):
+        for _, action in zip(range(approval.left), waiting, strict=False):
+            passing[action.worker] = approval.digest
+    return passing
+
+
+def left_for(plan: Plan, guard: GuardName, pool: str) -> int:
+    """Return how many machines all approvals for a pool still let pass."""
+    return sum(approval.left for approval in _for(plan, guard, pool))
+
+
+def said_of(plan: Plan, guard: GuardName, pool: str, now: int) -> str:
+    """Return what approvals make of a refusal, as in `approvals: used 12 of 18, 3 more now`."""
+    ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
+    if not ours:
+        return ""
+    used, count = sum(each.used for each in ours), sum(each.count for each in ours)
+    more = f", {now} more now" if now else ""
+    inert = "; ".join(sorted({each.inert for each in ours if each.inert}))
+    return f"; approved: used {used} of {count}{more}{f' ({inert})' if inert else ''}"
+
+
+def line_to_paste(guard: GuardName, pool: str, count: int, today: date) -> str:
+    """Return the line under `approvals` that lets so many machines of a pool pass."""
+    expires = today + timedelta(days=APPROVED_DAYS)
+    return f'- {{guard: {guard}, pool: {pool}, count: {count}, reason: "WHY", expires: {expires}}}'
+
+
+def _for(plan: Plan, guard: GuardName, pool: str) -> list[ApprovalVerdict]:
+    """Return the approvals that may still let something pass, the first to expire first."""
+    ours = [each for each in plan.approvals if (each.guard, each.pool) == (guard, pool)]
+    return sorted((each for each in ours if each.left), key=lambda each: (each.expires, each.path))

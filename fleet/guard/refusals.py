@@ -1,0 +1,309 @@
+"""This module refuses what a change of config, an image or lost knowledge causes above a limit.
+
+Removals are judged by what config no longer wants, busy workers too, not by what this run would
+do: a removed pool does not drain away run by run. What was drained already was let pass then, and
+is not judged again. Outdated workers that are replaced at the pace of `replace.at_a_time` are no
+removals: another one comes in their place. Nor are a few orphans, of which a share says nothing:
+a pool may have no other machines. A release counts as one where its worker may be at work on a
+machine that is merely unseen.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fleet.catalogue import convert
+from fleet.guard.approvals import approve_first, left_for, line_to_paste, said_of
+from fleet.guard.withholding import Held, by_pool, held_by, held_by_fleet
+from fleet.plan import Action, Cause, Create, Delete, Plan, PoolVerdict, Reason, Release
+from fleet.plan.guard_results import GuardName, GuardResult
+from fleet.plan.money import rate
+from fleet.schema.model import Fleet, Pool
+from fleet.schema.units import write_count
+
+_DELETE = ("guards", "refuse", "delete")
+_COST = ("guards", "refuse", "cost_increase")
+_REPLACED = frozenset({Reason.OUTDATED, Reason.MAX_AGE, Reason.MAX_USES, Reason.LIVECHECK_FAILED})
+_ADD = "then add under approvals, in the same merge request:"
+_RESTORE = "restore what was lost; or if they shall go, add under approvals:"
+_CAUSES = {Cause.CONFIG: "a change of config", Cause.KNOWLEDGE: "lost knowledge"}
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A guard that refuses, and what fleet.yaml allows it."""
+
+    guard: GuardName
+    path: tuple[str, ...]
+    said: str
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What one pool would do that a guard may refuse."""
+
+    verdict: PoolVerdict
+    count: int
+    """Machines that the limit is compared with."""
+    open: int
+    """Those of them that nothing has let pass so far."""
+    actions: Sequence[Action | Release]
+    """What of it would be done in this run."""
+    because: str = ""
+    along: Sequence[Action] = ()
+    """What is withheld with them unless all pass."""
+    rises: tuple[Decimal, ...] = ()
+    """Money per hour that each adds, the ones of this run first."""
+    unseen: int = 0
+    """How many machines it had whose workers would be released."""
+
+    @property
+    def pool(self) -> str:
+        """Return the pool's name."""
+        return self.verdict.pool
+
+    @property
+    def held(self) -> int:
+        """Return how many machines it holds, those that nobody sees any more with them."""
+        return held_by(self.verdict) + self.unseen
+
+
+def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Refuse removals that demand did not cause, above share or count."""
+    limit = fleet.guards.refuse.delete
+    ours = _Limit("delete", _DELETE, f"{limit.share}% and at most {limit.count}")
+
+    def is_within(count: int, held: int) -> bool:
+        return count <= limit.count and 100 * count <= limit.share * held
+
+    free = []
+    for case in _removals(fleet, plan, actions):
+        if is_within(case.count, case.held):
+            free.append(case)
+        else:
+            because = _would_go(case, case.count, case.held, f"pool {case.pool}")
+            because = f"{because}; allowed are {ours.said}"
+            yield _refuse(plan, ours, [case], because, pool=case.pool)
+    total = _held_by_fleet(plan)
+    count = sum(max(0, case.open - left_for(plan, "delete", case.pool)) for case in free)
+    if not is_within(count, total):
+        because = f"{_would_go(free[0], count, total, 'the fleet')}; allowed are {ours.said}"
+        yield _refuse(plan, ours, free, because, pool=None)
+
+
+def _removals(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Case]:
+    """Yield the pools that lose machines without demand being the cause."""
+    drained = {v.worker for v in plan.workers if v.state == "draining"}
+    drained |= {a.worker for a in actions if _is_orphan(a) and isinstance(a, Delete)}
+    few = sum(v.reason is Reason.ORPHAN for v in plan.workers) <= fleet.guards.refuse.delete.count
+    judged = [a for a in actions if _is_removal(a) and not (few and _is_orphan(a))]
+    ours = by_pool([a for a in judged if a.worker not in drained])
+    made = by_pool([a for a in actions if isinstance(a, Create) and not _is_begun(a)])
+    unseen = _releases_by_pool(plan)
+    gone = [_of_nothing(name) for name in unseen.keys() - {verdict.pool for verdict in plan.pools}]
+    for verdict in sorted((*plan.pools, *gone), key=lambda verdict: verdict.pool):
+        if verdict.mode in ("static", "observe"):
+            continue
+        going = _faster_than_replaced(fleet.pools.get(verdict.pool), verdict, ours[verdict.pool])
+        lost = unseen.get(verdict.pool, [])
+        count = max(verdict.unwanted, len(going)) + len(lost)
+        left = max(verdict.unwanted - verdict.draining, len(going)) + len(lost)
+        if left > 0:
+            # Workers that may merely be unseen are not made again.
+            is_lost = _is_lost([*going, *lost])
+            again = made[verdict.pool] if is_lost else ()
+            because = _because([*going, *lost], unwanted=verdict.unwanted)
+            yield _Case(verdict, count, left, [*going, *lost], because, again, unseen=len(lost))
+
+
+def _releases_by_pool(plan: Plan) -> dict[str, list[Release]]:
+    """Return the releases of workers that may be at work, by pool."""
+    found: dict[str, list[Release]] = {}
+    for each in plan.releases:
+        if each.may_work:
+            found.setdefault(each.pool, []).append(each)
+    return found
+
+
+def _of_nothing(pool: str) -> PoolVerdict:
+    """Return the verdict on a pool of which only workers without machines are left."""
+    return PoolVerdict(pool=pool, mode="removed", because="it has no machine")
+
+
+def _held_by_fleet(plan: Plan) -> int:
+    """Return how many machines the fleet holds, those that nobody sees any more with them."""
+    return held_by_fleet(plan) + sum(each.may_work for each in plan.releases)
+
+
+def _is_lost(going: Sequence[Action | Release]) -> bool:
+    """Say whether any of these would go because something is lost or unseen."""
+    return Cause.KNOWLEDGE in map(_cause_of, going)
+
+
+def _cause_of(going: Action | Release) -> Cause:
+    return Cause.KNOWLEDGE if isinstance(going, Release) else going.cause
+
+
+def _is_removal(action: Action) -> bool:
+    """Say whether demand did not cause it; what a killed apply had begun was let pass then."""
+    kept = isinstance(action, Create) or _is_begun(action)
+    return not kept and action.cause is not Cause.DEMAND
+
+
+def _is_orphan(action: Action) -> bool:
+    return action.reason is Reason.ORPHAN
+
+
+def _is_begun(action: Action) -> bool:
+    """Say whether an earlier apply had begun it."""
+    return action.reason is Reason.INTERRUPTED
+
+
+def _faster_than_replaced(
+    pool: object, verdict: PoolVerdict, going: Sequence[Action]
+) -> list[Action]:
+    """Return the removals without those that are replaced, as many as may be at a time."""
+    if isinstance(pool, Pool) and pool.mode == "apply":
+        # A share is rounded up to one machine, as it is where the replacement is decided.
+        pace = -(-held_by(verdict) * pool.replace.at_a_time // 100)
+        replaced = [action for action in going if action.reason in _REPLACED][:pace]
+        return [action for action in going if action not in replaced]
+    return list(going)
+
+
+def _because(going: Sequence[Action | Release], *, unwanted: int) -> str:
+    causes = sorted({_cause_of(each) for each in going} | ({Cause.CONFIG} if unwanted else set()))
+    return " and of ".join(_CAUSES[cause] for cause in causes)
+
+
+def _would_go(case: _Case, count: int, held: int, where: str) -> str:
+    share = 100 * count / held if held else 0
+    return (
+        f"{count} of {write_count(held, 'machine')} of {where} would go because of {case.because} "
+        f"({share:.0f}%)"
+    )
+
+
+def refuse_cost(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Refuse machines that config asks for when they cost too much more per hour."""
+    limit = fleet.guards.refuse.cost_increase
+    if limit is None:
+        return
+    most = convert(fleet, limit.amount, limit.currency)
+    ours = _Limit("cost_increase", _COST, f"{limit}/h")
+
+    def is_within(rise: Decimal) -> bool:
+        return most is not None and rise <= most
+
+    free = []
+    for case in _increases(fleet, plan, actions):
+        if is_within(sum(case.rises, Decimal(0))):
+            free.append(case)
+        else:
+            because = _would_add(plan, case.rises, f" in pool {case.pool}")
+            because = f"{because}; allowed is {ours.said}"
+            yield _refuse(plan, ours, [case], because, pool=case.pool)
+    rises = [r for case in free for r in case.rises[left_for(plan, "cost_increase", case.pool) :]]
+    if rises and not is_within(sum(rises, Decimal(0))):
+        because = f"{_would_add(plan, rises, ' in the fleet')}; allowed is {ours.said}"
+        yield _refuse(plan, ours, free, because, pool=None)
+
+
+def _increases(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[_Case]:
+    """Yield the pools that config makes dearer: workers.min, and replacements by a dearer type."""
+    ours = by_pool(actions)
+    for verdict in plan.pools:
+        pool = fleet.pools.get(verdict.pool)
+        if isinstance(pool, Pool) and verdict.mode != "observe":
+            warm, lacking = _below_min(pool, verdict, ours[verdict.pool])
+            made, drained, rises = _dearer(plan, verdict, ours[verdict.pool])
+            if warm or rises:
+                costs = tuple(action.cost for action in warm)
+                yield _Case(
+                    verdict,
+                    count=len(costs) + len(rises) + lacking,
+                    open=len(costs) + len(rises) + lacking,
+                    actions=[*warm, *made],
+                    along=drained,
+                    rises=(*costs, *rises, *costs[-1:] * lacking),
+                )
+
+
+def _below_min(
+    pool: Pool, verdict: PoolVerdict, actions: Sequence[Action]
+) -> tuple[list[Create], int]:
+    """Return what is made for workers.min now, and how many more later runs would make for it."""
+    creates = [action for action in actions if isinstance(action, Create)]
+    warm = [
+        action
+        for action in creates
+        if action.cause is Cause.CONFIG and action.reason is not Reason.REPLACEMENT
+    ]
+    least = min(pool.workers.min, pool.workers.max)
+    return warm, max(0, least - held_by(verdict) - len(creates)) if warm else 0
+
+
+def _dearer(
+    plan: Plan, verdict: PoolVerdict, actions: Sequence[Action]
+) -> tuple[list[Create], list[Action], list[Decimal]]:
+    """Return the replacements and drains of outdated workers, and what each of them adds."""
+    made = [a for a in actions if isinstance(a, Create) and a.reason is Reason.REPLACEMENT]
+    drained: list[Action] = [
+        a for a in actions if a.reason is Reason.OUTDATED and not isinstance(a, Create)
+    ]
+    if not (made or drained):
+        return [], [], []
+    price = made[0].cost if made else verdict.price
+    old = [each for each in plan.workers if each.pool == verdict.pool and each.outdated]
+    rises = sorted((price - each.cost for each in old if each.cost < price), reverse=True)
+    return (made, drained, rises) if rises else ([], [], [])
+
+
+def _would_add(plan: Plan, rises: Sequence[Decimal], where: str) -> str:
+    what = write_count(len(rises), "machine")
+    rise = rate(sum(rises, Decimal(0)))
+    return f"{what} that config asks for would add {rise} {plan.currency}/h{where}"
+
+
+def _refuse(
+    plan: Plan, limit: _Limit, cases: Sequence[_Case], because: str, *, pool: str | None
+) -> Held:
+    """Refuse what these pools would do, but for what approvals let pass."""
+    passing: dict[str, str] = {}
+    later: list[Action | Release] = []
+    lines: list[str] = []
+    for case in cases:
+        approved = approve_first(plan, limit.guard, case.pool, case.actions)
+        rest = max(0, case.open - left_for(plan, limit.guard, case.pool))
+        passing |= approved
+        later += [action for action in case.actions if action.worker not in approved]
+        later += case.along if rest else ()
+        if rest:
+            lines.append(line_to_paste(limit.guard, case.pool, rest, plan.time.date()))
+    used = said_of(plan, limit.guard, pool, len(passing)) if pool else ""
+    result = GuardResult(
+        guard=limit.guard,
+        pool=pool,
+        result="refused" if lines else "passed",
+        because=f"{because}{used}",
+        way_out=_way_out(cases, lines) if lines else "",
+        path=limit.path,
+        count=sum(case.count for case in cases),
+        of=cases[0].held if pool else _held_by_fleet(plan),
+        approved=len(passing),
+        withheld=len(later),
+        limit=limit.said,
+        approve=tuple(lines),
+    )
+    return Held(result, later, passing)
+
+
+def _way_out(cases: Sequence[_Case], lines: Sequence[str]) -> str:
+    """Return what lets through what is meant; the lines to paste come last."""
+    if any(_is_lost(case.actions) for case in cases):
+        start = _RESTORE
+    else:
+        gone = [f"`previously: {case.pool}`" for case in cases if case.verdict.mode == "removed"]
+        renamed = f", and no new name ({' or '.join(gone)} keeps machines)" if gone else ""
+        start = f"check that the change means this{renamed}; {_ADD}"
+    return f"{start} {' and '.join(lines)}"

@@ -1,0 +1,138 @@
+"""This module says what a ticket may hope for, from fleet.yaml and the other tickets alone."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from functools import cache, partial
+
+from fleet.draft.layout import class_of
+from fleet.draft.limits import limits_on
+from fleet.schema.findings import nearest
+from fleet.schema.model import Fleet, Pool, TicketQueue
+from fleet.tagrules import Offer, ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.vocabulary import Vocabulary
+from fleet.tickets import Ticket, TicketState, find_fault
+from fleet.tickets.assignment import Limit, Terms, in_order
+
+_SHOWN = 12
+_ITS_TURN = (
+    "no free machine fits it yet; each `fleet apply` gives out what is free and orders the rest"
+)
+
+
+def provided_in(fleet: Fleet, queue: str) -> frozenset[str]:
+    """Return the tags that the pools of a queue provide: the same for every ticket."""
+    return frozenset(tag for _, offer in _offers(fleet, queue) for tag in offer.provides)
+
+
+def why_refused(fleet: Fleet, queue: str, ticket: Ticket, provided: Collection[str]) -> str:
+    """Return why a ticket is not even opened, in a sentence; empty where it is."""
+    names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
+    fault = find_fault(ticket.tags, [name for name in names if name])
+    return fault or _find_unknown_tag(fleet, queue, ticket.tags, provided)
+
+
+def _find_unknown_tag(
+    fleet: Fleet, queue: str, tags: Iterable[str], provided: Collection[str]
+) -> str:
+    """Return what is said of the first tag that nothing declares or provides; empty: none."""
+    vocabulary = Vocabulary(fleet)
+    for tag in sorted(tags):
+        if tag in provided or vocabulary.names_of(tag) or tag_name(tag) in vocabulary.numeric:
+            continue
+        names = sorted({*provided} | {name for name in fleet.tags if not name.endswith("*")})
+        meant = nearest(tag, names)
+        hint = f"did you mean {meant}?" if meant else f"known are {', '.join(names[:_SHOWN])}"
+        return f"no pool of queue {queue} provides {tag}; {hint if names else 'none has any tag'}"
+    return ""
+
+
+def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]) -> str:
+    """Return why a ticket waits, as of when its client was last heard."""
+    each = {other.id: other for other in others} | {ticket.id: ticket}
+    return why_all_wait(fleet, queue, each.values(), ticket.heard_at)[ticket.id]
+
+
+def why_all_wait(
+    fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
+) -> dict[int, str]:
+    """Return why each ticket waits: it is blocked, nothing can fit it, a limit, or its turn.
+
+    To a limit counts who has a machine, and who waits for one before it.
+    """
+    terms = terms_of(fleet, queue)
+    open_tickets = [*tickets]
+    held = [each for each in open_tickets if each.state is TicketState.READY]
+    waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
+    limits = cache(partial(limits_on, fleet, queue))
+    unfit = cache(partial(_why_unfit, fleet, queue))
+    turn = cache(partial(_its_turn, fleet, queue))
+    running = Counter((limit, limit.whose(each)) for each in held for limit in limits(each.tags))
+    before: Counter[tuple[Limit, str]] = Counter()
+    said = {}
+    for ticket in in_order(waiting, held, terms, now):
+        keys = [(limit, limit.whose(ticket)) for limit in limits(ticket.tags)]
+        full = next((k for k in keys if running[k] + before[k] >= k[0].most), None)
+        if ticket.owner in terms.blocked:
+            said[ticket.id] = (
+                f"queues.{queue}.blocked names its owner {ticket.owner}: it gets no machine"
+            )
+        elif because := unfit(ticket.tags):
+            said[ticket.id] = f"nothing fits it: {because}"
+        elif full:
+            limit, who = full
+            said[ticket.id] = limit.sentence(who, running[full], before[full])
+        else:
+            told = [
+                limit.sentence(who, running[limit, who], before[limit, who]) for limit, who in keys
+            ]
+            before.update(keys)
+            said[ticket.id] = "; ".join([turn(ticket.tags), *told])
+    return said
+
+
+def terms_of(fleet: Fleet, queue: str) -> Terms:
+    """Return what fleet.yaml says of how tickets of a queue get machines."""
+    desk = fleet.queues[queue]
+    if not isinstance(desk, TicketQueue):
+        raise TypeError(queue)
+    return Terms(
+        ageing=desk.ageing,
+        prefer_reuse=desk.prefer_reuse,
+        blocked=frozenset(desk.blocked),
+        blocked_at=("queues", queue, "blocked"),
+        class_of=partial(class_of, fleet, Vocabulary(fleet)),
+    )
+
+
+def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+    """Return why no pool can ever serve such a ticket as things are; empty where one can.
+
+    Tags without which it may run after a while are not asked for.
+    """
+    ask = ask_of_tags(fleet, tags)
+    said = []
+    for name, offer in _offers(fleet, queue):
+        mismatch = find_mismatch(ask, offer)
+        if not mismatch:
+            return ""
+        said.append(f"pool {name} {mismatch}")
+    return "; ".join(said) or f"no pool serves queue {queue}"
+
+
+def _its_turn(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
+    """Return what a ticket waits for that fits some pool: a machine, where any may be made."""
+    ask = ask_of_tags(fleet, tags)
+    fitting = [name for name, offer in _offers(fleet, queue) if not find_mismatch(ask, offer)]
+    pools = {name: pool for name in fitting if isinstance(pool := fleet.pools[name], Pool)}
+    if any(pool.mode == "apply" for pool in pools.values()):
+        return _ITS_TURN
+    modes = ", ".join(f"pools.{name}.mode is {pool.mode}" for name, pool in pools.items())
+    return f"no free machine fits it, and none is made{f': {modes}' if modes else ''}"
+
+
+def _offers(fleet: Fleet, queue: str) -> Iterator[tuple[str, Offer]]:
+    for name, pool in sorted(fleet.pools.items()):
+        if serves_queue(pool, queue):
+            yield name, offer_of_pool(fleet, name, ())

@@ -1,0 +1,141 @@
+"""This module talks to a Debusine server about work requests that build images.
+
+The token goes to that server alone.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fleet.errors import BuildFailed
+
+_PIECE = 1 << 20
+_REFUSED = (401, 403)
+_OK = 300
+_LONGEST_LOG = 16 << 20
+"""Bytes of a log that are taken; a longer one stays at the server."""
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Request(_Shape):
+    """A work request, as the server tells of it."""
+
+    id: int
+    status: str
+    result: str = ""
+    artifacts: tuple[int, ...] = ()
+
+
+class File(_Shape):
+    """A file of an artifact."""
+
+    size: int
+    url: str
+    checksums: dict[str, str] = {}
+
+
+class Artifact(_Shape):
+    """What a work request made."""
+
+    category: str
+    data: dict[str, Any]
+    files: dict[str, File] = {}
+
+
+class Server:
+    """A Debusine server, spoken to by an open client that carries the token."""
+
+    def __init__(self, url: str, client: httpx.Client) -> None:
+        self.url = url.rstrip("/")
+        self._client = client
+
+    def submit(self, body: Mapping[str, object]) -> Request:
+        """Post a work request."""
+        try:
+            answer = self._client.post(self._at("work-request/"), json=body)
+        except httpx.HTTPError as error:
+            raise BuildFailed(
+                f"{self.url} did not answer ({error}); look there whether the request waits "
+                "all the same, and abort it before you try again"
+            ) from error
+        return self._shape(Request, answer)
+
+    def request(self, number: int) -> Request:
+        """Look at a work request."""
+        return self._shape(Request, self._client.get(self._at(f"work-request/{number}/")))
+
+    def abort(self, number: int) -> str:
+        """Have the server give up a work request, if it still can; say what became of that."""
+        try:
+            answer = self._client.post(self._at(f"work-request/{number}/abort/"))
+        except httpx.HTTPError as error:
+            return f"not: {error}"
+        return "aborted" if answer.status_code < _OK else f"not: {answer.status_code}"
+
+    def artifacts(self, numbers: tuple[int, ...]) -> tuple[Artifact, ...]:
+        """Look at artifacts."""
+        return tuple(
+            self._shape(Artifact, self._client.get(self._at(f"artifact/{each}/")))
+            for each in numbers
+        )
+
+    def take(self, name: str, file: File, place: Path) -> None:
+        """Download a file and check it."""
+        checksum, size = hashlib.sha256(), 0
+        with place.open("wb") as written:
+            for piece in self._pieces(name, file):
+                checksum.update(piece)
+                size += written.write(piece)
+        promised = file.checksums.get("sha256", checksum.hexdigest())
+        if (size, checksum.hexdigest()) != (file.size, promised):
+            raise BuildFailed(
+                f"{name} came with {size} bytes of SHA-256 {checksum.hexdigest()[:12]}…, the "
+                f"server has {file.size} of {promised[:12]}…"
+            )
+
+    def log(self, name: str, file: File) -> str:
+        """Return the text of a log."""
+        if file.size > _LONGEST_LOG:
+            return f"its {file.size} bytes were left at the server\n"
+        return b"".join(self._pieces(name, file)).decode(errors="replace")
+
+    def _pieces(self, name: str, file: File) -> Iterator[bytes]:
+        if not file.url.startswith(f"{self.url}/"):
+            raise BuildFailed(f"the server names another host for {name}; nothing was asked there")
+        with self._client.stream("GET", file.url) as answer:
+            self._check(answer)
+            yield from answer.iter_bytes(_PIECE)
+
+    def _at(self, path: str) -> str:
+        return f"{self.url}/api/1.0/{path}"
+
+    def _check(self, answer: httpx.Response) -> None:
+        """Refuse an answer that is none, in the server's words where it has some."""
+        if answer.status_code < _OK:
+            return
+        answer.read()
+        why = f"status {answer.status_code}"
+        if answer.status_code in _REFUSED:
+            why += "; the token's user has to be a contributor of the workspace"
+        elif answer.headers.get("content-type", "").startswith("application/"):
+            why += f": {answer.text[:500]}"
+        raise BuildFailed(f"{self.url} refuses: {why}")
+
+    def _shape(self, shape: type[Shape], answer: httpx.Response) -> Shape:
+        self._check(answer)
+        try:
+            return shape.model_validate_json(answer.content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise BuildFailed(
+                f"{answer.request.url} answers with something else than was expected: "
+                f"{first['msg']}; is it a Debusine 0.16?"
+            ) from None

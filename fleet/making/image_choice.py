@@ -1,0 +1,216 @@
+"""This module picks the version of its image that a pool's next machine boots.
+
+That is the pinned one, else the current one, the newest first where there are several. One that
+did not come up is stopped by `guards.boot_failures`, and with `fall_back: previous-image` the
+version before it takes its place. A candidate takes its share of the pool's workers beside it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleet.census import PoolCensus, take_census
+from fleet.census.failures import Memory, Stopped, recall, stopped_images
+from fleet.facts import Unknown, World
+from fleet.facts.versions import BOOTABLE, ImageVersion
+from fleet.schema.model import (
+    ExistingImage,
+    Fleet,
+    HooksProvider,
+    LocalProvider,
+    Pool,
+    SimProvider,
+)
+from fleet.tagrules import newest_first
+
+
+@dataclass(frozen=True)
+class ImageChoice:
+    """What a pool's next machine boots, and what it does not boot any more."""
+
+    id: str = ""
+    """The provider's own id; empty where nothing is published."""
+    images: tuple[ImageVersion, ...] = ()
+    """The version that it is, which what the pool offers rests on; none where it has none."""
+    candidate: str = ""
+    """Id of the version that takes its share of the pool's workers; empty where none does."""
+    share: int = 0
+    """The candidate's share in percent."""
+    stopped: tuple[str, ...] = ()
+    """Ids of newer versions that did not come up."""
+    said: str = ""
+    """What is wrong with the image, in a sentence; empty where nothing is."""
+    closed: str = ""
+    """Why no machine is made with it; empty when it may be."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Id to what people call it, an image and a version of it, where that is known."""
+
+    def share_of(self, workers: int) -> int:
+        """Return how many of so many workers boot the candidate: one, or at most its share."""
+        return max(1, workers * self.share // 100) if self.candidate else 0
+
+    def name_of(self, booted: str) -> str:
+        """Return what people call what a machine boots; its id where nobody knows."""
+        return self.names.get(booted, booted)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return what a machine may boot without being outdated, what comes next first."""
+        return (self.id, *([self.candidate] if self.candidate else []), *self.stopped)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The image of one pool, and all that decides about it."""
+
+    fleet: Fleet
+    pool: Pool
+    versions: Sequence[ImageVersion]
+    """All of this image, wherever they are."""
+    published: Sequence[ImageVersion]
+    """Those at the pool's provider, the newest first."""
+    stops: Callable[[str], Stopped | None]
+
+    @property
+    def pinned(self) -> str | None:
+        """The version that fleet.yaml pins."""
+        return self.fleet.images[self.pool.image].version
+
+    @property
+    def can_fall_back(self) -> bool:
+        """Whether the version before takes the place of one that does not come up."""
+        rule = self.fleet.guards.boot_failures
+        return rule is not None and rule.fall_back == "previous-image"
+
+    @property
+    def declared(self) -> str:
+        """The id that fleet.yaml names; elsewhere than in a cloud an image goes by its name."""
+        image = self.fleet.images[self.pool.image]
+        if isinstance(image, ExistingImage):
+            return image.existing.get(self.pool.provider, "")
+        provider = self.fleet.providers[self.pool.provider]
+        by_name = isinstance(provider, SimProvider | LocalProvider | HooksProvider)
+        return self.pool.image if by_name else ""
+
+
+def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> ImageChoice:
+    """Return what the next machine of a pool boots."""
+    pool = fleet.pools.get(name)
+    if not isinstance(pool, Pool):
+        return ImageChoice(images=world.versions)
+    if isinstance(world.images, Unknown):
+        because = f"which versions of its image there are is not known: {world.images.unknown}"
+        return ImageChoice(closed=because)
+    case = _Case(
+        fleet,
+        pool,
+        [each for each in world.images if each.image == pool.image],
+        newest_first(world.images, pool.image, pool.provider),
+        stopped_images(fleet.guards.boot_failures, memory, name),
+    )
+    names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
+    return replace(_choose(case), names=names)
+
+
+def images_by_pool(
+    fleet: Fleet, world: World, census: Mapping[str, PoolCensus] | None = None
+) -> dict[str, tuple[ImageVersion, ...]]:
+    """Return for each pool the published version that what it offers rests on."""
+    memory = recall(fleet, world, census or take_census(fleet, world))
+    return {name: choose_image(fleet, world, memory, name).images for name in fleet.pools}
+
+
+def _choose(case: _Case) -> ImageChoice:
+    if case.pinned is not None:
+        return _pinned(case, case.pinned)
+    in_turn = [
+        each for state in ("current", "previous") for each in case.published if each.state == state
+    ]
+    choice = _first(case, in_turn) if in_turn else _by_declaration(case)
+    return choice if choice.closed else _with_candidate(case, choice)
+
+
+def _pinned(case: _Case, pinned: str) -> ImageChoice:
+    """Return the version that fleet.yaml pins, and no other in its place."""
+    image = case.pool.image
+    pin = f"image {image} is pinned to version {pinned} (images.{image}.version)"
+    version = next((each for each in case.versions if each.version == pinned), None)
+    if version is None:
+        return _closed(f"{pin}, and no such version is remembered")
+    if version.state not in BOOTABLE:
+        return _closed(f"{pin}, which is {version.state}: only a tested one is booted")
+    if case.pool.provider not in version.ids:
+        return _closed(f"{pin}, which is not published at provider {case.pool.provider}")
+    booted = version.ids[case.pool.provider]
+    if stop := case.stops(booted):
+        return _closed(f"{pin}, which {stop}; no other takes its place", booted, version)
+    return ImageChoice(booted, (version,))
+
+
+def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
+    """Return the first version that comes up."""
+    stopped, said = list[str](), list[str]()
+    for version in in_turn:
+        booted = version.ids[case.pool.provider]
+        stop = case.stops(booted)
+        if stop is None:
+            if stopped:
+                said.append(f"machines are made with {version.image} {version.version} instead")
+            said += _undeclared(case)
+            return ImageChoice(booted, (version,), stopped=tuple(stopped), said="; ".join(said))
+        said.append(f"image {version.image} {version.version} {stop}")
+        if not case.can_fall_back:
+            return _closed("; ".join(said), booted, version)
+        stopped.append(booted)
+    return _closed("; ".join([*said, "no earlier version is published"]), booted, version)
+
+
+def _by_declaration(case: _Case) -> ImageChoice:
+    """Return what fleet.yaml names, where no version was promoted."""
+    image = case.declared
+    if stop := case.stops(image):
+        return _closed(f"image {case.pool.image} {stop}", image)
+    if not image and any(each.state == "tested" for each in case.published):
+        name = case.pool.image
+        return ImageChoice(
+            closed=f"no version of image {name} is promoted: fleet image promote {name}"
+        )
+    return ImageChoice(image)
+
+
+def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
+    """Add the candidate, where there is one that comes up."""
+    version = next((each for each in case.published if each.state == "candidate"), None)
+    if version is None:
+        return choice
+    booted = version.ids[case.pool.provider]
+    stop = case.stops(booted)
+    name = f"candidate {version.image} {version.version}"
+    if stop is None:
+        said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
+        return replace(choice, candidate=booted, share=version.share, said=said)
+    said = "; ".join(filter(None, [choice.said, f"{name} {stop}; none is made with it"]))
+    return replace(choice, stopped=(*choice.stopped, booted), said=said)
+
+
+def _what_it_lacks(name: str, current: Iterable[ImageVersion], candidate: ImageVersion) -> str:
+    """Return which tags of the current version a candidate does not offer; empty: none."""
+    offered = {tag for version in current for tag in version.provides}
+    lacking = sorted(offered - {*candidate.provides})
+    if not (candidate.provides and lacking):
+        return ""
+    return f"{name} does not report {', '.join(lacking)}, which the current version does"
+
+
+def _undeclared(case: _Case) -> Iterator[str]:
+    """Say where fleet.yaml names an image that was baked elsewhere and is not promoted."""
+    image = case.fleet.images[case.pool.image]
+    known = {version.ids[case.pool.provider] for version in case.published}
+    if isinstance(image, ExistingImage) and case.declared and case.declared not in known:
+        name = case.pool.image
+        named = f"fleet.yaml names {case.declared}, which is not promoted"
+        yield f"{named}: fleet image promote {name}"
+
+
+def _closed(because: str, image: str = "", version: ImageVersion | None = None) -> ImageChoice:
+    images = (version,) if version else ()
+    return ImageChoice(image, images, said=because, closed=because)

@@ -1,0 +1,50 @@
+"""This module tells from its digest what a machine was made from that no stack knows."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fleet.census import PoolCensus
+from fleet.census.units import State
+from fleet.facts import Machine, MachineState, WorkerInputs
+from fleet.making import Option, new_inputs
+from fleet.making.image_choice import ImageChoice
+from fleet.schema.model import Fleet
+
+_GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
+
+
+def made_from(
+    fleet: Fleet, options: Iterable[Option], choice: ImageChoice, machine: Machine
+) -> WorkerInputs | None:
+    """Return what a machine was made from; None where fleet.yaml no longer says it."""
+    images = dict.fromkeys([machine.image or "", *choice.ids])
+    for option in options:
+        for image in filter(None, images):
+            inputs = new_inputs(fleet, replace(option, image=image), machine.name)
+            if inputs.labels["digest"] == machine.digest:
+                # A pool that was renamed since: its machines bear the old name.
+                return inputs.model_copy(update={"labels": inputs.labels | {"pool": machine.pool}})
+    return None
+
+
+def with_begun(
+    fleet: Fleet, census: PoolCensus, options: Iterable[Option], choice: ImageChoice
+) -> PoolCensus:
+    """Return a census in which what an apply made and could not note is an unfinished creation.
+
+    Such a machine bears the pool's mark, and its stack, which is there, knows none of its name:
+    the run that asked for it died before it had the answer. A lost stack is no such thing.
+    """
+    stack = census.stack
+    unrecorded = census.having(State.UNRECORDED)
+    if stack is None or census.blind or not unrecorded:
+        return census
+    known = {worker.name for worker in stack.workers} | stack.ids.keys()
+    begun = {}
+    for unit in unrecorded:
+        machine = unit.machine
+        if machine is None or unit.name in known or machine.state not in _GOING_ON:
+            continue
+        if made := made_from(fleet, options, choice, machine):
+            begun[unit.name] = replace(unit, state=State.UNFINISHED, inputs=made)
+    return replace(census, units=tuple(begun.get(unit.name, unit) for unit in census.units))

@@ -1,0 +1,353 @@
+"""This module holds the plan as a value: verdicts, actions, reasons, money, guards, digests.
+
+Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one value, and
+plan -> JSON -> plan is the identity.
+"""
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fleet.facts import WorkerInputs
+from fleet.facts.bases import BaseChange
+from fleet.facts.values import Moment, Value
+from fleet.plan.guard_results import ApprovalVerdict, GuardResult
+from fleet.plan.limits import LimitVerdict
+from fleet.plan.money import BudgetVerdict, Optimum, Rate
+
+
+class Cause(StrEnum):
+    """What made an action necessary; guards treat each cause in its own way."""
+
+    DEMAND = "demand"  # throttled: the first N now, the rest next run
+    CONFIG = "config"  # refused above the limit
+    KNOWLEDGE = "knowledge"  # something is lost or unseen; refused above the limit
+
+
+class Reason(StrEnum):
+    """Why an action or a verdict stands in the plan."""
+
+    # create
+    REQUESTS_WAIT = "requests-wait"
+    BELOW_MIN = "below-min"
+    BELOW_SPARE = "below-spare"
+    INTERRUPTED = "interrupted"  # an earlier apply was killed; this one finishes it
+    REPLACEMENT = "replacement"  # takes the place of a worker that is outdated or worn out
+    # drain, disable, delete
+    IDLE_TOO_LONG = "idle-too-long"
+    ABOVE_MAX = "above-max"
+    POOL_DRAINING = "pool-draining"
+    POOL_REMOVED = "pool-removed"
+    DISABLED = "disabled"
+    BOOT_FAILED = "boot-failed"  # its worker did not register within boot.deadline
+    DEAF = "deaf"  # connected for long, but its queue knows no tags of it and gives it nothing
+    STOPPED = "stopped"  # its machine is off: it runs nothing any more
+    LIVECHECK_FAILED = "livecheck-failed"  # its provider found that its machine does not work
+    REGISTRATION_LOST = "registration-lost"  # it had registered; its registry forgot it
+    OUTDATED = "outdated"  # made from something else than today's config or image
+    MAX_AGE = "max-age"
+    MAX_USES = "max-uses"
+    NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
+    ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
+    EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
+    # keep
+    BUSY = "busy"
+    SERVES_WAITING = "serves-waiting"
+    KEPT_FOR_MIN = "kept-for-min"
+    KEPT_SPARE = "kept-spare"
+    IDLE_RECENTLY = "idle-recently"
+    STARTING = "starting"
+    NEVER_REGISTERED = "never-registered"
+    NO_REGISTRY = "no-registry"
+    NOT_KNOWN = "not-known"
+    POOL_PAUSED = "pool-paused"
+    DISCONNECTED = "disconnected"  # not connected; when that lasts and it is idle, it goes
+    STATIC = "static"
+    MACHINE_GONE = "machine-gone"
+    PAID_FOR = "paid-for"  # idle, but paid for until after the next run
+    WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
+
+
+class Create(Value):
+    """Make a machine; its worker registers by itself."""
+
+    action: Literal["create"] = "create"
+    pool: str
+    worker: str = Field(description="Name of the worker and of its machine.")
+    registry: str | None = Field(
+        None, description="The queue it gets a token of; None: it registers at its provider."
+    )
+    inputs: WorkerInputs
+    reason: Reason
+    cause: Cause
+    because: str = Field(description="The reason in a sentence, with its figures.")
+    cost: Rate = Field(description="Money per hour that this adds.")
+    serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+    turn: int = Field(0, description="Its place in the order of service, over all pools.")
+
+
+class Drain(Value):
+    """Have the queue give a worker no new work; the first half of every deletion."""
+
+    action: Literal["drain"] = "drain"
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue or provider it is registered at.")
+    reason: Reason
+    cause: Cause
+    because: str
+
+
+class Delete(Value):
+    """Disable a worker observed drained and idle, then delete its machine."""
+
+    action: Literal["delete"] = "delete"
+    pool: str
+    worker: str
+    registry: str | None = Field(description="Where it is disabled, or its token revoked.")
+    reason: Reason
+    cause: Cause
+    because: str
+    saves: Rate = Field(description="Money per hour that this ends.")
+    revokes: bool = Field(
+        False, description="It never registered: its token is revoked, so that it cannot any more."
+    )
+    releases: bool = Field(False, description="What it was given goes back to the queue first.")
+
+
+class Release(Value):
+    """Switch off a worker whose machine is gone, and give what it ran back to its queue."""
+
+    pool: str
+    worker: str
+    registry: str = Field(description="The queue it is registered at.")
+    because: str
+    may_work: bool = Field(
+        False, description="A token of it works: guards count it as a deletion."
+    )
+
+
+Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
+
+
+NotKnown = Literal["machines", "workers", "cost", "price"]
+"""What of a pool's figures nobody knows: machines, what their workers do, money, one's price."""
+
+
+class WorkerVerdict(Value):
+    """What becomes of one worker, also when nothing does."""
+
+    worker: str
+    pool: str
+    registry: str | None = Field(None, description="The queue or provider it registered at.")
+    verdict: Literal["keep", "create", "drain", "delete"]
+    reason: Reason
+    because: str
+    state: str = Field(description="idle, busy, starting, draining, deaf, disconnected, unknown.")
+    running: str | None = None
+    since: Moment | None = None
+    image: str | None = None
+    type: str | None = None
+    cost: Rate = Decimal(0)
+    cost_known: bool = Field(True, description="False: no price is known, so that `cost` is 0.")
+    outdated: bool = Field(False, description="Made from something else than today's config.")
+    inactive: bool = Field(
+        False, description="Its machine is gone or its token disabled; status leaves it out."
+    )
+
+
+class RefusedTag(Value):
+    """A tag that does not count, because who asked for it may not."""
+
+    tag: str
+    who: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that forbids it.")
+
+
+class TagDifference(Value):
+    """A tag that a rule of today gives, and that the queue did not store with the request."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The rule in fleet.yaml.")
+
+
+class Signature(Value):
+    """Requests that every rule and limit of this fleet.yaml treats alike."""
+
+    id: str = Field(description="Digest of what they share.")
+    queue: str
+    required: tuple[str, ...]
+    provided: tuple[str, ...] = ()
+    priority: int
+    count: int
+    requests: tuple[str, ...] = Field(description="Their ids, in the order they are served.")
+    by_worker: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the existing worker counted for it."
+    )
+    by_create: dict[str, str] = Field(
+        default_factory=dict, description="Request id to the worker created for it."
+    )
+    pools: tuple[str, ...] = Field(
+        (), description="Pools that may make a machine for it, by name."
+    )
+    refused: tuple[RefusedTag, ...] = Field((), description="Tags that do not count, and why.")
+    dropped: tuple[str, ...] = Field(
+        (), description="Required tags that it may run without by now (`otherwise`)."
+    )
+    differences: tuple[TagDifference, ...] = Field(
+        (), description="What today's rules would add to what the queue stored."
+    )
+
+
+class Blocked(Value):
+    """A pool that fits a request and makes no machine for it in this run, and why."""
+
+    pool: str
+    because: str
+    path: tuple[str | int, ...] = Field((), description="The key of fleet.yaml that decides.")
+
+
+class Unserved(Value):
+    """Requests that get no machine in this run, and why."""
+
+    signature: str
+    requests: tuple[str, ...]
+    count: int
+    because: str
+    path: tuple[str | int, ...] = ()
+    blocked: tuple[Blocked, ...] = Field((), description="Each pool that would fit.")
+
+    @property
+    def paths(self) -> tuple[tuple[str | int, ...], ...]:
+        """Return every key of fleet.yaml that decides, each once."""
+        found = [self.path, *(each.path for each in self.blocked)]
+        return tuple(path for path in dict.fromkeys(found) if path)
+
+
+class PoolVerdict(Value):
+    """What becomes of one pool, and what it costs."""
+
+    pool: str
+    mode: str
+    because: str = Field(description="Why this many and not one more or less.")
+    busy: int = 0
+    idle: int = 0
+    starting: int = 0
+    other: int = Field(0, description="Machines that count to max but serve nothing.")
+    create: int = 0
+    drain: int = 0
+    delete: int = 0
+    max: int = 0
+    price: Rate = Decimal(0)
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    provider: str | None = Field(None, description="Name in fleet.yaml; None: static or removed.")
+    type: str | None = Field(None, description="Machine type of its new workers.")
+    image: str | None = Field(None, description="Image of its new workers.")
+    provides: tuple[str, ...] = Field((), description="Tags that its workers provide.")
+    stack: str | None = Field(None, description="Name of its stack.")
+    serial: int | None = None
+    unwanted: int = Field(
+        0,
+        description="Machines that config no longer wants and that go as their work ends, busy "
+        "and draining ones too; outdated ones are wanted until they are replaced.",
+    )
+    draining: int = Field(0, description="Machines whose workers get nothing new, busy ones too.")
+    not_known: tuple[NotKnown, ...] = Field(
+        (),
+        description="Which of these figures nobody knows; what was not read counts as 0 here.",
+    )
+
+
+class Estimate(Value):
+    """A queue that was only sampled: more waits there, and nothing is let go for want of work."""
+
+    queue: str
+    listed: int = Field(description="Pending requests that are known.")
+    unlisted: int | None = Field(
+        None, description="How many more the queue counts; None where nobody knows."
+    )
+    longest: int | None = Field(
+        None, description="The length above which this queue has to be read over SQL."
+    )
+    because: str
+
+
+class Warning_(Value):  # noqa: N801 - `Warning` is a builtin
+    """Something the reader should know that changes nothing by itself."""
+
+    rule: str
+    message: str
+    place: str = Field("", description="file:line:col where there is one.")
+
+
+class Digests(Value):
+    """SHA-256 of what the plan rests on."""
+
+    config: str
+    world: str
+    plan: str = ""
+
+
+class Plan(Value):
+    """What should be, why, and at what cost."""
+
+    format: Literal["fleet-plan-1"] = "fleet-plan-1"
+    fleet: str
+    time: Moment
+    currency: str
+    actions: tuple[Action, ...] = ()
+    withheld: tuple[Action, ...] = Field(
+        (), description="Actions that a guard keeps back in this run."
+    )
+    releases: tuple[Release, ...] = Field(
+        (), description="Workers that no machine is left of, as far as anybody knows."
+    )
+    unreleased: tuple[Release, ...] = Field((), description="Releases that a guard keeps back.")
+    bases: tuple[BaseChange, ...] = Field(
+        (), description="What machines of a provider share, where that would change."
+    )
+    workers: tuple[WorkerVerdict, ...] = ()
+    pools: tuple[PoolVerdict, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    unserved: tuple[Unserved, ...] = ()
+    guards: tuple[GuardResult, ...] = ()
+    approvals: tuple[ApprovalVerdict, ...] = ()
+    budgets: tuple[BudgetVerdict, ...] = ()
+    limits: tuple[LimitVerdict, ...] = ()
+    optimum: Optimum | None = Field(
+        None, description="None where no machine is made for requests."
+    )
+    unknown: tuple[str, ...] = Field((), description="What could not be read, and what it stops.")
+    unread: tuple[str, ...] = Field(
+        (), description="Queues of which nobody knows what waits; sentences are in `unknown`."
+    )
+    estimates: tuple[Estimate, ...] = Field(
+        (), description="Queues that were only sampled; more waits there than is planned for."
+    )
+    attention: tuple[str, ...] = Field(
+        (), description="What a person has to look at: nothing here mends it by itself."
+    )
+    warnings: tuple[Warning_, ...] = ()
+    cost_before: Rate = Decimal(0)
+    cost_after: Rate = Decimal(0)
+    digests: Digests
+
+    @property
+    def is_cost_known(self) -> bool:
+        """Say whether the totals hold every machine's cost; else they are the least of it."""
+        return not any("cost" in pool.not_known for pool in self.pools)
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether a guard refused something."""
+        return any(guard.result == "refused" for guard in self.guards)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether nothing would be done."""
+        return not (self.actions or self.releases or self.bases)

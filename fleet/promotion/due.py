@@ -1,0 +1,219 @@
+"""This module says which images need building, testing or publishing, and why.
+
+A build that fails is tried again later and later; what was good before it goes on serving.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.facts import Unknown
+from fleet.facts.recipes import recipe_digest
+from fleet.facts.values import Moment, Value
+from fleet.facts.versions import BOOTABLE, Version
+from fleet.promotion.updates import WORKER, Update
+from fleet.schema.model import Fleet, ImageRecipe
+from fleet.schema.units import write_duration
+
+BASE = timedelta(hours=1)
+"""How long the first failure holds the next build back; each one after it doubles that."""
+CAP = timedelta(hours=24)
+"""How long any failure holds it back at most."""
+LONGEST = timedelta(hours=6)
+"""A build that began longer ago has died."""
+
+Step = Literal["build", "test", "publish"]
+News = tuple[Update, ...] | Unknown
+
+
+class DueReason(StrEnum):
+    """Why something is due."""
+
+    NEVER_BUILT = "never-built"
+    RECIPE_CHANGED = "recipe-changed"
+    ROLE_CHANGED = "role-changed"
+    TOO_OLD = "too-old"
+    NEWER_WORKER = "newer-worker"
+    SECURITY_UPDATE = "security-update"
+    NOT_TESTED = "not-tested"
+    NOT_PUBLISHED = "not-published"
+
+
+class DueCause(Value):
+    """One reason, with its figures."""
+
+    reason: DueReason
+    because: str
+
+
+class DueImage(Value):
+    """What is due of one image."""
+
+    image: str
+    steps: tuple[Step, ...] = Field((), description="What is to be done, in this order.")
+    version: str = Field(
+        "", description="The version to test or publish; empty where one is to be built."
+    )
+    causes: tuple[DueCause, ...] = ()
+    waits_until: Moment | None = Field(None, description="It is due, but not before.")
+    waits: str = Field("", description="Why it is due and nothing is done now.")
+    serving: str = Field("", description="The version that machines boot meanwhile.")
+    unknown: str = Field("", description="What could not be looked at, and so is not due.")
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether anything is to be done now."""
+        return bool(self.steps) and not self.waits
+
+
+class DueReport(Value):
+    """What is due of every image that fleet bakes, by name."""
+
+    fleet: str
+    time: Moment
+    images: tuple[DueImage, ...]
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One image, and all that makes it due."""
+
+    name: str
+    recipe: ImageRecipe
+    role: str
+    now: datetime
+    versions: Sequence[Version]
+    """The oldest first."""
+
+    @property
+    def latest(self) -> Version | None:
+        """The version that was built last and did not fail."""
+        return latest_built(self.versions, self.name)
+
+
+def find_due(
+    fleet: Fleet,
+    versions: Sequence[Version],
+    *,
+    role_digest: str,
+    news: Mapping[str, News],
+    now: datetime,
+) -> DueReport:
+    """Return what is due; `news` holds by image what its sources have newer than its latest."""
+    images = []
+    for name, image in sorted(fleet.images.items()):
+        if isinstance(image, ImageRecipe):
+            ours = sorted(
+                (each for each in versions if each.image == name), key=lambda each: each.version
+            )
+            case = _Case(name, image, role_digest, now, ours)
+            images.append(_judge(case, news.get(name, ())))
+    return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
+
+
+def latest_built(versions: Sequence[Version], image: str) -> Version | None:
+    """Return the version of an image that was built last and did not fail."""
+    built = [
+        each for each in versions if each.image == image and each.state in {"built", *BOOTABLE}
+    ]
+    return max(built, key=lambda each: each.version, default=None)
+
+
+def _judge(case: _Case, news: News) -> DueImage:
+    serving = next((each.version for each in case.versions if each.state == "current"), "")
+    due = DueImage(
+        image=case.name,
+        serving=serving,
+        unknown=news.unknown if isinstance(news, Unknown) else "",
+    )
+    causes = (*_build(case), *_news(case, () if isinstance(news, Unknown) else news))
+    if causes:
+        publish: tuple[Step, ...] = ("publish",) if case.recipe.publish else ()
+        waits, until = _waits(case)
+        steps: tuple[Step, ...] = ("build", "test", *publish)
+        update = {"steps": steps, "causes": causes, "waits": waits, "waits_until": until}
+        return due.model_copy(update=update)
+    return due.model_copy(update=_unfinished(case))
+
+
+def _build(case: _Case) -> Iterator[DueCause]:
+    """Yield why a new version is to be built."""
+    latest, every = case.latest, case.recipe.rebuild.every if case.recipe.rebuild else None
+    if latest is None:
+        yield DueCause(reason=DueReason.NEVER_BUILT, because="no version of it was ever built")
+        return
+    since = f"since {latest.version} was built"
+    if latest.recipe_digest != recipe_digest(case.recipe):
+        yield DueCause(reason=DueReason.RECIPE_CHANGED, because=f"its recipe changed {since}")
+    if latest.role_digest != case.role:
+        because = f"the role debusine_worker changed {since}"
+        yield DueCause(reason=DueReason.ROLE_CHANGED, because=because)
+    age = int((case.now - latest.built_at).total_seconds())
+    if every is not None and age >= every:
+        because = (
+            f"{latest.version} is {write_duration(age)} old, rebuild.every is "
+            f"{write_duration(every)}"
+        )
+        yield DueCause(reason=DueReason.TOO_OLD, because=because)
+
+
+def _news(case: _Case, news: tuple[Update, ...]) -> Iterator[DueCause]:
+    for update in news:
+        if update.package == WORKER and case.recipe.worker_version:
+            continue  # the recipe says which it gets, however many are newer
+        newer = (
+            f"{update.suite} has {update.package} {update.available}, it has {update.installed}"
+        )
+        is_worker = update.package == WORKER and not update.security
+        reason = DueReason.NEWER_WORKER if is_worker else DueReason.SECURITY_UPDATE
+        yield DueCause(reason=reason, because=newer)
+
+
+def _waits(case: _Case) -> tuple[str, datetime | None]:
+    """Return why a build that is due is not begun now, and until when."""
+    after = case.latest.version if case.latest else ""
+    later = [each for each in case.versions if each.version > after]
+    for version in later:
+        if version.state == "building" and case.now - version.since < LONGEST:
+            return f"{version.version} is being built", version.since + LONGEST
+    # What was corrected since is tried at once.
+    today = (recipe_digest(case.recipe), case.role)
+    failed = [
+        each
+        for each in later
+        if each.state == "failed" and (each.recipe_digest, each.role_digest) == today
+    ]
+    if not failed:
+        return "", None
+    until = failed[-1].since + min(CAP, BASE * 2 ** min(len(failed) - 1, 10))
+    if case.now >= until:
+        return "", None
+    times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
+    return f"it failed {times}, the last time: {failed[-1].why or 'unknown'}", until
+
+
+def _unfinished(case: _Case) -> dict[str, object]:
+    """Return what is left to do with what is built: its test, a publication."""
+    latest = case.latest
+    if latest is not None and latest.state == "built":
+        publish = ("publish",) if case.recipe.publish else ()
+        because = f"{latest.version} was not tested"
+        cause = DueCause(reason=DueReason.NOT_TESTED, because=because)
+        return {"steps": ("test", *publish), "version": latest.version, "causes": (cause,)}
+    serving = [each for each in case.versions if each.state in ("tested", "candidate", "current")]
+    for version in reversed(serving):
+        uploads = version.publications
+        missing = [
+            place
+            for place in case.recipe.publish
+            if place not in uploads or not uploads[place].verified
+        ]
+        if missing:
+            because = f"{version.version} is not published at {', '.join(missing)}"
+            cause = DueCause(reason=DueReason.NOT_PUBLISHED, because=because)
+            return {"steps": ("publish",), "version": version.version, "causes": (cause,)}
+    return {}

@@ -1,0 +1,184 @@
+"""This module is how commands of a person's own are spoken to: as fleet does, or as Resalloc does.
+
+Commands that Resalloc ran print names, keep no labels, and are told what they printed before: what
+they do not keep is remembered here.
+"""
+
+import base64
+import fcntl
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fleet.facts import WorkerInputs
+from fleet.providers.hook_listing import NAME, Listed, parse
+from fleet.providers.hook_memory import HookMemory, Memo
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a machine was made of which nobody knows: what was done to it was done to this one."""
+MOST_DATA = 4096
+"""Letters of what `new` printed that a ticket's client is told."""
+
+
+class OwnInterface:
+    """As docs/how-to/use-your-own-commands.md says; only counters have to be remembered."""
+
+    def __init__(self, memory: HookMemory, counters: Collection[str]) -> None:
+        self._memory = memory
+        self._counters = counters
+        self._data: dict[str, dict[str, str]] = {}
+
+    def begin(self, inputs: WorkerInputs, now: datetime) -> None:
+        """Note what is about to be made."""
+        if self._counters:
+            self._memory.begin(inputs, self._counters, now)
+
+    def made(self, name: str, said: str) -> str:
+        """Return the id of a machine that was made, by what `new` printed."""
+        return said.strip() or name
+
+    def forget(self, name: str) -> None:
+        """Forget a machine that is gone, or was never made."""
+        if self._counters:
+            self._memory.forget(name)
+
+    def told(self, name: str) -> Mapping[str, str]:
+        """Return the variables that commands get of a machine beside those of every machine."""
+        memo = self._memory.own().get(name) if self._counters and name else None
+        counters = memo.counters if memo else {}
+        return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
+
+    def parse(self, said: str) -> list[Listed]:
+        """Return what `list` printed."""
+        listed = parse(said)
+        self._data = {
+            each.name: {"port": str(each.port or ""), "data": each.data} for each in listed
+        }
+        return listed
+
+    def particulars(self, name: str) -> Mapping[str, str]:
+        """Return what else who is given a machine is to know."""
+        return self._data.get(name, {})
+
+
+class ResallocInterface:
+    """As Resalloc's own commands expect it, RESALLOC_… variables and all."""
+
+    def __init__(
+        self,
+        memory: HookMemory,
+        counters: Collection[str],
+        is_at_it: Callable[[str], bool],
+        whose: tuple[str, Collection[str]],
+    ) -> None:
+        """`is_at_it` says whether `new` of a machine is still running.
+
+        `whose` are the fleet and its pools at this provider: a machine that is called
+        FLEET-POOL-NUMBER is theirs, remembered or not.
+        """
+        self._memory = memory
+        self._counters = counters
+        self._is_at_it = is_at_it
+        self._fleet, pools = whose
+        named = "|".join(sorted(map(re.escape, pools)))
+        self._ours = re.compile(rf"{re.escape(self._fleet)}-({named})-\d+" if named else r"(?!)")
+        self._known: Mapping[str, Memo] | None = None
+        # Several machines are made at once: none may be told what was so before it was begun.
+        self._turn = threading.Lock()
+
+    def begin(self, inputs: WorkerInputs, now: datetime) -> None:
+        """Note what is about to be made: its commands keep nothing of it."""
+        self._memory.begin(inputs, self._counters, now)
+        self._look_again()
+
+    def made(self, name: str, said: str) -> str:
+        """Note what `new` printed, and return the machine's name, which is its id."""
+        self._memory.note(name, said)
+        self._look_again()
+        return name
+
+    def forget(self, name: str) -> None:
+        """Forget a machine that is gone, or was never made."""
+        self._memory.forget(name)
+        self._look_again()
+
+    def told(self, name: str) -> Mapping[str, str]:
+        """Return the variables that commands get of a machine beside those of every machine."""
+        memo = self._memos().get(name)
+        told = {"RESALLOC_NAME": name} if name else {}
+        if memo is None:
+            return told
+        data = base64.b64encode((memo.said or "").encode()).decode()
+        counters = {f"RESALLOC_NAMED_COUNTER_{k}": str(n) for k, n in memo.counters.items()}
+        return {
+            **told,
+            "RESALLOC_ID": str(memo.number),
+            "RESALLOC_POOL_ID": memo.pool,
+            "RESALLOC_ID_IN_POOL": str(memo.index),
+            "RESALLOC_RESOURCE_DATA": data,
+            **counters,
+        }
+
+    def parse(self, said: str) -> list[Listed]:
+        """Return the machines whose names `list` printed; names that are not ours are nobody's."""
+        self._look_again()
+        names = sorted({line.strip() for line in said.splitlines()} - {""})
+        odd = next((name for name in names if not NAME.fullmatch(name)), None)
+        if odd is not None:
+            raise ValueError(f"list printed {odd[:60]!r}, which is no name of a machine")
+        memos = self._memos()
+        known = [self._listed(name, memos[name]) for name in names if name in memos]
+        strange = [name for name in names if name not in memos and self._pool_of(name)]
+        return known + [self._stranger(name) for name in strange]
+
+    def particulars(self, name: str) -> Mapping[str, str]:
+        """Return what `new` printed of a machine."""
+        memo = self._memos().get(name)
+        return {"data": (memo.said or "").strip()[:MOST_DATA]} if memo else {}
+
+    def _memos(self) -> Mapping[str, Memo]:
+        with self._turn:
+            if self._known is None:
+                self._known = self._memory.own()
+            return self._known
+
+    def _look_again(self) -> None:
+        with self._turn:
+            self._known = None
+
+    def _pool_of(self, name: str) -> str:
+        found = self._ours.fullmatch(name)
+        return found[1] if found else ""
+
+    def _stranger(self, name: str) -> Listed:
+        """Return a machine of ours of which nothing is remembered: a stack may know it."""
+        labels = {"fleet": self._fleet, "pool": self._pool_of(name)}
+        return Listed(name=name, type="own", created_at=_LONG_AGO, labels=labels)
+
+    def _listed(self, name: str, memo: Memo) -> Listed:
+        # What `new` left behind when it failed is of no use to anybody.
+        unmade = "starting" if self._is_at_it(name) else "failed"
+        return Listed.model_validate(
+            {
+                "name": name,
+                "type": memo.inputs.type,
+                "image": memo.inputs.image,
+                "created_at": memo.since,
+                "state": "running" if memo.said is not None else unmade,
+                "labels": memo.inputs.labels,
+            }
+        )
+
+
+def is_held(lock: Path) -> bool:
+    """Say whether somebody holds a lock."""
+    try:
+        with lock.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

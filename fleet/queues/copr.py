@@ -1,0 +1,279 @@
+"""This module reads what waits in a Copr from the list that its backend works from.
+
+On that list are the builds that have begun too, which would be begun again where a backend dies:
+what has a ticket, with a machine or without, is known by that and needs no other machine. Nor does
+what has just given one back: its results are being published, and only then it leaves the list.
+
+Copr stores the tags of its allow-list with each build, and they win. The list tells neither the
+package nor since when a build waits: builds that are alike are one group, and where rules of
+`powerful` want names, the packages of the first builds are asked for one by one.
+
+An empty list proves nothing by itself: it has to bear the mark of a frontend, and tickets that
+the backend has opened for builds which it was told of must not go on waiting.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
+
+from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
+from fleet.facts import Demand, QueueReading, Request, Unknown, Work
+from fleet.schema.model import CoprQueue
+from fleet.tagrules.names import SOURCE_CHROOT
+from fleet.tickets import SANDBOX
+from fleet.tickets.resalloc import bounded
+
+if TYPE_CHECKING:
+    from fleet.web.reader import Reader, Reply
+
+LIST = "/backend/pending-jobs/"
+BUILD = "/backend/get-build-task/"
+_OK = 200
+_ASKING = 0.5
+"""Share of the time in which packages are asked for."""
+_MARK = "Copr-FE-BE-API-Version"
+"""The header that a frontend sends with each answer to its backend."""
+_SETTLED = timedelta(minutes=2)
+"""For how long a ticket may wait whose build was cancelled: the backend sees that in seconds."""
+PUBLISHED = timedelta(minutes=10)
+"""For how long a build may be on the list whose ticket has given its machine back.
+
+A build like it, which Copr knows of already, asks for a machine by its ticket at the latest.
+"""
+_ANY_MACHINE = "copr_builder"
+"""The tag that Copr's backend asks for with every build."""
+
+_SANDBOX = re.compile(r"[^/]+/.+--.+")
+"""What the backend calls the sandbox of a build: OWNER/PROJECT--SUBMITTER."""
+
+
+class _Job(BaseModel):
+    """What the list tells of one build; a source build has no tags and seldom a chroot."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    task_id: Annotated[str, BeforeValidator(str)]
+    """Of a source build the number of the build, which may be written as one."""
+    build_id: int
+    project_owner: str
+    sandbox: str | None
+    background: bool
+    chroot: str | None
+    tags: tuple[str, ...] | None = None
+
+    @property
+    def is_source(self) -> bool:
+        return self.task_id == str(self.build_id)
+
+    @property
+    def priority(self) -> int:
+        """Return its place among Copr's classes: source builds first, background ones last."""
+        return 2 * (not self.background) + self.is_source
+
+    @property
+    def place(self) -> str | None:
+        """Return its sandbox as a ticket of it has that."""
+        return bounded(self.sandbox) if self.sandbox else None
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Return the tags that Copr's backend asks for a machine with."""
+        architecture = self.chroot.rsplit("-", 1)[-1] if self.chroot else "noarch"
+        return tuple(sorted({_ANY_MACHINE, f"arch_{architecture}", *(self.tags or ())}))
+
+
+class _Jobs(RootModel[tuple[_Job | None, ...]]):
+    """The list; what the frontend could not tell of a build is null."""
+
+
+class _Named(BaseModel):
+    """What the record of a single build tells of its name."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    project_dirname: str
+    package_name: str | None
+
+
+class CoprFrontend:
+    """The builds of one Copr that wait for a machine.
+
+    `ticketed` reads the queue of tickets that Copr's backend takes machines from: a build that
+    waits or runs with a ticket there is not counted twice. `closed` tells of what ran on machines
+    that were given back since a moment. `with_names` asks for packages.
+    """
+
+    def __init__(
+        self,
+        queue: CoprQueue,
+        *,
+        ticketed: Callable[[datetime], QueueReading] | None = None,
+        closed: Callable[[datetime], Sequence[Work]] = lambda _: (),
+        with_names: bool = False,
+        max_age: float = 300,
+    ) -> None:
+        self._url = queue.url
+        self._most = queue.names if with_names else 0
+        self._ticketed = ticketed
+        self._closed = closed
+        self._max_age = max_age
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits, in groups; Copr knows of no workers."""
+        # httpx is slow to load, and most commands read nothing.
+        from fleet.web.reader import Limits, Reader
+
+        try:
+            with Reader(self._url, limits=Limits(total=self._max_age)) as reader:
+                told = _list(reader)
+                # After the list: a ticket that was opened meanwhile is no reason to count less.
+                waiting, running = self._tickets(now)
+                if not told:
+                    _see_that_none_waits(reader.base, waiting, now)
+                jobs = _without((*running, *waiting), sorted(filter(None, told), key=_order))
+                until = self._max_age * (1 - _ASKING)
+                names = _names(reader, jobs[: self._most], until)
+        except (SourceUnreachable, StoreFailed, StoreMissing) as error:
+            return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
+        demand = Demand(
+            read_at=now,
+            requests=tuple(_grouped(jobs, names)),
+            stored=True,
+            estimate=None in told,
+        )
+        return QueueReading(demand=demand, workers=None)
+
+    def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Work, ...]]:
+        """Return the tickets that wait, and what runs on machines of others, or has just run."""
+        if self._ticketed is None:
+            return (), ()
+        reading = self._ticketed(now)
+        demand, workers = reading.demand, reading.workers
+        if isinstance(demand, Unknown):
+            raise SourceUnreachable(f"which builds have a ticket is unknown: {demand.unknown}")
+        if isinstance(workers, Unknown):
+            raise SourceUnreachable(f"which builds have a machine is unknown: {workers.unknown}")
+        running = (each.work for each in workers or () if each.work)
+        return demand.requests, (*running, *self._closed(now - PUBLISHED))
+
+
+def _list(reader: "Reader") -> tuple[_Job | None, ...]:
+    reply = reader.get(LIST, {}, {})
+    if reply.status != _OK:
+        raise SourceUnreachable(
+            f"{reply.place} answered with status {reply.status}: {_advice(reply)}"
+        )
+    jobs = reply.parse(_Jobs).root
+    if not jobs and _MARK.lower() not in reply.headers:
+        raise SourceUnreachable(
+            f"{reply.place} lists no build, and without the header {_MARK} that a frontend of "
+            "Copr sends; is a cache, or another program, answering in its place?"
+        )
+    return jobs
+
+
+def _see_that_none_waits(base: str, tickets: Iterable[Request], now: datetime) -> None:
+    """Refuse an empty list while tickets of the backend go on waiting for builds of it."""
+    waiting = [
+        ticket.id
+        for ticket in tickets
+        if _ANY_MACHINE in ticket.required
+        and _SANDBOX.fullmatch(ticket.sandbox or "")
+        and ticket.pending_since is not None
+        and now - ticket.pending_since >= _SETTLED
+    ]
+    if waiting:
+        raise SourceUnreachable(
+            f"{base}{LIST} lists no build, but tickets wait for builds there, as ticket "
+            f"{waiting[0]}; is an old list answered? Where a client has died, "
+            "`fleet ticket close` ends its ticket"
+        )
+
+
+def _advice(reply: "Reply") -> str:
+    match reply.status:
+        case 401 | 403:
+            return "let this computer read what the backend reads; it needs no password"
+        case 404:
+            return "is it the frontend of a Copr?"
+        case _:
+            return "the trouble is the frontend's; try again, then look at its log"
+
+
+def _order(job: _Job) -> tuple[int, int, str]:
+    return (-job.priority, job.build_id, job.task_id)
+
+
+def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
+    """Return the builds without those that have a ticket, the first of those alike."""
+    taken = Counter((ticket.required, ticket.sandbox) for ticket in tickets)
+    left = []
+    for job in jobs:
+        alike = (job.required, job.place)
+        if taken[alike]:
+            taken[alike] -= 1
+        else:
+            left.append(job)
+    return left
+
+
+def _names(reader: "Reader", jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
+    """Return the names of builds, as far as they can be had before so few seconds are left."""
+    found: dict[str, _Named] = {}
+    for job in jobs:
+        if job.is_source:
+            continue
+        if reader.left() < until:
+            break
+        try:
+            reply = reader.get(BUILD + quote(job.task_id, safe=""), {}, {})
+            # One that has begun or was cancelled meanwhile is not there any more.
+            if reply.status == _OK:
+                found[job.task_id] = reply.parse(_Named)
+        except SourceUnreachable:
+            # What waits is known: a name only says which rule of today gives which tag.
+            break
+    return found
+
+
+def _grouped(jobs: Sequence[_Job], names: Mapping[str, _Named]) -> Iterator[Request]:
+    """Yield builds that are alike as one request, the first of which gives it its id."""
+    groups: defaultdict[object, list[_Job]] = defaultdict(list)
+    for job in jobs:
+        what = (job.required, job.priority, job.project_owner, job.sandbox, job.chroot)
+        groups[what, names.get(job.task_id)].append(job)
+    for alike in groups.values():
+        yield _request(alike[0], len(alike), names.get(alike[0].task_id))
+
+
+def _request(job: _Job, count: int, named: _Named | None) -> Request:
+    project, submitter = _of_sandbox(job)
+    return Request(
+        id=job.task_id,
+        count=count,
+        task="source" if job.is_source else "build",
+        required=job.required,
+        provided=(SANDBOX + job.place,) if job.place else (),
+        asked=dict.fromkeys(job.required, "system"),
+        priority=job.priority,
+        requester=submitter,
+        owner=job.project_owner,
+        project=named.project_dirname if named else project,
+        chroot=SOURCE_CHROOT if job.is_source else job.chroot,
+        package=named.package_name if named else None,
+        sandbox=job.place,
+    )
+
+
+def _of_sandbox(job: _Job) -> tuple[str | None, str | None]:
+    """Return the project and submitter that a sandbox is named after, OWNER/PROJECT--SUBMITTER."""
+    owner, _, rest = (job.sandbox or "").partition("/")
+    project, dashes, submitter = rest.rpartition("--")
+    if owner != job.project_owner or not dashes:
+        return None, None
+    return project or None, submitter or None

@@ -1,0 +1,84 @@
+"""This module begins the draft of each pool: what it has, what it could make, what goes anyway.
+
+What goes whatever waits gets no new work, so that this comes before anything is given out.
+"""
+
+from fleet.census import take_census
+from fleet.census.failures import find_lost, recall
+from fleet.draft import Draft
+from fleet.facts import Unknown, World
+from fleet.making import (
+    NOTHING_SHARED,
+    digests_of,
+    options_of,
+    taken_names,
+    why_closed,
+    wont_make,
+    worker_names,
+)
+from fleet.making.image_choice import choose_image
+from fleet.making.recognition import with_begun
+from fleet.making.shared import shared_settings
+from fleet.schema.model import Fleet, Pool
+from fleet.steps.failed import (
+    delete_deaf,
+    delete_disconnected,
+    delete_failed,
+    delete_stopped,
+    let_go_of_failed,
+)
+from fleet.steps.interrupted import finish_interrupted
+from fleet.steps.orphans import let_go_of_orphans
+from fleet.steps.outdated import mark_outdated
+from fleet.steps.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
+from fleet.steps.worn import mark_worn
+from fleet.tagrules import offer_of_pool
+
+
+def begin(fleet: Fleet, world: World) -> dict[str, Draft]:
+    """Return the drafts of all pools, with what goes that is not for want of work."""
+    drafts = _begin(fleet, world)
+    for draft in drafts.values():
+        finish_interrupted(draft)
+        delete_failed(world, draft)
+        delete_deaf(draft)
+        delete_stopped(draft)
+        delete_disconnected(world, draft)
+        let_go_of_failed(draft)
+        let_go_of_orphans(world, draft)
+        mark_outdated(draft)
+        mark_worn(world, draft)
+        delete_drained(draft)
+        drain_unwanted_pool(draft)
+        drain_above_max(world, draft)
+    return drafts
+
+
+def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
+    taken = taken_names(fleet, world)
+    drafts = {}
+    censuses = take_census(fleet, world)
+    memory = recall(fleet, world, censuses)
+    for name, census in censuses.items():
+        choice = choose_image(fleet, world, memory, name)
+        pool = fleet.pools.get(name)
+        shared = shared_settings(fleet, world, census.provider)
+        known = NOTHING_SHARED if isinstance(shared, Unknown) else shared
+        options = options_of(fleet, memory, name, choice, known)
+        draft = Draft(
+            fleet=fleet,
+            census=with_begun(fleet, census, options, choice),
+            pool=pool if isinstance(pool, Pool) else None,
+            names=worker_names(fleet, name, taken),
+            closed=wont_make(fleet, census, choice, shared),
+            options=options,
+            lost=find_lost(memory, census),
+            choice=choice,
+        )
+        if draft.pool is not None:
+            draft.offer = offer_of_pool(fleet, name, choice.images)
+        if not draft.closed:
+            draft.digests = digests_of(fleet, draft.options, choice)
+            draft.closed = why_closed(draft.options)
+        drafts[name] = draft
+    return drafts

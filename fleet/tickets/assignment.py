@@ -1,0 +1,212 @@
+"""This module gives free machines to waiting tickets: one pass, in time proportional to both.
+
+A ticket's standing is a hundred for each priority, less one for each machine that its owner has
+or stands before it with, more one for each step of `ageing` that it waits. So owners take turns,
+and whatever comes after it, a ticket gets its turn. The law it is held to is in tests/laws. Tags
+of another `priority` are another class: whatever its standing, one of `low` comes after all else.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from fleet.tickets import Ticket
+
+_PRIORITY = 100
+_CLASS = 10**9
+"""More than any ticket's standing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A machine that may be given to a ticket."""
+
+    name: str
+    kind: str
+    """Machines of one kind offer the same."""
+    sandbox: str = ""
+    """The one it is in; empty: none so far."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Suitable:
+    """What suits tickets that ask alike; one value is shared by all of them."""
+
+    kinds: Mapping[str, int]
+    """Kind of machine to how much it is preferred."""
+    limits: tuple["Limit", ...] = ()
+    """What counts the machines of such tickets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many machines tickets may have at once: each of somebody's, or all together."""
+
+    path: tuple[str | int, ...]
+    most: int
+    of: str = "total"
+    """A field of Ticket, or `total`."""
+
+    def whose(self, ticket: Ticket) -> str:
+        """Return whose machines a ticket counts to."""
+        if self.of == "sandbox":
+            return ticket.place
+        return "" if self.of == "total" else getattr(ticket, self.of)
+
+    def sentence(self, who: str, held: int, before: int = 0) -> str:
+        """Return what holds, with its figures: who has a machine, and who waits before others."""
+        whom = "" if self.of == "total" else f" for {who or f'whoever names no {self.of}'}"
+        waiting = f", {before} waiting before it" if before else ""
+        return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What fleet.yaml says of how tickets get machines."""
+
+    ageing: int = 600
+    prefer_reuse: int = 500
+    blocked: frozenset[str] = frozenset()
+    blocked_at: tuple[str | int, ...] = ()
+    class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
+    """The class of who asks for these tags; the lower is served first."""
+
+
+class Lease(NamedTuple):
+    """A machine for a ticket."""
+
+    ticket: int
+    machine: str
+
+
+class Wait(NamedTuple):
+    """Why a ticket gets no machine in this pass; `path` is the limit's, where one stops it."""
+
+    because: str
+    path: tuple[str | int, ...] = ()
+
+
+@dataclass
+class Assignment:
+    """Who gets what, and why the others wait."""
+
+    leases: list[Lease] = field(default_factory=list)
+    waits: dict[int, Wait] = field(default_factory=dict)
+
+
+NO_MACHINE = Wait("no free machine fits it")
+
+
+def assign(
+    tickets: Iterable[Ticket],
+    ready: Iterable[Ready],
+    suits: Callable[[Ticket], Suitable],
+    terms: Terms,
+    now: datetime,
+) -> Assignment:
+    """Return which of the tickets that wait gets which machine; those that have one count."""
+    each = sorted(tickets, key=lambda ticket: ticket.id)
+    waiting = [ticket for ticket in each if not ticket.machine]
+    held = [ticket for ticket in each if ticket.machine]
+    counted: Counter[tuple[Limit, str]] = Counter()
+    for ticket in held:
+        counted.update(_keys(ticket, suits(ticket)))
+    yard = _Yard(ready, terms.prefer_reuse)
+    assignment = Assignment()
+    for ticket in in_order(waiting, held, terms, now):
+        suitable = suits(ticket)
+        wait = _stop(ticket, suitable, terms, counted)
+        machine = None if wait else yard.take(ticket, suitable)
+        if machine is None:
+            assignment.waits[ticket.id] = wait or NO_MACHINE
+            continue
+        assignment.leases.append(Lease(ticket.id, machine))
+        counted.update(_keys(ticket, suitable))
+    return assignment
+
+
+def in_order(
+    waiting: Sequence[Ticket], held: Iterable[Ticket], terms: Terms, now: datetime
+) -> list[Ticket]:
+    """Return waiting tickets by class, then by their standing, then by age, then by id."""
+    turns = Counter(ticket.owner for ticket in held)
+    classes = {tags: terms.class_of(tags) for tags in {ticket.tags for ticket in waiting}}
+    rank = {t.id: _priority(t) * _PRIORITY - classes[t.tags] * _CLASS for t in waiting}
+    standing: dict[int, int] = {}
+    oldest_first = sorted(waiting, key=lambda t: (-rank[t.id], t.opened_at, t.id))
+    for ticket in oldest_first:
+        waited = int((now - ticket.opened_at).total_seconds()) // terms.ageing
+        standing[ticket.id] = rank[ticket.id] - turns[ticket.owner] + waited
+        turns[ticket.owner] += 1
+    # Sorting is stable: who stands alike keeps the order of age.
+    by_age = sorted(oldest_first, key=lambda t: (t.opened_at, t.id))
+    return sorted(by_age, key=lambda ticket: -standing[ticket.id])
+
+
+def _priority(ticket: Ticket) -> int:
+    return ticket.priority - ticket.background
+
+
+def _keys(ticket: Ticket, suitable: Suitable) -> list[tuple[Limit, str]]:
+    return [(limit, limit.whose(ticket)) for limit in suitable.limits]
+
+
+def _stop(
+    ticket: Ticket, suitable: Suitable, terms: Terms, counted: Mapping[tuple[Limit, str], int]
+) -> Wait | None:
+    """Return the first limit that stops a ticket; None where none does."""
+    if ticket.owner in terms.blocked:
+        at = ".".join(map(str, terms.blocked_at))
+        return Wait(f"{at} names its owner {ticket.owner}", terms.blocked_at)
+    for limit in suitable.limits:
+        who = limit.whose(ticket)
+        held = counted.get((limit, who), 0)
+        if held >= limit.most:
+            return Wait(limit.sentence(who, held), limit.path)
+    return None
+
+
+class _Yard:
+    """The free machines, by kind and by sandbox."""
+
+    def __init__(self, ready: Iterable[Ready], prefer_reuse: int) -> None:
+        self._prefer_reuse = prefer_reuse
+        self._fresh: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._used: defaultdict[str, list[Ready]] = defaultdict(list)
+        # Best first, what is left of each Suitable: machines only ever go.
+        self._left: dict[Suitable, list[str]] = {}
+        for machine in sorted(ready, key=lambda machine: machine.name):
+            if machine.sandbox:
+                self._used[machine.sandbox].append(machine)
+            else:
+                self._fresh[machine.kind].append(machine.name)
+
+    def take(self, ticket: Ticket, suitable: Suitable) -> str | None:
+        """Return the machine that suits best, no longer free; None where none does."""
+        kind = self._best_kind(suitable)
+        used = self._best_used(ticket, suitable)
+        if used is not None and (
+            kind is None or suitable.kinds[used.kind] + self._prefer_reuse >= suitable.kinds[kind]
+        ):
+            self._used[ticket.sandbox].remove(used)
+            return used.name
+        return self._fresh[kind].popleft() if kind is not None else None
+
+    def _best_kind(self, suitable: Suitable) -> str | None:
+        left = self._left.get(suitable)
+        if left is None:
+            # The best is the last, where it is cheap to let go of.
+            by_name = sorted(suitable.kinds, reverse=True)
+            left = sorted(by_name, key=lambda kind: suitable.kinds[kind])
+            self._left[suitable] = left
+        while left and not self._fresh.get(left[-1]):
+            left.pop()
+        return left[-1] if left else None
+
+    def _best_used(self, ticket: Ticket, suitable: Suitable) -> Ready | None:
+        if not ticket.sandbox:
+            return None
+        fitting = [m for m in self._used.get(ticket.sandbox, ()) if m.kind in suitable.kinds]
+        return max(fitting, key=lambda m: suitable.kinds[m.kind], default=None)

@@ -1,0 +1,74 @@
+"""This module builds tickets, what is remembered of machines, and free machines, for tests."""
+
+from collections.abc import Callable, Mapping
+
+from pydantic import TypeAdapter
+
+from fleet.schema.model import Fleet
+from fleet.tickets import Tenancy, Ticket
+from fleet.tickets.assignment import Limit, Suitable
+from tests.builders import NOW, ago
+
+_TICKET = TypeAdapter(Ticket)
+_TENANCY = TypeAdapter(Tenancy)
+
+
+def a_ticket(number: int = 1, **overrides: object) -> Ticket:
+    """Return a ticket that waits for five minutes, of ada."""
+    defaults: dict[str, object] = {
+        "id": number,
+        "tags": ("arch_x86_64",),
+        "opened_at": ago(minutes=5),
+        "heard_at": ago(minutes=5),
+        "submitter": "ada",
+        "owner": "ada",
+    }
+    return _TICKET.validate_python(defaults | overrides)
+
+
+def a_tenancy(**overrides: object) -> Tenancy:
+    """Return what is remembered of a machine that never had a ticket."""
+    return _TENANCY.validate_python(
+        {"machine": "m1", "since": NOW, "pool": "powerful"} | overrides
+    )
+
+
+def used(**overrides: object) -> Tenancy:
+    """Return what is remembered of a machine that one ticket had, until a minute ago."""
+    had = {"sandbox": "ada/ping", "uses": 1, "first_used": ago(minutes=9)}
+    return a_tenancy(**({"since": ago(minutes=1)} | had | overrides))
+
+
+def suiting(
+    kinds: Mapping[str, int] | None = None, limits: tuple[Limit, ...] = ()
+) -> Callable[[Ticket], Suitable]:
+    """Return what says that these kinds of machines suit every ticket."""
+    suitable = Suitable({"big": 0} if kinds is None else kinds, limits)
+    return lambda _: suitable
+
+
+def a_ticket_fleet(**overrides: object) -> Fleet:
+    """Return a fleet whose pool `powerful` is ordered by tickets, at a simulated provider."""
+    pool = {
+        "provider": "desk",
+        "machine": "ccx63",
+        "image": "builder",
+        "provides": ["extra_powerful"],
+        "workers": {"max": 4},
+        "reuse": {"opportunity": "5m"},
+    }
+    defaults: dict[str, object] = {
+        "fleet": "debian-ci",
+        "providers": {"desk": {"kind": "sim"}},
+        "queues": {"tickets": {"kind": "tickets"}},
+        "images": {"builder": {"existing": {"desk": "b-1"}, "provides": ["arch_x86_64"]}},
+        "pools": {"powerful": pool | dict_of(overrides.pop("pool", {}))},
+        "tags": {"extra_powerful": {"on_demand": True} | dict_of(overrides.pop("tag", {}))},
+    }
+    return Fleet.model_validate(defaults | overrides)
+
+
+def dict_of(value: object) -> dict[str, object]:
+    """Return what has to be a mapping."""
+    assert isinstance(value, dict)
+    return value

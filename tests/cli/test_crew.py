@@ -1,0 +1,57 @@
+"""Who asks a second time cuts all that is being done, also beside a real engine."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fleet.commands.crew import Pace, crewed
+from fleet.engines.embedded import EmbeddedEngine
+from fleet.errors import StackFailed
+from fleet.operate.observe import Sources
+from fleet.ports import StackRef
+from fleet.store.database import DatabaseStore
+from tests.builders import a_fleet
+from tests.ports.engines import a_sim_worker, quiet
+from tests.rigs.hook_machines import a_hook_cloud
+
+REAL = {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}}
+REF = StackRef(project="hooks", name="debian-builders", provider="desk", pool="builders")
+ONE, TWO = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2))
+SLOW = """\
+case $FLEET_MACHINE in
+*-1) echo "$FLEET_MACHINE" ;;
+*-2) echo begun > begun; exec sleep infinity ;;
+esac
+"""
+
+
+def test_a_second_signal_ends_own_commands_beside_a_real_engine_and_begins_no_more(
+    tmp_path: Path,
+) -> None:
+    cloud = a_hook_cloud(tmp_path, new=SLOW, delete="touch deleted", list="echo []")
+    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
+    engine.up(REF, [ONE], quiet)
+    os.mkfifo(tmp_path / "begun")
+    sources = Sources(
+        queues={},
+        providers={"desk": cloud},
+        registries={},
+        engine_of=lambda _: engine,
+        store=DatabaseStore("sqlite:///nowhere.db", "debian"),
+    )
+    fleet = a_fleet(providers={"far": REAL})
+
+    with (
+        crewed(fleet, "fleet.yaml", sources, Pace(), quiet) as (_, cut),
+        ThreadPoolExecutor(1) as t,
+    ):
+        changing = t.submit(engine.up, REF, [TWO], quiet)
+        assert (tmp_path / "begun").read_text() == "begun\n"
+        assert cut is not None
+        cut()
+        with pytest.raises(StackFailed, match="fleet ends"):
+            changing.result(20)
+
+    assert not (tmp_path / "deleted").exists()

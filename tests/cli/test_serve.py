@@ -1,0 +1,260 @@
+"""`fleet serve`: clients of Resalloc are answered, and what they ask for is ordered at once."""
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import chdir
+from dataclasses import dataclass, field
+from pathlib import Path
+from xmlrpc.client import ProtocolError
+
+import pytest
+
+from fleet.arguments import build_parser
+from fleet.commands import serve
+from fleet.commands.bell import Bell
+from tests.cli.test_ticket_local import LOCAL
+from tests.rigs.local_machines import end_machines
+from tests.rigs.resalloc_client import OldClient
+from tests.rigs.trial import Trial, fleet_yaml
+
+POOLS = {
+    "powerful": "{provider: desk, machine: ccx63, image: trixie, provides: [extra_powerful],"
+    " workers: {max: 4}}",
+}
+TAGS = "tags:\n  extra_powerful: {on_demand: true}\n"
+YAML = fleet_yaml(pools=POOLS, queue="{kind: tickets}", desk="boot: 1m", more=TAGS)
+
+
+@dataclass
+class Heard:
+    """A console on which threads wait for a word."""
+
+    colour: bool = False
+    watched: bool = False
+    said: list[str] = field(default_factory=list)
+    _new: threading.Condition = field(default_factory=threading.Condition)
+
+    def out(self, text: str) -> None:
+        """Hear it."""
+        with self._new:
+            self.said.append(text)
+            self._new.notify_all()
+
+    note = progress = out
+
+    def hear(self, word: str, after: int = 0) -> str:
+        """Wait until something with this word is said, and return it."""
+        with self._new:
+            assert self._new.wait_for(lambda: self._find(word, after), 60), self.said
+            return self._find(word, after)
+
+    def _find(self, word: str, after: int) -> str:
+        return next((text for text in self.said[after:] if word in text), "")
+
+
+@pytest.fixture
+def counter(project: Path) -> Trial:
+    """Return a fleet whose machines are asked for by tickets."""
+    trial = Trial(project)
+    trial.write(YAML)
+    trial.init()
+    return trial
+
+
+def served(
+    trial: Trial, script: Callable[[OldClient, Heard], object], *options: str
+) -> tuple[int, Heard]:
+    """Serve while a client does something, then end as a service manager does."""
+    console = Heard()
+    args = build_parser().parse_args(
+        ["serve", "--listen", "127.0.0.1:0", "--every", "1h", *options]
+    )
+
+    def play() -> None:
+        try:
+            url = console.hear("listening at").split()[2]
+            # The first run of all.
+            console.hear("Plan: nothing to change")
+            console.hear("Applied:")
+            script(OldClient(url), console)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    player = threading.Thread(target=play)
+    player.start()
+    with chdir(trial.folder), warnings.catch_warnings():
+        # A signal may fall between the opening of a file and its `with`; the process ends then.
+        warnings.simplefilter("ignore", ResourceWarning)
+        code = serve.run(args, console, Bell(0))
+    player.join()
+    return code, console
+
+
+def test_what_is_taken_is_ordered_and_what_is_closed_is_let_go_long_before_the_next_run(
+    counter: Trial,
+) -> None:
+    """The walk of the seed, in the words of Resalloc's clients: and ada cannot take all."""
+    fair = "on_demand: true, limits: {per: {submitter: 1}}"
+    counter.write(YAML.replace("on_demand: true", fair))
+    made: list[list[str]] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        first = client.take("extra_powerful", sandbox="ada/ping--ada")
+        console.hear("+ created 1: trial-powerful-1")
+        before = len(console.said)
+        second = client.take("extra_powerful", sandbox="ada/pong--ada")
+        console.hear("nothing changed; on the way: 2 waiting requests", before)
+        made.append(counter.machines())
+        client.close(second)
+        client.close(first)
+        console.hear("- deleted 1: trial-powerful-1")
+
+    code, console = served(counter, script)
+
+    assert (code, made) == (0, [["trial-powerful-1"]])
+    assert counter.machines() == []
+    assert console.said[-1] == "ended as asked; nothing was being changed"
+
+
+def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(LOCAL)
+    trial.init()
+    answers: list[object] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        del console
+        number = client.take("extra_powerful")
+        answers.extend([client.wait(number), client.close(number)])
+
+    try:
+        served(trial, script)
+    finally:
+        end_machines(project / ".fleet/local-here")
+
+    assert answers == ["trial-powerful-1\n", True]
+
+
+def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
+    def script(client: OldClient, console: Heard) -> None:
+        counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
+        client.take("extra_powerful")
+        console.hear("going on with what fleet.yaml said before")
+        console.hear("+ created 1: trial-powerful-1")
+        counter.write(YAML)
+        said = len(console.said)
+        client.take("extra_powerful")
+        console.hear("from now on that is applied", said)
+        console.hear("+ created 1: trial-powerful-2", said)
+
+    code, _ = served(counter, script)
+
+    assert code == 0
+    assert counter.machines() == ["trial-powerful-1", "trial-powerful-2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [
+        (["--listen", "0.0.0.0:0"], "is more than this computer: say with --tokens who may ask"),
+        (["--listen", "192.0.2.1:0", "--certificate", "x"], "is more than this computer"),
+        (["--listen", "localhost:1"], "expected an IP address and a port"),
+        (["--listen", "127.0.0.1"], "expected an IP address and a port"),
+        (["--listen", "127.0.0.1:70000"], "expected an IP address and a port"),
+        (["--every", "often"], "--every often: expected a duration"),
+        (["--queue", "nothing"], "has no queue nothing; of kind tickets: work"),
+    ],
+)
+def test_wrong_usage_is_told(options: list[str], because: str, counter: Trial) -> None:
+    code, said = counter.do("serve", *options)
+
+    assert code == 2
+    assert because in said
+
+
+def test_a_port_that_is_taken_is_told(counter: Trial) -> None:
+    def script(client: OldClient, console: Heard) -> None:
+        del client
+        url = console.hear("listening at").split()[2]
+        taken.append(counter.do("serve", "--listen", url.removeprefix("http://")))
+
+    taken: list[tuple[int, str]] = []
+    served(counter, script)
+
+    ((code, said),) = taken
+    assert code == 1
+    assert "cannot listen at 127.0.0.1:" in said
+    assert "Address already in use" in said
+
+
+def test_a_store_that_was_never_made_is_told_before_anybody_is_answered(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(YAML)
+
+    code, said = trial.do("serve", "--listen", "127.0.0.1:0")
+
+    assert code == 4
+    assert "fleet state init" in said
+
+
+@pytest.mark.parametrize(
+    ("written", "because"),
+    [
+        ("copr short\n", "tokens:1: expected NAME TOKEN"),
+        ("\n# us\na:b 01234567890123456789\n", "tokens:3: expected NAME TOKEN"),
+        ("copr\n", "tokens:1: expected NAME TOKEN"),
+        ("a 01234567890123456789\na 01234567890123456780\n", "tokens:2: a has a token already"),
+        ("", "tokens: it names no client"),
+    ],
+)
+def test_tokens_that_are_none_are_told_with_their_line(
+    written: str, because: str, counter: Trial
+) -> None:
+    (counter.folder / "tokens").write_text(written)
+
+    code, said = counter.do("serve", "--listen", "127.0.0.1:0", "--tokens", "tokens")
+
+    assert code == 1
+    assert because in said
+
+
+def test_tokens_are_those_that_the_file_says_now_or_said_when_it_was_last_right(
+    counter: Trial,
+) -> None:
+    tokens = counter.folder / "tokens"
+    tokens.write_text("copr the-first-token-of-copr\n")
+
+    def client_of(client: OldClient, nth: str) -> OldClient:
+        return OldClient(client.url.replace("//", f"//copr:the-{nth}-token-of-copr@"))
+
+    def script(client: OldClient, console: Heard) -> None:
+        first, second = (client_of(client, nth) for nth in ("first", "second"))
+        tokens.write_text("copr the-second-token-of-copr\n")
+        first.take("extra_powerful")
+        console.hear("+ created 1: trial-powerful-1")
+        with pytest.raises(ProtocolError, match="401"):
+            first.take("extra_powerful")
+        tokens.write_text("copr\n")
+        second.take("extra_powerful")
+        console.hear("tokens:1: expected NAME TOKEN")
+        second.take("extra_powerful")
+
+    code, _ = served(counter, script, "--tokens", "tokens")
+
+    assert code == 0
+
+
+def test_what_is_no_certificate_is_told(counter: Trial) -> None:
+    (counter.folder / "server.pem").write_text("no PEM\n")
+
+    codes = [
+        counter.do("serve", "--listen", "127.0.0.1:0", "--certificate", name)
+        for name in ("server.pem", "missing.pem")
+    ]
+
+    assert [code for code, _ in codes] == [1, 1]
+    assert "server.pem: no certificate with its private key in PEM" in codes[0][1]
+    assert "missing.pem: No such file or directory" in codes[1][1]

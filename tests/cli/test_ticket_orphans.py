@@ -1,0 +1,43 @@
+"""Machines for tickets that no stack knows: told, and gone once they were seen twice."""
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fleet.facts import WorkerInputs
+from tests.cli.test_ticket import open_ticket, ticket_yaml
+from tests.rigs.trial import Trial
+
+STRAY = "trial-powerful-7"
+
+
+def test_a_machine_that_nobody_knows_goes_at_the_second_listing(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(ticket_yaml())
+    trial.init()
+    number = open_ticket(trial)
+    trial.apply()
+    trial.do("ticket", "close", number, "--user", "ada")
+    trial.apply()
+    labels = {"fleet": "trial", "pool": "powerful", "digest": "of something else"}
+    trial.cloud.create(WorkerInputs(name=STRAY, type="ccx63", image="old", labels=labels))
+
+    assert f"drain {STRAY}" in trial.apply()
+    assert "nothing to change" in trial.apply()
+    assert trial.machines() == [STRAY]
+    assert trial.do("state", "orphans")[1].endswith(
+        f"it costs money until it goes by itself: fleet explain worker {STRAY}\n"
+    )
+    later(trial, minutes=11)
+
+    assert f"deleted 1: {STRAY}" in trial.apply()
+    assert trial.machines() == []
+
+
+def later(trial: Trial, *, minutes: int) -> None:
+    """Have the machine be older, and what is remembered of it."""
+    trial.age(minutes=minutes + 1)
+    with sqlite3.connect(trial.folder / ".fleet/store.db") as connection:
+        first = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+        connection.execute("update fleet_tenancies set since = ?", (first,))
+    connection.close()

@@ -1,0 +1,41 @@
+"""Secrets of fleet.yaml that are not an engine's own do not reach its plugins."""
+
+from fleet.commands.withheld import withheld
+from tests.builders import a_fleet
+
+QUEUE = {
+    "kind": "debusine",
+    "url": "https://debusine.example.org",
+    "scopes": ["debian"],
+    "token": {"env": "QUEUE_TOKEN"},
+}
+
+PROVIDERS = {"hetzner": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}}
+
+
+def test_a_variable_that_holds_a_secret_of_another_part_is_emptied() -> None:
+    fleet = a_fleet(queues={"debian": QUEUE})
+
+    assert withheld(fleet, {"QUEUE_TOKEN": "made up", "HOME": "/root"}) == {"QUEUE_TOKEN": ""}
+
+
+def test_what_the_commands_of_a_provider_get_is_emptied_but_what_every_program_needs() -> None:
+    commands = {"new": ["./new"], "delete": ["./delete"], "list": ["./list"]}
+    names = ["CLOUD_PASSWORD", "HOME", "https_proxy", "AWS_PROFILE"]
+    own = {"kind": "hooks", **commands, "environment": names}
+    fleet = a_fleet(providers={**PROVIDERS, "own": own})
+
+    emptied = withheld(fleet, {"HOME": "/root", **dict.fromkeys(names, "made up")})
+
+    assert emptied == {"CLOUD_PASSWORD": ""}
+
+
+def test_what_is_not_set_is_not_set_to_nothing() -> None:
+    assert withheld(a_fleet(queues={"debian": QUEUE}), {"HOME": "/root"}) == {}
+
+
+def test_what_engines_look_for_by_themselves_is_left_to_them() -> None:
+    passphrase = {"passphrase": {"env": "PULUMI_CONFIG_PASSPHRASE"}}
+    fleet = a_fleet(state=passphrase)
+
+    assert withheld(fleet, {"PULUMI_CONFIG_PASSPHRASE": "made up"}) == {}

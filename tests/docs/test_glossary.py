@@ -1,0 +1,18 @@
+"""The glossary holds one word per idea, so no word stands in it twice for the same thing."""
+
+import re
+from collections import defaultdict
+
+from tests.rigs.process import ROOT
+
+ROW = re.compile(r"^\| \*\*(?P<word>.+?)\*\* \| (?P<meaning>.+) \|$", re.MULTILINE)
+
+
+def test_a_word_that_stands_twice_says_each_time_what_it_is_said_of() -> None:
+    meanings: defaultdict[str, list[str]] = defaultdict(list)
+    for row in ROW.finditer((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")):
+        meanings[row["word"]].append(row["meaning"])
+
+    assert len(meanings) > 100
+    twice = {word: said for word, said in meanings.items() if len(said) > 1}
+    assert [w for w, said in twice.items() if not all(m.startswith("Of a") for m in said)] == []

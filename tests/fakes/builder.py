@@ -1,0 +1,46 @@
+"""This module holds a fake of the port ImageBuilder: it writes the folder of a version."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fleet.errors import BuildFailed
+from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
+from fleet.images import folder
+from fleet.images.disk import locked
+
+
+class FakeImageBuilder:
+    """Bakes a disk of a few bytes, or fails as it is told."""
+
+    def __init__(self, images: Path) -> None:
+        self._images = images
+        self.fails = ""
+
+    def build(self, order: BuildOrder, tell: Callable[[BuildStep], None]) -> Manifest:
+        with locked(self._images / order.image):
+            partial = folder.open_build(self._images, order.image, order.version)
+            try:
+                tell(BuildStep(phase="base", seconds=0))
+                if self.fails:
+                    raise BuildFailed(self.fails)
+                (partial / folder.QCOW2).write_bytes(b"a disk")
+                return folder.finish_build(partial, _manifest(order))[1]
+            finally:
+                folder.drop_build(partial)
+
+
+def _manifest(order: BuildOrder) -> Manifest:
+    return Manifest(
+        image=order.image,
+        version=order.version,
+        way="disk",
+        suite=order.recipe.suite,
+        architecture=order.recipe.architecture,
+        recipe_digest="r1",
+        role_digest="a1",
+        digest="d1",
+        built_at=order.built_at,
+        built_by=order.built_by,
+        commit=order.commit,
+        seconds={"base": 0},
+    )

@@ -1,0 +1,93 @@
+"""This module is a written fake of the port `Desk`."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from fleet.facts import QueueReading, Worker
+from fleet.schema.model import Fleet
+from fleet.tickets import (
+    Given,
+    Leased,
+    Tenancy,
+    Ticket,
+    TicketState,
+    admit,
+    clean,
+    give,
+    settled,
+    touch,
+)
+from fleet.tickets.desk import read_desk, workers_of
+
+
+class FakeDesk:
+    """Tickets and machines in dictionaries; clients open and change tickets as they like."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.all: dict[int, Ticket] = {}
+        self.known: dict[str, Tenancy] = {}
+
+    def open(self, ticket: Ticket) -> int:
+        """Open a ticket and return its id."""
+        number = len(self.all) + 1
+        self.all[number] = replace(ticket, id=number)
+        return number
+
+    def change(self, number: int, step: Callable[[Ticket], Ticket], now: datetime) -> None:
+        """Take a step with a ticket; the machine of one that ends is released."""
+        before, self.all[number] = self.all[number], step(self.all[number])
+        if before.is_open and before.machine and not self.all[number].is_open:
+            self.known[before.machine] = touch(self.known[before.machine], now)
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return the tickets that are open."""
+        return tuple(ticket for ticket in self.all.values() if ticket.is_open)
+
+    def settle(
+        self, now: datetime, machines: Collection[str] | None, broken: Collection[str] = ()
+    ) -> tuple[Ticket, ...]:
+        """Let tickets end, forget machines that are gone, and return what is open."""
+        for ticket in self.tickets():
+            self.change(ticket.id, lambda each: settled(each, broken, now), now)
+        held = {ticket.machine for ticket in self.tickets()}
+        if machines is not None:
+            self.known = {k: t for k, t in self.known.items() if k in machines or k in held}
+        return self.tickets()
+
+    def released(self) -> tuple[str, ...]:
+        """Return the machines that were given back, and not cleaned since."""
+        held = {ticket.machine for ticket in self.tickets()}
+        return tuple(sorted(k for k, t in self.known.items() if t.dirty and k not in held))
+
+    def clean(self, machine: str, trouble: str) -> None:
+        """Note that a machine was cleaned; in trouble it gets no other ticket."""
+        self.known[machine] = clean(self.known[machine], trouble)
+
+    def lease(self, given: Sequence[Given], now: datetime) -> Leased:
+        """Give machines to tickets that still wait."""
+        got = []
+        refused = {}
+        for each in given:
+            ticket = self.all[each.ticket]
+            if ticket.state is not TicketState.WAITING:
+                continue
+            holder = next((t.id for t in self.tickets() if t.machine == each.machine), None)
+            try:
+                tenancy = admit(each, ticket, self.known.get(each.machine), holder, now)
+            except ValueError as error:
+                refused[each.ticket] = str(error)
+                continue
+            self.known[each.machine] = tenancy
+            self.all[each.ticket] = give(ticket, each.machine, each.answer)
+            got.append(each.ticket)
+        return Leased(tuple(got), refused)
+
+    def workers(self, now: datetime) -> tuple[Worker, ...]:
+        """Return who has a ticket or had one."""
+        return workers_of(self.fleet, self.tickets(), self.known.values(), now)
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return what waits and who works."""
+        return read_desk(self.fleet, self.tickets(), self.known.values(), now)

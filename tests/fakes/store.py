@@ -1,0 +1,196 @@
+"""This module holds a written store: everything in dictionaries that several stores may share."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
+from fleet.facts import Attempt
+from fleet.facts.ledger import Charge, Entry, Ledger
+from fleet.facts.versions import Move, Version
+from fleet.ports.store import Charging, Since, StackRecord
+
+_PAYER = {"pool", "scope", "team", "owner", "tags"}
+
+
+@dataclass
+class Shelf:
+    """What a store keeps, and for which fleet; `fleet` is empty until it is created."""
+
+    fleet: str = ""
+    stacks: dict[str, StackRecord] = field(default_factory=dict)
+    runs: list[dict[str, str]] = field(default_factory=list)
+    charged_until: datetime | None = None
+    entries: list[tuple[str, Entry]] = field(default_factory=list)
+    attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
+    spent: dict[str, set[str]] = field(default_factory=dict)
+    images: dict[tuple[str, str], Version] = field(default_factory=dict)
+    holder: tuple[str, datetime] | None = None
+
+
+class FakeStore:
+    """One fleet's view of a shelf."""
+
+    def __init__(self, shelf: Shelf, fleet: str) -> None:
+        self._kept = shelf
+        self._fleet = fleet
+
+    def init(self) -> bool:
+        """Create the store; False when it exists."""
+        if not self._kept.fleet:
+            self._kept.fleet = self._fleet
+            return True
+        self.stacks()
+        return False
+
+    def stacks(self) -> tuple[StackRecord, ...]:
+        """Return every stack, sorted by name."""
+        return tuple(self._shelf.stacks[name] for name in sorted(self._shelf.stacks))
+
+    def record_stack(self, record: StackRecord) -> None:
+        """Remember a stack."""
+        known = self._shelf.stacks.get(record.name)
+        if known and known.engine != record.engine:
+            raise EngineMismatch(f"stack {record.name} belongs to engine {known.engine}")
+        if known and known.pool != record.pool:
+            self._rename(known.pool, record.pool)
+        self._shelf.stacks[record.name] = record
+
+    def _rename(self, old: str, new: str) -> None:
+        shelf, name = self._shelf, {"pool": new}
+        shelf.entries = [
+            (currency, entry.model_copy(update=name) if entry.pool == old else entry)
+            for currency, entry in shelf.entries
+        ]
+        shelf.attempts = {
+            key: each.model_copy(update=name) if each.pool == old else each
+            for key, each in shelf.attempts.items()
+        }
+
+    def forget_stack(self, name: str) -> None:
+        """Drop a stack."""
+        self._shelf.stacks.pop(name, None)
+
+    def begin_run(self, *, started: datetime) -> None:
+        """Append a run without an end."""
+        blank = {"ended": "", "plan": "", "outcome": ""}
+        self._shelf.runs.append({"started": started.isoformat()} | blank)
+
+    def record_step(self, *, started: datetime, step: str) -> None:
+        """Append a line to the run that was begun then."""
+        for run in self._shelf.runs:
+            if (run["started"], run["ended"]) == (started.isoformat(), ""):
+                run["outcome"] += f"{step}\n"
+
+    def record_run(self, *, started: datetime, ended: datetime, plan: str, outcome: str) -> None:
+        """Append one run, or end the one that was begun then."""
+        times = {"started": started.isoformat(), "ended": ended.isoformat()}
+        begun = {"started": times["started"], "ended": ""}
+        self._shelf.runs = [run for run in self._shelf.runs if not begun.items() <= run.items()]
+        self._shelf.runs.append(times | {"plan": plan, "outcome": outcome})
+
+    def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs, newest first."""
+        return tuple(reversed(self._shelf.runs[-count:]))
+
+    def charge(self, charging: Charging) -> bool:
+        """Add to the ledger, once."""
+        shelf = self._shelf
+        if shelf.charged_until != charging.since:
+            return False
+        shelf.charged_until = charging.until
+        shelf.entries += [(charging.currency, entry) for entry in charging.entries]
+        return True
+
+    def ledger(self, since: Since, currency: str) -> Ledger:
+        """Return the sums by payer."""
+        shelf = self._shelf
+        starts = (since.hour, since.day, since.month)
+        payers: dict[str, list[Entry]] = {}
+        for recorded_in, entry in shelf.entries:
+            if entry.hour >= since.month:
+                if recorded_in != currency:
+                    raise StoreFailed(f"recorded in another currency than {currency}")
+                payers.setdefault(entry.model_dump_json(include=_PAYER), []).append(entry)
+        charges = [
+            Charge(
+                **entries[0].model_dump(include=_PAYER),
+                seconds=tuple(sum(e.seconds for e in entries if e.hour >= s) for s in starts),
+                money=tuple(
+                    sum((e.money for e in entries if e.hour >= s), Decimal(0)) for s in starts
+                ),
+            )
+            for entries in payers.values()
+        ]
+        return Ledger(
+            charged_until=shelf.charged_until,
+            charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
+        )
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Remember tries."""
+        self._shelf.attempts |= {(each.at, each.worker): each for each in attempts}
+
+    def attempts(self, latest: int) -> tuple[Attempt, ...]:
+        """Return the latest tries of each way to make machines, the oldest first."""
+        tries = [each for _, each in sorted(self._shelf.attempts.items())]
+        ways = {(each.pool, each.type, each.market) for each in tries}
+        kept = [
+            [each for each in tries if (each.pool, each.type, each.market) == way][-latest:]
+            for way in ways
+        ]
+        return tuple(each for each in tries if any(each in way for way in kept))
+
+    def spent(self) -> Mapping[str, tuple[str, ...]]:
+        """Return each approval that was used, and for which machines."""
+        spent = self._shelf.spent.items()
+        return {digest: tuple(sorted(machines)) for digest, machines in spent if machines}
+
+    def spend(self, approval: str, machines: Collection[str]) -> None:
+        """Use an approval for these machines, each once."""
+        self._shelf.spent.setdefault(approval, set()).update(machines)
+
+    def refund(self, approval: str, machines: Collection[str]) -> None:
+        """Take back what was not done."""
+        self._shelf.spent.get(approval, set()).difference_update(machines)
+
+    def image_versions(self) -> tuple[Version, ...]:
+        """Return every version, by image, the oldest first."""
+        return tuple(each for _, each in sorted(self._shelf.images.items()))
+
+    def save_image_version(self, version: Version, *, was: Version | None) -> None:
+        """Remember a version in place of what it was."""
+        self.move_image_versions([Move(was, version)])
+
+    def move_image_versions(self, moves: Sequence[Move]) -> None:
+        """Remember several versions in place of what they were, all or none."""
+        moved = {(move.now.image, move.now.version): move for move in moves}
+        for key, move in moved.items():
+            if self._shelf.images.get(key) != move.was:
+                raise VersionMoved(f"{key} was changed in the meantime")
+        self._shelf.images |= {key: move.now for key, move in moved.items()}
+
+    def forget_image_version(self, image: str, version: str) -> None:
+        """Drop a version."""
+        self._shelf.images.pop((image, version), None)
+
+    @contextmanager
+    def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
+        """Hold the lock."""
+        if self._shelf.holder:
+            raise Locked("another apply holds the lock: {}, since {}".format(*self._shelf.holder))
+        self._shelf.holder = (owner, now)
+        try:
+            yield None
+        finally:
+            self._shelf.holder = None
+
+    @property
+    def _shelf(self) -> Shelf:
+        if not self._kept.fleet:
+            raise StoreMissing("there is no store")
+        if self._kept.fleet != self._fleet:
+            raise StoreFailed(f"the store belongs to fleet {self._kept.fleet}")
+        return self._kept

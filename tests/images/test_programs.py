@@ -1,0 +1,149 @@
+"""The programs of a build: found where root has them, their failures told, their namespaces."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import BuildFailed, FleetError
+from fleet.images import namespaces
+from fleet.images.bake import Order
+from fleet.images.messages import explained, read_messages
+from fleet.images.programs import ENVIRONMENT, ProgramFailed, last_of, missing, need, run
+from fleet.schema.pools import ImageRecipe
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "build.log"
+
+
+def an_order(folder: Path, log: Path) -> Order:
+    return Order(
+        image="trixie",
+        recipe=ImageRecipe(suite="trixie", architecture="amd64"),
+        folder=folder / "images/trixie/.1.partial",
+        log=log,
+        work=folder / "work",
+        cache=folder / "cache",
+    )
+
+
+def a_build(script: str) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe)
+
+
+def test_a_program_gets_its_input_and_its_words_go_to_the_log(log: Path) -> None:
+    told = run("sh", "-c", "cat; echo a word >&2", log=log, stdin=b"in")
+
+    assert told == "in"
+    assert log.read_text(encoding="utf-8") == "+ sh -c cat; echo a word >&2\na word\n"
+
+
+def test_a_program_is_told_nothing_of_who_builds_but_how_to_reach_the_archive(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FLEET_TEST_SECRET", "PYTHONPATH", "LANG", "HTTPS_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, f"/{name}")
+
+    told = dict(line.split("=", 1) for line in run("env", log=log).splitlines())
+
+    proxies = {"HTTPS_PROXY": "/HTTPS_PROXY", "no_proxy": "/no_proxy"}
+    assert told == {**ENVIRONMENT, **proxies, "PATH": told["PATH"]}
+
+
+def test_a_program_that_fails_is_told_with_what_it_calls_an_error(log: Path) -> None:
+    with pytest.raises(ProgramFailed) as caught:
+        run("sh", "-c", "echo 'E: no such suite'; echo bye; exit 7", log=log)
+
+    assert str(caught.value) == "sh ended with 7:\n  E: no such suite"
+    assert "bye" in caught.value.output
+    assert "bye" in log.read_text(encoding="utf-8")
+
+
+def test_of_a_program_that_calls_nothing_an_error_the_last_lines_are_shown() -> None:
+    lines = last_of("\n".join(str(number) for number in range(40))).split()
+
+    assert (lines[0], lines[-1]) == ("28", "39")
+    assert last_of(" \n") == "  it said nothing"
+
+
+def test_programs_for_root_alone_are_found_whatever_the_path_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert Path(need("mke2fs")).is_file()
+
+
+def test_what_is_missing_is_told_with_the_packages_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    told = "this computer lacks setpriv, unshare; on Debian: apt install util-linux"
+    assert missing(["setpriv", "unshare"]) == told
+    with pytest.raises(FleetError, match="lacks mcopy"):
+        need("mcopy")
+
+
+def test_a_build_tells_its_steps_and_then_what_came_of_it(tmp_path: Path, log: Path) -> None:
+    steps: list[dict[str, object]] = []
+    script = """cat >/dev/null; echo '{"phase": "base"}'; echo '{"baked": {"base": "b"}}'"""
+    with a_build(script) as child:
+        told = read_messages(child, an_order(tmp_path, log), steps.append)
+
+    assert (steps, told) == ([{"phase": "base"}], {"base": "b"})
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("""cat >/dev/null; echo '{"error": "no suite"}'""", "no suite"),
+        ("exec >&-; exit 3", "the build ended with 3 and said last:\n  it broke"),
+    ],
+)
+def test_a_build_that_fails_is_told_with_where_its_log_lies(
+    tmp_path: Path, log: Path, script: str, told: str
+) -> None:
+    log.write_text("began\nit broke\n", encoding="utf-8")
+
+    with a_build(script) as child, pytest.raises(BuildFailed) as caught:
+        read_messages(child, an_order(tmp_path, log), lambda _: None)
+
+    assert str(caught.value) == f"{told}\n{log} holds the whole log"
+
+
+def test_a_full_disk_is_told_with_what_to_free() -> None:
+    images = Path("/srv/images")
+
+    assert explained("no suite", images) == "no suite"
+    assert "4 GiB under /srv/images" in explained("tar: No space left on device", images)
+
+
+def test_what_a_program_mounts_is_seen_by_itself_alone(tmp_path: Path) -> None:
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    script = f"mount -t tmpfs tmpfs {tmp_path} && touch {tmp_path}/there && echo $$ $(id -u)"
+
+    done = subprocess.run(
+        namespaces.isolated("sh", "-c", script), capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["1", "0"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody without ids")
+def test_an_ordinary_user_without_subordinate_ids_is_told_the_command_that_lends_some() -> None:
+    lines = "import os", "from fleet.images import namespaces", "os.setuid(64999)"
+    script = "; ".join((*lines, "print(namespaces.why_not())"))
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert "64999 has none in /etc/subuid and /etc/subgid; as root: usermod" in done.stdout

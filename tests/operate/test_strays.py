@@ -1,0 +1,169 @@
+"""An apply deletes orphans beside what its stacks hold; one that cannot go stops nothing else."""
+
+import threading
+
+import pytest
+
+from fleet.operate.observe import Sources
+from fleet.operate.strays import with_orphans
+from fleet.plan import Reason
+from fleet.plan.outcome import StackOutcome
+from tests.builders import (
+    a_delete,
+    a_listing,
+    a_machine,
+    a_plan,
+    a_pool_verdict,
+    a_world,
+)
+from tests.fakes.engine import FakeEngine
+from tests.fakes.hurried import FakeHurried
+from tests.fakes.keeper import FakeKeeper
+from tests.fakes.registry import FakeRegistry
+from tests.fakes.store import FakeStore, Shelf
+
+FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+MADE = StackOutcome(pool="builders", result="applied", created=("debian-ci-builders-3",))
+
+
+class Bench:
+    """Two machines that a plan lets go of, at a provider beside another one of the same names."""
+
+    def __init__(self, *busy: str) -> None:
+        self.keeper, self.other = FakeKeeper("one", "two"), FakeKeeper("one", "two")
+        self.registry = FakeRegistry(*busy)
+        self.said: list[str] = []
+        self.reason = Reason.ORPHAN
+        self.releases = False
+        self.queue = "tickets"
+        """Where the second one is registered."""
+        self.ends_after = 9
+        """How many machines have gone when somebody asks to end."""
+
+    def let_go(self, outcome: StackOutcome = MADE) -> StackOutcome:
+        deletes = tuple(
+            a_delete(worker=name, registry=queue, reason=self.reason, releases=self.releases)
+            for name, queue in ((FIRST, "tickets"), (SECOND, self.queue))
+        )
+        plan = a_plan(actions=deletes, pools=(a_pool_verdict(provider="desk"),))
+        listing = a_listing(a_machine(name=FIRST, id="one"), a_machine(name=SECOND, id="two"))
+        strange = a_listing(a_machine(name=FIRST, id="two"), a_machine(name=SECOND, id="one"))
+        world = a_world(providers={"attic": strange, "desk": listing})
+        sources = Sources(
+            queues={},
+            providers={},
+            registries={"tickets": self.registry},
+            engine_of=lambda _: FakeEngine(),
+            store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+            is_ending=lambda: len(self.said) >= self.ends_after,
+            keepers={"attic": self.other, "desk": self.keeper},
+        )
+        return with_orphans(outcome, world, plan, sources, self.said.append)
+
+
+def test_orphans_are_switched_off_and_deleted_by_their_ids_at_their_own_provider() -> None:
+    bench = Bench()
+
+    outcome = bench.let_go()
+
+    assert bench.registry.disabled == [FIRST, SECOND]
+    assert (list(bench.keeper.expiries), len(bench.other.expiries)) == ([], 2)
+    assert outcome == MADE.model_copy(update={"deleted": (FIRST, SECOND)})
+    assert bench.said == [f"builders: delete {FIRST}", f"builders: delete {SECOND}"]
+
+
+def test_one_that_a_ticket_got_meanwhile_stays() -> None:
+    bench = Bench(FIRST)
+
+    outcome = bench.let_go()
+
+    assert list(bench.keeper.expiries) == ["one"]
+    assert (outcome.result, outcome.deleted) == ("applied", (SECOND,))
+    assert outcome.error == f"{FIRST} stays: {FIRST} runs request 90"
+
+
+def test_one_that_is_off_goes_and_its_ticket_with_it() -> None:
+    bench = Bench(FIRST)
+    bench.releases = True
+
+    outcome = bench.let_go()
+
+    assert (bench.registry.released, bench.registry.disabled) == ([FIRST, SECOND], [])
+    assert (outcome.result, outcome.deleted) == ("applied", (FIRST, SECOND))
+
+
+def test_who_asks_to_end_waits_for_no_other_machine() -> None:
+    bench = Bench()
+    bench.ends_after = 1
+
+    outcome = bench.let_go()
+
+    assert list(bench.keeper.expiries) == ["two"]
+    assert (outcome.result, outcome.deleted) == ("applied", (FIRST,))
+    assert outcome.error == f"{SECOND} stays: somebody asked to end"
+
+
+class HurriedKeeper(FakeHurried, FakeKeeper):
+    """Deletes two machines only when it is asked for both at the same time."""
+
+    def __init__(self, *machines: str) -> None:
+        FakeHurried.__init__(self)
+        FakeKeeper.__init__(self, *machines)
+        self.met = threading.Barrier(2, timeout=60)
+
+    def delete(self, machine_id: str) -> None:
+        """Wait for the other deletion, and delete."""
+        self.met.wait()
+        super().delete(machine_id)
+
+
+def test_machines_go_at_once_where_their_provider_allows_it() -> None:
+    bench = Bench()
+    bench.keeper = HurriedKeeper("one", "two")
+
+    outcome = bench.let_go()
+
+    assert outcome.deleted == (FIRST, SECOND)
+    assert not bench.keeper.expiries
+
+
+def test_who_asks_to_end_before_any_is_begun_leaves_every_worker_as_it_is() -> None:
+    bench = Bench()
+    bench.ends_after = 0
+
+    outcome = bench.let_go()
+
+    assert (bench.registry.disabled, len(bench.keeper.expiries)) == ([], 2)
+    assert outcome.error == (
+        f"{FIRST} stays: somebody asked to end; {SECOND} stays: somebody asked to end"
+    )
+
+
+def test_a_provider_that_does_not_answer_fails_the_pool_and_undoes_nothing() -> None:
+    bench = Bench()
+    bench.keeper.silent = True
+
+    outcome = bench.let_go()
+
+    assert (outcome.result, outcome.created) == ("failed", MADE.created)
+    assert outcome.error.startswith(f"{FIRST} stays: the provider does not answer; {SECOND}")
+
+
+def test_what_is_refused_hides_no_failure() -> None:
+    bench = Bench()
+    bench.keeper.silent = True
+    bench.queue = "deaf"
+
+    outcome = bench.let_go()
+
+    assert outcome.result == "failed"
+    assert "queue deaf can be read, but not be told" in outcome.error
+
+
+@pytest.mark.parametrize("reason", [Reason.NOT_WANTED, Reason.EXPIRED])
+def test_what_goes_for_another_reason_is_its_stack_s_matter(reason: Reason) -> None:
+    bench = Bench()
+    bench.reason = reason
+
+    assert bench.let_go() == MADE
+    assert len(bench.keeper.expiries) == 2

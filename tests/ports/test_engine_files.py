@@ -1,0 +1,154 @@
+"""What the real engine writes: its state and its settings, and no secret in the clear."""
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.pulumi import PulumiEngine
+from fleet.errors import StackFailed
+from fleet.facts import WorkerInputs
+from fleet.making.user_data import write_user_data
+from fleet.ports import Step
+from fleet.providers.sim_file import Menu
+from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_without_cli
+
+pytestmark = pytest.mark.engine
+
+ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+SETTINGS = f"home/work/fleet-sim/Pulumi.{REF.name}.yaml"
+STATE = "state/.pulumi"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> PulumiRig:
+    skip_without_cli()
+    return PulumiRig(tmp_path)
+
+
+def write_lock(rig: PulumiRig, name: str, text: str) -> None:
+    folder = rig.folder / STATE / f"locks/organization/fleet-sim/{REF.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def test_the_passphrase_is_written_nowhere(rig: PulumiRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    files = [path for path in rig.folder.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"a passphrase for tests" in path.read_bytes()]
+
+
+def test_user_data_is_written_nowhere_in_the_clear(
+    rig: PulumiRig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "a-planted-token-for-tests" * 2
+    text = write_user_data("https://debusine.example.org", token)
+    told: list[Step] = []
+
+    rig.engine.up(REF, [ONE], told.append, {ONE.name: text})
+    rig.engine.up(REF, [ONE, TWO], told.append, {TWO.name: text})
+
+    files = [path for path in rig.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if token.encode() in path.read_bytes()]
+    assert token not in f"{told} {capfd.readouterr()}"
+
+
+def test_a_failure_shows_no_word_of_the_user_data(rig: PulumiRig) -> None:
+    rig.cloud.configure(Menu(boot=0, types={"ccx33": 0}))
+
+    with pytest.raises(StackFailed) as caught:
+        rig.engine.up(REF, [ONE], quiet, {ONE.name: "one resource_unavailable: two"})
+
+    assert "resource_unavailable" not in str(caught.value)
+    assert "***" in str(caught.value)
+
+
+def test_a_wrong_passphrase_is_said_in_short(rig: PulumiRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    wrong = PulumiEngine(
+        f"file://{rig.folder}/state", rig.folder / "home", lambda: "another", rig.accounts
+    )
+
+    with pytest.raises(StackFailed, match="incorrect passphrase") as caught:
+        wrong.up(REF, [ONE, TWO], quiet)
+
+    assert len(str(caught.value)) < 400
+    assert rig.machines() == [ONE.name]
+
+
+def test_the_stack_outlives_the_engines_own_folder(rig: PulumiRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    (rig.folder / "home").rename(rig.folder / "lost")
+
+    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_what_the_cli_was_killed_at_writing_stops_no_later_one(rig: PulumiRig) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+    notes = [
+        f"{STATE}/{name}.attrs" for name in ("meta.yaml", f"stacks/fleet-sim/{REF.name}.json")
+    ]
+    for each in (SETTINGS, *notes):
+        (rig.folder / each).write_bytes(b"")
+
+    steps = rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert steps == (Step(worker=TWO.name, operation="create"),)
+
+
+@pytest.mark.parametrize("there", [(), (ONE,)])
+def test_a_lock_that_the_cli_was_killed_at_writing_stops_no_later_one(
+    rig: PulumiRig, there: Sequence[WorkerInputs]
+) -> None:
+    if there:
+        rig.engine.up(REF, there, quiet)
+    write_lock(rig, "1.json.18ea4e.tmp", "")
+
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    assert rig.machines() == [ONE.name, TWO.name]
+
+
+def test_who_was_killed_before_the_stack_was_made_does_not_keep_it_locked(rig: PulumiRig) -> None:
+    no_process = 2**22 + 1
+    write_lock(rig, "1.json", json.dumps({"pid": no_process, "hostname": socket.gethostname()}))
+
+    rig.engine.up(REF, [ONE], quiet)
+
+    assert rig.machines() == [ONE.name]
+
+
+def test_beside_its_files_the_cli_writes_no_note_that_a_kill_could_cut_off(
+    rig: PulumiRig,
+) -> None:
+    rig.engine.up(REF, [ONE], quiet)
+
+    assert list(rig.folder.rglob("*.attrs")) == []
+
+
+def test_the_settings_hold_the_workers_so_that_pulumi_up_by_hand_deletes_nothing(
+    rig: PulumiRig,
+) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    settings = (rig.folder / SETTINGS).read_text()
+    assert ONE.name in settings
+    assert TWO.name in settings
+
+
+def test_the_settings_do_not_hold_a_worker_that_was_forgotten(rig: PulumiRig) -> None:
+    rig.engine.up(REF, [ONE, TWO], quiet)
+
+    rig.engine.forget(REF, ONE.name)
+
+    settings = (rig.folder / SETTINGS).read_text()
+    assert ONE.name not in settings
+    assert TWO.name in settings
+    assert list((rig.folder / "home").glob("*.json")) == []

@@ -1,0 +1,38 @@
+"""The process of a helper: what is left when it was ended."""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.helper_process import HelperProcess
+
+_SET_CHILD_SUBREAPER = 36
+"""See prctl(2)."""
+STARTS_ANOTHER = """
+import subprocess, sys, time
+from multiprocessing.connection import Connection
+Connection(int(sys.argv[1])).send(subprocess.Popen(["sleep", "600"]).pid)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def init_of_a_container() -> Iterator[None]:
+    """Have this process inherit whose parents have ended, as process 1 of a container does."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SET_CHILD_SUBREAPER, 1)
+    yield
+    libc.prctl(_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.usefixtures("init_of_a_container")
+def test_where_nobody_else_does_it_takes_away_what_it_started_as_well() -> None:
+    process = HelperProcess([sys.executable, "-c", STARTS_ANOTHER])
+    pid = process.connection.recv()
+
+    process.end()
+
+    assert not Path(f"/proc/{pid}").exists()

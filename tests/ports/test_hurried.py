@@ -1,0 +1,159 @@
+"""The contract of the port Hurried: one step after the other, or several at once."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.embedded import EmbeddedEngine
+from fleet.errors import FleetError, StackFailed
+from fleet.facts import Stack
+from fleet.ports import StackRef, Step
+from fleet.ports.at_once import each_done
+from tests.fakes.hurried import FakeHurried
+from tests.ports.engines import a_sim_worker, quiet
+from tests.rigs.hook_machines import a_hook_cloud, hooks_over, write_hooks
+
+SECONDS = 20
+REF = StackRef(project="hooks", name="debian-builders", provider="desk", pool="builders")
+WORKERS = [a_sim_worker(f"debian-builders-{number}") for number in range(1, 4)]
+TWO_MEET = """\
+case $FLEET_MACHINE in
+*-1) echo from 1 > meeting ;;
+*-2) cat meeting > heard ;;
+esac
+echo "$FLEET_MACHINE"
+"""
+
+
+def test_as_many_steps_as_a_provider_allows_are_done_at_once_and_never_more() -> None:
+    pairs = threading.Barrier(2)
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def do(_: int) -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        pairs.wait(SECONDS)
+        with lock:
+            now[0] -= 1
+
+    ended = dict(each_done(FakeHurried(), range(6), do))
+
+    assert ended == dict.fromkeys(range(6))
+    assert most == [2]
+
+
+def test_who_is_interrupted_before_all_are_begun_waits_for_none_of_them() -> None:
+    provider, was_cut = FakeHurried(), list[bool]()
+
+    class Interrupted(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield 1
+            raise KeyboardInterrupt
+
+    def do(_: int) -> None:
+        was_cut.append(provider.cut.wait(SECONDS))
+
+    with pytest.raises(KeyboardInterrupt):
+        dict(each_done(provider, Interrupted(), do))
+
+    assert False not in was_cut
+    assert not provider.cut.is_set()
+
+
+def test_a_provider_that_says_nothing_of_it_does_one_step_after_the_other() -> None:
+    done: list[tuple[int, str]] = []
+
+    def do(step: int) -> None:
+        done.append((step, threading.current_thread().name))
+
+    assert dict(each_done(object(), range(3), do)) == dict.fromkeys(range(3))
+    assert done == [(step, threading.current_thread().name) for step in range(3)]
+
+
+def test_a_step_that_fails_stops_no_other() -> None:
+    def do(step: int) -> None:
+        if step == 1:
+            raise FleetError("sold out")
+
+    ended = {step: str(error) for step, error in each_done(FakeHurried(), range(4), do)}
+
+    assert ended == {0: "None", 1: "sold out", 2: "None", 3: "None"}
+
+
+def test_who_stops_asking_has_what_runs_ended_and_no_more_begun() -> None:
+    two = FakeHurried()
+    begun: list[int] = []
+
+    def do(step: int) -> None:
+        begun.append(step)
+        if step:
+            assert two.cut.wait(SECONDS)
+
+    with closing(each_done(two, range(9), do)) as ended:
+        assert next(ended) == (0, None)
+
+    assert len(begun) < 9
+    assert not two.cut.is_set()
+
+
+def test_machines_of_ones_own_commands_are_made_at_once(tmp_path: Path) -> None:
+    write_hooks(tmp_path, new=TWO_MEET, list="echo []")
+    cloud = hooks_over(tmp_path, timeouts={"new": f"{SECONDS}s"})
+    os.mkfifo(tmp_path / "meeting")
+    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": cloud})
+    told: list[Step] = []
+
+    done = engine.up(REF, WORKERS, told.append)
+
+    assert (tmp_path / "heard").read_text() == "from 1\n"
+    assert done == tuple(sorted(told, key=lambda step: step.worker))
+    assert [step.worker for step in done] == [worker.name for worker in WORKERS]
+
+
+def test_one_that_is_not_made_leaves_the_others_made_and_recorded(tmp_path: Path) -> None:
+    refuse = 'case $FLEET_MACHINE in *-2) exit 1 ;; esac; echo "$FLEET_MACHINE"'
+    engine = EmbeddedEngine(
+        tmp_path / "state.db", {"desk": a_hook_cloud(tmp_path, new=refuse, list="echo []")}
+    )
+
+    with pytest.raises(StackFailed, match="2 other steps are done and recorded") as failed:
+        engine.up(REF, WORKERS, quiet)
+
+    assert sorted(failed.value.done) == ["debian-builders-1", "debian-builders-3"]
+    assert list(failed.value.failed) == ["debian-builders-2"]
+
+
+def test_an_interrupted_run_ends_the_commands_that_run_and_forgets_none(tmp_path: Path) -> None:
+    slow = """\
+case $FLEET_MACHINE in *-1) cat meeting > pid ;; *) echo $$ > meeting; exec sleep infinity ;; esac
+"""
+    os.mkfifo(tmp_path / "meeting")
+    engine = EmbeddedEngine(
+        tmp_path / "state.db", {"desk": a_hook_cloud(tmp_path, new=slow, list="echo []")}
+    )
+
+    def interrupt(_: Step) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.up(REF, WORKERS[:2], interrupt)
+
+    left = engine.read(REF)
+    assert isinstance(left, Stack)
+    assert (left.interrupted, set(left.ids)) == (True, {"debian-builders-1"})
+    assert [worker.name for worker in left.workers] == [worker.name for worker in WORKERS[:2]]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_where_one_at_a_time_is_allowed_a_machine_waits_for_the_one_before(tmp_path: Path) -> None:
+    alone = 'mkdir here && echo "$FLEET_MACHINE" && rmdir here'
+    write_hooks(tmp_path, new=alone, list="echo []")
+    engine = EmbeddedEngine(tmp_path / "state.db", {"desk": hooks_over(tmp_path, at_once=1)})
+
+    assert len(engine.up(REF, WORKERS, quiet)) == len(WORKERS)

@@ -1,0 +1,92 @@
+"""The contract of the port Lender, over the fake and over commands in both their interfaces."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Listing, Machine
+from fleet.ports.tickets import Cleaned, Lender
+from tests.builders import a_machine
+from tests.fakes.lender import FakeLender
+from tests.ports.engines import a_sim_worker
+from tests.rigs.hook_machines import hooks_over, write_hooks
+
+GOOD, BAD = "debian-builders-1", "debian-builders-2"
+RELEASE = f'test "$FLEET_MACHINE" != {BAD} || {{ echo no room >&2; exit 1; }}'
+CHECK = f'test "$FLEET_MACHINE" != {BAD}'
+NAMES = """\
+set -eu
+mkdir -p machines
+cd machines
+ls
+"""
+
+
+@dataclass
+class Lent:
+    """A lender, the machines that it has, and what is told of the first."""
+
+    lender: Lender
+    machines: tuple[Machine, ...]
+    told: str
+
+
+def fake(_: Path) -> Lent:
+    lender = FakeLender()
+    lender.troubles[BAD] = "release ended with status 1: no room"
+    lender.doubts.add(BAD)
+    lender.told = {"data": "host-1"}
+    return Lent(lender, (a_machine(name=GOOD), a_machine(name=BAD)), "host-1")
+
+
+def own(folder: Path) -> Lent:
+    write_hooks(folder)
+    listing = (folder / "list.sh").read_text().replace("cat ", 'sed \'s/}$/, "data": "h"}/\' ')
+    (folder / "list.sh").write_text(listing)
+    return _hooked(folder, "fleet", "h")
+
+
+def resalloc(folder: Path) -> Lent:
+    write_hooks(folder, list=NAMES)
+    with (folder / "new.sh").open("a") as script:
+        script.write('echo "$RESALLOC_NAME.example.org"\n')
+    return _hooked(folder, "resalloc", f"{GOOD}.example.org")
+
+
+def _hooked(folder: Path, interface: str, told: str) -> Lent:
+    (folder / "release.sh").write_text(RELEASE)
+    (folder / "livecheck.sh").write_text(CHECK)
+    cloud = hooks_over(folder, interface=interface, release=["sh", "release.sh"])
+    for name in (GOOD, BAD):
+        cloud.create(a_sim_worker(name))
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    return Lent(cloud, listing.machines, told)
+
+
+@pytest.fixture(params=[fake, own, resalloc])
+def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Lent:
+    """Return each kind of lender with two machines, the second of which has its troubles."""
+    make: Callable[[Path], Lent] = request.param
+    return make(tmp_path)
+
+
+def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -> None:
+    cleaned = lent.lender.clean(lent.machines)
+
+    trouble = "release ended with status 1: no room"
+    assert cleaned == {GOOD: Cleaned(), BAD: Cleaned(trouble)}
+
+
+def test_no_machines_are_cleaned_in_no_time(lent: Lent) -> None:
+    assert lent.lender.clean(()) == {}
+
+
+def test_a_machine_whose_latest_livecheck_failed_is_doubted(lent: Lent) -> None:
+    assert set(lent.lender.doubted()) == {BAD}
+
+
+def test_what_its_commands_told_of_a_machine_is_known(lent: Lent) -> None:
+    assert lent.lender.particulars(lent.machines[0])["data"] == lent.told

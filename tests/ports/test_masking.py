@@ -1,0 +1,17 @@
+"""Secrets are taken out of what is said, in every form, and nothing else is."""
+
+from fleet.store.masking import mask, words_of
+
+
+def test_what_is_too_short_for_a_secret_is_not_masked() -> None:
+    assert mask("a 10 m hole", ("10", "")) == "a 10 m hole"
+
+
+def test_the_words_of_user_data_are_secrets() -> None:
+    words = words_of('- {path: /etc/token, content: "deadbeefdeadbeef"}\n')
+
+    assert "deadbeefdeadbeef" in words
+
+
+def test_a_secret_within_another_leaves_nothing_of_the_longer_one() -> None:
+    assert mask("it was longsecret", ("long", "longsecret")) == "it was ***"

@@ -1,0 +1,22 @@
+"""The PostgreSQL of the tests runs wherever pytest has its folders."""
+
+import os
+import tempfile
+
+import pytest
+
+from tests.rigs import postgres
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or bool(postgres.why_not()), reason="needs root and PostgreSQL"
+)
+
+
+def test_it_runs_where_only_root_may_look_into_the_folders_of_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", folder)
+
+        with postgres.running() as url, postgres.database(url) as made:
+            assert made.startswith("postgresql://")

@@ -1,0 +1,114 @@
+"""What a killed run left of a launch template is deleted by mark and name, and nothing else."""
+
+from collections.abc import Iterator
+
+import boto3
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.providers.aws_shared import AwsShared
+from tests.fakes.aws import PROVIDER, Amazon, LyingAmazon, refusal, tag_list
+from tests.rigs.loopback import Answer
+
+NAME = "debian-amazon-0123"
+
+
+@pytest.fixture
+def amazon() -> Iterator[Amazon]:
+    with Amazon() as account:
+        yield account
+
+
+def make_parts(amazon: Amazon, fleet: str = "debian", name: str = NAME) -> None:
+    """Make a template and all that comes with it, as stacks/aws does."""
+    tags = tag_list({"fleet": fleet})
+    group = {"ResourceType": "security-group", "Tags": tags}
+    amazon.ask("create_security_group", GroupName=name, Description="x", TagSpecifications=[group])
+    amazon.ask(
+        "create_launch_template",
+        LaunchTemplateName=name,
+        LaunchTemplateData={"KeyName": "ops"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    iam = boto3.client("iam", region_name=PROVIDER.region)
+    iam.create_role(RoleName=name, Path="/fleet/", AssumeRolePolicyDocument="{}", Tags=tags)
+    iam.create_instance_profile(InstanceProfileName=name, Path="/fleet/", Tags=tags)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+
+
+def parts(amazon: Amazon) -> list[str]:
+    """Return the names of all parts that exist, each with its kind."""
+    iam = boto3.client("iam", region_name=PROVIDER.region)
+    groups = amazon.ask("describe_security_groups")["SecurityGroups"]
+    templates = amazon.ask("describe_launch_templates")["LaunchTemplates"]
+    return sorted(
+        [
+            *(f"group {each['GroupName']}" for each in groups if each["GroupName"] != "default"),
+            *(f"template {each['LaunchTemplateName']}" for each in templates),
+            *(f"role {each['RoleName']}" for each in iam.list_roles()["Roles"]),
+            *(
+                f"profile {each['InstanceProfileName']}"
+                for each in iam.list_instance_profiles()["InstanceProfiles"]
+            ),
+        ]
+    )
+
+
+def clear(*known: str) -> None:
+    AwsShared(PROVIDER.region).clear("debian", NAME, known)
+
+
+def test_what_no_stack_knows_is_deleted(amazon: Amazon) -> None:
+    make_parts(amazon)
+
+    clear()
+
+    assert parts(amazon) == []
+
+
+def test_what_the_stack_knows_stays(amazon: Amazon) -> None:
+    make_parts(amazon)
+
+    clear(f"{NAME}-group", NAME)
+
+    assert parts(amazon) == [f"group {NAME}", f"template {NAME}"]
+
+
+def test_where_nothing_was_left_nothing_happens(amazon: Amazon) -> None:
+    clear()
+
+    assert parts(amazon) == []
+
+
+@pytest.mark.parametrize(("fleet", "name"), [("other", NAME), ("debian", f"{NAME}4")])
+def test_what_carries_another_mark_or_name_is_not_touched(
+    amazon: Amazon, fleet: str, name: str
+) -> None:
+    make_parts(amazon, fleet, name)
+
+    clear()
+
+    assert parts(amazon) == [f"{kind} {name}" for kind in ("group", "profile", "role", "template")]
+
+
+def test_a_group_that_machines_are_in_keeps_all_the_rest() -> None:
+    groups = b"<R><securityGroupInfo><item><groupId>sg-1</groupId></item></securityGroupInfo></R>"
+    one_group = Answer(200, groups, {"Content-Type": "text/xml"})
+    amazon = LyingAmazon(one_group, refusal("DependencyViolation"))
+    with amazon, pytest.raises(SourceUnreachable, match="DeleteSecurityGroup was refused"):
+        clear()
+
+    assert len(amazon.received) == 2
+
+
+def test_a_name_that_one_may_not_ask_for_is_not_there() -> None:
+    with LyingAmazon(refusal("AccessDenied", 403)):
+        AwsShared(PROVIDER.region).clear("debian", NAME, {f"{NAME}-group", NAME})
+
+
+def test_a_question_that_is_not_answered_is_told() -> None:
+    with (
+        LyingAmazon(refusal("ServiceFailure", 500)),
+        pytest.raises(SourceUnreachable, match="GetInstanceProfile was refused"),
+    ):
+        clear(f"{NAME}-group", NAME)

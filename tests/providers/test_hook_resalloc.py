@@ -1,0 +1,241 @@
+"""Commands that Resalloc ran make machines: their environment, their output, their names."""
+
+import base64
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import CreationRefused, SourceUnreachable
+from fleet.facts import Listing, Machine, MachineState, Unknown
+from fleet.providers.hooks import HookMachines
+from tests.builders import NOW
+from tests.ports.engines import a_sim_worker
+from tests.rigs.hook_machines import hooks_among, write_hooks
+
+NEW = """\
+set -eu
+env | grep ^RESALLOC_ | sort > told
+mkdir -p machines
+echo "$RESALLOC_NAME" > "machines/$RESALLOC_NAME"
+echo "host: $RESALLOC_NAME.example.org"
+echo "ssh_port: 2222"
+"""
+DELETE = 'env | grep ^RESALLOC_ | sort > told; rm -f "machines/$RESALLOC_NAME"'
+LIST = "mkdir -p machines; ls machines"
+ONE, TWO, THREE = (f"debian-builders-{number}" for number in (1, 2, 3))
+
+
+def a_cloud(folder: Path, *, provider: str = "desk", **scripts: str) -> HookMachines:
+    for name, script in ({"new": NEW, "delete": DELETE, "list": LIST} | scripts).items():
+        (folder / f"{name}.sh").write_text(script, encoding="utf-8")
+    keys = {"interface": "resalloc", "livecheck": None, "named_counters": ["ip"]}
+    return hooks_among({}, folder, NOW, keys, provider)
+
+
+def made(cloud: HookMachines, *names: str) -> None:
+    for name in names:
+        cloud.create(a_sim_worker(name))
+
+
+def listed(cloud: HookMachines) -> tuple[Machine, ...]:
+    listing = cloud.list("debian")
+    assert isinstance(listing, Listing), listing
+    return listing.machines
+
+
+def told(folder: Path) -> list[str]:
+    return (folder / "told").read_text(encoding="utf-8").splitlines()
+
+
+def test_new_is_told_its_numbers_and_names(tmp_path: Path) -> None:
+    made(a_cloud(tmp_path), ONE)
+
+    assert told(tmp_path) == [
+        "RESALLOC_ID=1",
+        "RESALLOC_ID_IN_POOL=0",
+        f"RESALLOC_NAME={ONE}",
+        "RESALLOC_NAMED_COUNTER_ip=0",
+        "RESALLOC_POOL_ID=builders",
+        "RESALLOC_RESOURCE_DATA=",
+    ]
+
+
+def test_braces_in_a_command_are_those_of_its_shell(tmp_path: Path) -> None:
+    new = ["sh", "-c", "name=mine; echo ${name} > said"]
+    keys = {"interface": "resalloc", "new": new, "list": ["true"], "delete": ["true"]}
+
+    hooks_among({}, tmp_path, NOW, keys).create(a_sim_worker(ONE))
+
+    assert (tmp_path / "said").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_delete_is_told_what_new_printed(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE)
+
+    cloud.delete(ONE)
+
+    data = base64.b64encode(f"host: {ONE}.example.org\nssh_port: 2222\n".encode()).decode()
+    assert f"RESALLOC_RESOURCE_DATA={data}" in told(tmp_path)
+    assert listed(cloud) == ()
+
+
+def test_a_machine_that_is_listed_by_its_name_has_what_it_was_made_from(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE)
+
+    (machine,) = listed(cloud)
+
+    assert (machine.name, machine.id, machine.pool, machine.state, machine.digest) == (
+        ONE,
+        ONE,
+        "builders",
+        MachineState.RUNNING,
+        "0123456789abcdef",
+    )
+    assert cloud.particulars(machine) == {"data": f"host: {ONE}.example.org\nssh_port: 2222"}
+
+
+def test_the_smallest_free_numbers_are_given_again_and_an_id_never(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE, TWO)
+    cloud.delete(ONE)
+
+    made(cloud, THREE)
+
+    given = told(tmp_path)
+    assert given[:2] == ["RESALLOC_ID=3", "RESALLOC_ID_IN_POOL=0"]
+    assert "RESALLOC_NAMED_COUNTER_ip=0" in given
+
+
+def test_a_counter_is_shared_by_the_pools_of_all_providers(tmp_path: Path) -> None:
+    made(a_cloud(tmp_path), ONE)
+
+    made(a_cloud(tmp_path, provider="attic"), TWO)
+
+    assert "RESALLOC_NAMED_COUNTER_ip=1" in told(tmp_path)
+
+
+def test_a_creation_that_made_nothing_gives_its_numbers_back(tmp_path: Path) -> None:
+    with pytest.raises(CreationRefused):
+        made(a_cloud(tmp_path, new="exit 1"), ONE)
+
+    made(a_cloud(tmp_path), TWO)
+
+    assert "RESALLOC_NAMED_COUNTER_ip=0" in told(tmp_path)
+
+
+def test_what_new_left_behind_when_it_failed_has_failed(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, new=f"{NEW}exit 1")
+
+    with pytest.raises(SourceUnreachable, match="but the machine exists"):
+        made(cloud, ONE)
+
+    assert [machine.state for machine in listed(cloud)] == [MachineState.FAILED]
+
+
+def test_while_new_of_a_killed_run_goes_on_its_machine_starts(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, new=f"{NEW}exit 1")
+    with pytest.raises(SourceUnreachable):
+        made(cloud, ONE)
+
+    with (tmp_path / f"state/{ONE}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        states = [machine.state for machine in listed(cloud)]
+
+    assert states == [MachineState.STARTING]
+
+
+def test_a_machine_that_nobody_remembers_is_an_orphan_of_its_pool(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE)
+    (tmp_path / "hook-machines.json").unlink()
+
+    (machine,) = listed(cloud)
+
+    assert (machine.name, machine.pool, machine.type, machine.digest) == (
+        ONE,
+        "builders",
+        "own",
+        None,
+    )
+
+
+def test_a_machine_that_nobody_remembers_can_be_deleted(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE)
+    (tmp_path / "hook-machines.json").unlink()
+
+    cloud.delete(ONE)
+
+    assert told(tmp_path) == [f"RESALLOC_NAME={ONE}"]
+    assert listed(cloud) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["aws_x86_64_00000007", "debian-builders", "debian-builders-1-2", "other-builders-1"]
+)
+def test_a_machine_that_is_called_otherwise_is_nobody_s(tmp_path: Path, name: str) -> None:
+    assert listed(a_cloud(tmp_path, list=f"echo {name}")) == ()
+
+
+def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
+    cloud = a_cloud(
+        tmp_path, list=f"seq -f 'aws_x86_64_powerful_%08.0f_20261121_080000' 20000; {LIST}"
+    )
+    made(cloud, ONE)
+
+    assert [machine.name for machine in listed(cloud)] == [ONE]
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo a name", "list printed 'a name', which is no name of a machine"),
+        ("exit 1", "list ended with status 1"),
+        ("yes machine", "printed more than 16777216 bytes"),
+    ],
+)
+def test_an_odd_list_makes_all_unknown(tmp_path: Path, script: str, says: str) -> None:
+    listing = a_cloud(tmp_path, list=script).list("debian")
+
+    assert isinstance(listing, Unknown)
+    assert says in listing.unknown
+
+
+def test_a_broken_memory_makes_all_unknown(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    (tmp_path / "hook-machines.json").write_text("{")
+
+    listing = cloud.list("debian")
+
+    assert isinstance(listing, Unknown)
+    assert "not a memory of machines (format fleet-hook-machines-1)" in listing.unknown
+
+
+def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> None:
+    keys = {"named_counters": ["ip"], "release": ["touch", "released"]}
+    write_hooks(tmp_path, delete="touch deleted")
+    cloud = hooks_among({}, tmp_path, NOW, keys)
+    cloud.create(a_sim_worker(ONE))
+    (machine,) = listed(cloud)
+    (tmp_path / "hook-machines.json").write_text("{")
+
+    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*not a memory of machines"):
+        cloud.delete(machine.id)
+    trouble, begun = cloud.clean([machine])[ONE]
+    assert not begun
+    assert "not a memory of machines" in trouble
+    assert not {"deleted", "released"} & {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path)
+    made(cloud, ONE)
+    (tmp_path / "hook-machines.new").mkdir()
+
+    with pytest.raises(SourceUnreachable, match=f"{ONE}: .*Is a directory"):
+        cloud.delete(ONE)
+    with pytest.raises(SourceUnreachable, match=f"{TWO}: .*Is a directory"):
+        made(cloud, TWO)

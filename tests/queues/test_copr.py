@@ -1,0 +1,328 @@
+"""What waits in a Copr, as its frontend lists it for the backend, in the shapes of its API 6."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.facts import Demand, QueueReading, Request, Unknown, Work, Worker, WorkerState
+from fleet.queues.copr import BUILD, LIST, CoprFrontend
+from fleet.queues.tickets import TicketDesk
+from fleet.schema.model import CoprQueue
+from fleet.store.database import DatabaseStore
+from fleet.store.tickets import DatabaseTickets
+from fleet.tagrules.names import names_of
+from fleet.tickets import Given, close
+from fleet.tickets.resalloc import bounded
+from tests.builders.ticketing import a_ticket, a_ticket_fleet
+from tests.fakes.engine import FixedClock
+from tests.rigs.debusine import NOW
+from tests.rigs.loopback import Answer, Loopback, Received, html, redirect
+from tests.rigs.process import RunFleet
+
+SOURCE = {
+    "task_id": 8112340,
+    "build_id": 8112340,
+    "project_owner": "praiskup",
+    "sandbox": "praiskup/ping--praiskup",
+    "background": False,
+    "chroot": None,
+}
+BUILD_42 = {
+    "task_id": "8112300-fedora-42-x86_64",
+    "build_id": 8112300,
+    "project_owner": "@asahi",
+    "sandbox": "@asahi/kernel--ada",
+    "background": False,
+    "chroot": "fedora-42-x86_64",
+    "tags": ["extra_powerful"],
+}
+MARKED = {"Content-Type": "application/json", "Copr-FE-BE-API-Version": "6"}
+MOST = {"most": 9, "most_of_submitter": 9}
+NAMED = {"project_dirname": "kernel:pr:7", "package_name": "kernel", "submitter": "ada"}
+
+
+def build(number: int, **more: object) -> dict[str, object]:
+    """Return a build like BUILD_42 with another number."""
+    return {**BUILD_42, "task_id": f"{number}-fedora-42-x86_64", "build_id": number, **more}
+
+
+def serving(*jobs: object, records: dict[str, Any] | None = None) -> Callable[[Received], Answer]:
+    """Return a frontend that lists these jobs, and has the records of some of them."""
+
+    def answer(received: Received) -> Answer:
+        if received.path == LIST:
+            return Answer(200, json.dumps(jobs).encode(), MARKED)
+        record = (records or {}).get(received.path.removeprefix(BUILD))
+        missing = Answer(404, b'{"msg": "Specified task ID not found"}')
+        return Answer(200, json.dumps(record).encode()) if record else missing
+
+    return answer
+
+
+def read(server: Loopback, **more: Any) -> Demand:  # noqa: ANN401 - as the frontend takes it
+    demand = frontend(server, **more).read(NOW).demand
+    assert isinstance(demand, Demand), demand
+    return demand
+
+
+def frontend(server: Loopback, names: int = 100, **more: Any) -> CoprFrontend:  # noqa: ANN401 - same
+    return CoprFrontend(CoprQueue(kind="copr", url=server.url, names=names), **more)
+
+
+def test_a_build_asks_for_the_tags_that_the_backend_would_ask_a_ticket_with() -> None:
+    with Loopback(serving(BUILD_42, SOURCE)) as server:
+        source, binary = read(server).requests
+
+    assert binary.required == ("arch_x86_64", "copr_builder", "extra_powerful")
+    assert (binary.owner, binary.project, binary.requester) == ("@asahi", "kernel", "ada")
+    assert binary.sandbox == "@asahi/kernel--ada"
+    assert source.required == ("arch_noarch", "copr_builder")
+    assert names_of(source) == ("praiskup/ping/srpm-builds/",)
+
+
+def test_source_builds_come_first_and_background_ones_last() -> None:
+    jobs = [
+        build(1, background=True),
+        {**SOURCE, "task_id": "4", "build_id": 4, "background": True},
+        build(2),
+        SOURCE,
+    ]
+    with Loopback(serving(*jobs)) as server:
+        found = read(server).requests
+
+    ordered = sorted(found, key=lambda request: -request.priority)
+    assert [r.id for r in ordered] == ["8112340", jobs[2]["task_id"], "4", jobs[0]["task_id"]]
+
+
+def test_builds_that_are_alike_are_one_group_named_after_the_first() -> None:
+    with Loopback(serving(build(12), build(9), build(100))) as server:
+        (found,) = read(server).requests
+
+    assert (found.id, found.count) == ("9-fedora-42-x86_64", 3)
+
+
+def test_a_build_with_a_ticket_that_waits_is_counted_once() -> None:
+    ticket = Request(
+        id="1",
+        required=("copr_builder", "arch_x86_64", "extra_powerful"),
+        sandbox="@asahi/kernel--ada",
+    )
+    other = ticket.model_copy(update={"sandbox": "@asahi/kernel--ben"})
+    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket, other)), workers=())
+    with Loopback(serving(build(1), build(2))) as server:
+        (found,) = read(server, ticketed=lambda _: desk).requests
+
+    assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
+
+
+def test_a_build_that_runs_on_the_machine_of_a_ticket_asks_for_no_other() -> None:
+    """The frontend lists what has begun too: its backend would begin it again after a crash."""
+    work = Work(
+        required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox="@asahi/kernel--ada"
+    )
+    busy = Worker(name="m1", state=WorkerState.BUSY, running="1", work=work)
+    idle = Worker(name="m2", state=WorkerState.IDLE)
+    desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, idle))
+    with Loopback(serving(build(1), build(2))) as server:
+        (found,) = read(server, ticketed=lambda _: desk).requests
+
+    assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
+
+
+def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
+    tmp_path: Path,
+) -> None:
+    """Its backend has closed the ticket; the frontend lists it until its repository is made."""
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "copr")
+    store.init()
+    book = DatabaseTickets(store.begin, "tickets")
+    desk = TicketDesk(a_ticket_fleet(), book, FixedClock(NOW))
+    tags = ("arch_x86_64", "copr_builder", "extra_powerful")
+    for minutes in (9, 11):
+        ticket = book.open(a_ticket(tags=tags, sandbox="@asahi/kernel--ada"), **MOST)
+        at = NOW - timedelta(minutes=minutes)
+        book.lease([Given(ticket.id, f"m{minutes}", "usual", "", at)], at)
+        book.change(ticket.id, partial(close, now=at), at)
+    withdrawn = book.open(a_ticket(tags=tags, sandbox="@asahi/kernel--ada"), **MOST)
+    book.change(withdrawn.id, lambda each: close(each, NOW), NOW)
+
+    with Loopback(serving(build(1), build(2), build(3))) as server:
+        (found,) = read(server, ticketed=desk.read, closed=desk.closed).requests
+
+    assert (found.id, found.count) == ("2-fedora-42-x86_64", 2)
+
+
+def test_a_sandbox_that_is_too_long_for_a_ticket_is_known_as_its_ticket_knows_it() -> None:
+    long = f"@asahi/{'kernel' * 40}--ada"
+    ticket = Request(
+        id="1", required=("arch_x86_64", "copr_builder", "extra_powerful"), sandbox=bounded(long)
+    )
+    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket,)), workers=())
+    with Loopback(serving(build(1, sandbox=long), build(2, sandbox=long))) as server:
+        (found,) = read(server, ticketed=lambda _: desk).requests
+
+    assert (found.count, found.sandbox) == (1, bounded(long))
+    assert found.provided == (f"sandbox:{bounded(long)}",)
+
+
+AWAY = Unknown(unknown="the store is away")
+
+
+@pytest.mark.parametrize(
+    ("gone", "what"),
+    [
+        (QueueReading(demand=AWAY, workers=()), "ticket"),
+        (QueueReading(demand=Demand(read_at=NOW), workers=AWAY), "machine"),
+    ],
+)
+def test_nothing_is_known_of_builds_while_tickets_cannot_be_read(
+    gone: QueueReading, what: str
+) -> None:
+    with Loopback(serving(BUILD_42)) as server:
+        demand = frontend(server, ticketed=lambda _: gone).read(NOW).demand
+
+    assert demand == Unknown(unknown=f"which builds have a {what} is unknown: the store is away")
+
+
+def test_packages_are_asked_for_where_rules_want_names_of_the_first_builds() -> None:
+    records = {str(build(n)["task_id"]): NAMED for n in (1, 2, 3)}
+    with Loopback(serving(build(3), build(2), build(1), records=records)) as server:
+        found = read(server, names=2, with_names=True).requests
+        asked = [received.path for received in server.received]
+
+    assert [(r.count, names_of(r)) for r in found] == [
+        (2, ("@asahi/kernel:pr:7/fedora-42-x86_64/kernel",)),
+        (1, ()),
+    ]
+    assert asked == [LIST, BUILD + "1-fedora-42-x86_64", BUILD + "2-fedora-42-x86_64"]
+
+
+def test_a_build_that_began_meanwhile_has_no_name() -> None:
+    with Loopback(serving(BUILD_42)) as server:
+        (found,) = read(server, with_names=True).requests
+
+    assert (found.package, names_of(found)) == (None, ())
+
+
+def test_a_name_that_cannot_be_had_does_not_hide_what_waits() -> None:
+    with Loopback(serving(BUILD_42)) as server:
+        server.faults.instead[BUILD + str(BUILD_42["task_id"])] = html()
+        (found,) = read(server, with_names=True).requests
+
+    assert found.count == 1
+
+
+def test_a_build_that_the_frontend_could_not_tell_makes_an_estimate() -> None:
+    with Loopback(serving(BUILD_42, None)) as server:
+        demand = read(server)
+
+    assert demand.estimate
+    assert len(demand.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (html(), "answered with an HTML page instead of JSON"),
+        (Answer(200, b'[{"task_id": "1"'), "something else than was expected"),
+        (Answer(200, b'{"msg": "hello"}'), "something else than was expected"),
+        (Answer(200, b'[{"task_id": "1"}]'), "something else than was expected at 0.build_id"),
+        (Answer(200, b"[]"), "without the header Copr-FE-BE-API-Version"),
+        (Answer(403, b""), "status 403: let this computer read what the backend reads"),
+        (Answer(404, b""), "status 404: is it the frontend of a Copr?"),
+        (Answer(500, b""), "status 500: the trouble is the frontend's"),
+        (redirect("https://login.example.org/"), "redirects to the host login.example.org"),
+    ],
+)
+def test_what_is_no_list_is_no_empty_queue(answer: Answer, said: str) -> None:
+    with Loopback(serving()) as server:
+        server.faults.instead[LIST] = answer
+        reading = frontend(server).read(NOW)
+
+    assert isinstance(reading.demand, Unknown)
+    assert said in reading.demand.unknown
+
+
+def waiting(minutes: float = 2, **more: object) -> QueueReading:
+    """Return a desk at which a ticket of Copr's backend waits."""
+    ticket = {
+        "id": "4",
+        "required": ("copr_builder", "arch_x86_64"),
+        "sandbox": "@asahi/kernel--ada",
+        "pending_since": NOW - timedelta(minutes=minutes),
+    }
+    request = Request.model_validate(ticket | more)
+    return QueueReading(demand=Demand(read_at=NOW, requests=(request,)), workers=())
+
+
+def test_an_empty_list_is_no_empty_queue_while_a_ticket_of_a_build_goes_on_waiting() -> None:
+    with Loopback(serving()) as server:
+        demand = frontend(server, ticketed=lambda _: waiting()).read(NOW).demand
+
+    assert demand == Unknown(
+        unknown=f"{server.url}{LIST} lists no build, but tickets wait for builds there, as "
+        "ticket 4; is an old list answered? Where a client has died, `fleet ticket close` ends "
+        "its ticket"
+    )
+
+
+@pytest.mark.parametrize(
+    "desk",
+    [
+        waiting(minutes=1.9),
+        waiting(sandbox=" ticket 4"),
+        waiting(required=("arch_x86_64",)),
+        waiting(pending_since=None),
+    ],
+    ids=["cancelled just now", "alone", "not of a backend", "of no age"],
+)
+def test_other_tickets_say_nothing_of_an_empty_list(desk: QueueReading) -> None:
+    with Loopback(serving()) as server:
+        assert read(server, ticketed=lambda _: desk).requests == ()
+
+
+FLEET = """\
+fleet: copr
+providers: {desk: {kind: sim}}
+queues:
+  tickets: {kind: tickets}
+  copr: {kind: copr, url: "URL", tickets: tickets}
+images: {builder: {existing: {desk: b-1}, provides: [copr_builder, arch_x86_64]}}
+pools:
+  usual: {provider: desk, machine: ccx33, image: builder, workers: {max: 9}}
+"""
+
+
+def test_machines_are_planned_for_builds_and_for_tickets(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    ticket = ("--tag", "copr_builder", "--tag", "arch_x86_64", "--sandbox", "@asahi/kernel--ada")
+    with Loopback(serving(build(7, tags=[]), build(8, tags=[]))) as server:
+        (project / "fleet.yaml").write_text(FLEET.replace("URL", server.url), encoding="utf-8")
+        run_fleet("state", "init")
+        run_fleet("ticket", "open", *ticket)
+        planned = run_fleet("plan", "--json")
+
+    served = [action["serves"] for action in json.loads(planned.stdout)["actions"]]
+    assert served == [["copr/8-fedora-42-x86_64"], ["tickets/1"]]
+
+
+def test_a_rule_that_is_newer_than_a_build_is_told_where_its_name_is_known(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    rule = "powerful: [{match: '@asahi/kernel/.*/kernel', dirs: true, ask: [extra_powerful]}]\n"
+    named, other = build(7, tags=[]), build(8, tags=[])
+    with Loopback(serving(named, other, records={str(named["task_id"]): NAMED})) as server:
+        text = FLEET.replace("URL", server.url) + rule
+        (project / "fleet.yaml").write_text(text, encoding="utf-8")
+        run_fleet("state", "init")
+        planned = json.loads(run_fleet("plan", "--json").stdout)
+
+    told = {key: s["differences"] for s in planned["signatures"] for key in s["requests"]}
+    assert [each["tag"] for each in told["copr/7-fedora-42-x86_64"]] == ["extra_powerful"]
+    assert told["copr/8-fedora-42-x86_64"] == []

@@ -1,0 +1,59 @@
+"""How many machines somebody may have is told wherever a plan is read."""
+
+from fleet.plan import Plan
+from fleet.plan.limits import LimitVerdict
+from fleet.render.limits_shown import shown
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from tests.builders import a_plan
+
+PER_SUBMITTER = ("tags", "extra_powerful", "limits", "per", "submitter")
+TOTAL = ("tags", "extra_powerful", "limits", "total")
+
+
+def a_limit(who: str | None = "ada", **overrides: object) -> LimitVerdict:
+    """Return what is said of ada, who may have two machines and has one."""
+    figures = {"limit": 2, "in_use": 1, "given": 0, "waiting": 0}
+    said = {"path": PER_SUBMITTER, "who": who} | figures | overrides
+    return LimitVerdict.model_validate(said)
+
+
+def plan_with(*limits: LimitVerdict) -> Plan:
+    return a_plan(limits=limits)
+
+
+def test_the_text_of_a_plan_tells_how_many_machines_a_user_may_have() -> None:
+    both = plan_with(a_limit(None, path=TOTAL, limit=10, waiting=3), a_limit(given=1))
+
+    told = plan_to_text(both, colour=False).split("\n\n")[-2]
+    assert [row.split() for row in told.splitlines()] == [
+        ["Limits", "whose", "in", "use", "given", "now", "waiting", "at", "most"],
+        ["tags.extra_powerful.limits.total", "all", "1", "0", "3", "10"],
+        ["tags.extra_powerful.limits.per.submitter", "ada", "1", "1", "0", "2"],
+    ]
+
+
+def test_markdown_tells_it_too() -> None:
+    assert "| `tags.extra_powerful.limits.per.submitter` | ada | 1 | 0 | 0 | 2 |" in (
+        plan_to_markdown(plan_with(a_limit()))
+    )
+
+
+def test_a_plan_in_which_nothing_counts_to_a_limit_does_not_speak_of_them() -> None:
+    assert "Limits" not in plan_to_text(plan_with(), colour=False)
+    assert "Limits" not in plan_to_markdown(plan_with())
+
+
+def test_of_many_those_are_told_that_somebody_waits_for_and_then_the_tightest() -> None:
+    wide = a_limit("wide", limit=9)
+    waited_for = a_limit("waited-for", limit=99, waiting=1)
+
+    rows, hidden = shown([wide, a_limit("tight"), a_limit("tightest", given=1), waited_for], 3)
+
+    assert ([row.whose for row in rows], hidden) == (["tight", "tightest", "waited-for"], 1)
+
+
+def test_whoever_is_not_known_is_called_so() -> None:
+    (row,) = shown([a_limit(None)])[0]
+
+    assert row.whose == "not known"

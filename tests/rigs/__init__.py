@@ -1,0 +1,1 @@
+"""The rigs: how tests run the real parts on this computer."""

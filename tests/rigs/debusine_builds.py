@@ -1,0 +1,81 @@
+"""This module answers as a Debusine server that builds images."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.rigs.loopback import Answer, Received
+
+DISK = b"QFI\xfb" + b"a disk" * 1000
+
+
+@dataclass
+class DebusineBuilds:
+    """What a server does with one work request after another, all of the same number."""
+
+    statuses: list[str] = field(default_factory=lambda: ["pending", "running", "completed"])
+    result: str = "success"
+    disk: bytes = DISK
+    size: int = len(DISK)
+    sha256: str = hashlib.sha256(DISK).hexdigest()
+    log: str = "cmd: debefivm-create\n"
+    """What the worker kept of what its program said."""
+    refusal: str = ""
+    """Why it takes no work request."""
+    host: str = ""
+    category: str = "debian:system-image"
+    posted: dict[str, object] = field(default_factory=dict)
+    aborted: int = 0
+    url: str = ""
+
+    def __call__(self, received: Received) -> Answer:
+        answers: dict[str, Callable[[Received], Answer]] = {
+            "/api/1.0/work-request/": self._post,
+            "/api/1.0/work-request/7/": self._look,
+            "/api/1.0/work-request/7/abort/": self._abort,
+            "/api/1.0/artifact/3/": lambda _: _json(self._logs()),
+            "/api/1.0/artifact/4/": lambda _: _json(self._artifact()),
+            "/debian/builds/artifact/3/download/cmd.log": lambda _: Answer(200, self.log.encode()),
+            "/debian/builds/artifact/4/download/image.qcow2": lambda _: Answer(200, self.disk),
+        }
+        return answers[received.path](received)
+
+    def _post(self, received: Received) -> Answer:
+        if self.refusal:
+            return Answer(400, json.dumps({"title": self.refusal}).encode())
+        self.posted = json.loads(received.body)
+        return _json({"id": 7, "status": "pending", "result": "", "artifacts": []})
+
+    def _look(self, _: Received) -> Answer:
+        over = len(self.statuses) == 1
+        status = self.statuses[0] if over else self.statuses.pop(0)
+        done = {"result": self.result, "artifacts": [3, 4]} if over else {}
+        return _json({"id": 7, "status": status, **done})
+
+    def _abort(self, _: Received) -> Answer:
+        self.aborted += 1
+        return _json({})
+
+    def _logs(self) -> dict[str, object]:
+        file = {
+            "size": len(self.log),
+            "url": f"{self.url}/debian/builds/artifact/3/download/cmd.log",
+        }
+        category = "debusine:work-request-debug-logs"
+        return {"category": category, "data": {}, "files": {"cmd.log": file}}
+
+    def _artifact(self) -> dict[str, object]:
+        where = f"{self.host or self.url}/debian/builds/artifact/4/download/image.qcow2"
+        checksums = {"sha256": self.sha256}
+        return {
+            "category": self.category,
+            "data": {"pkglist": {"sbuild": "0.89.3", "apt": "3.0.3"}},
+            "files": {
+                "image.qcow2": {"size": self.size, "url": where, "checksums": checksums},
+            },
+        }
+
+
+def _json(value: object) -> Answer:
+    return Answer(200, json.dumps(value).encode())

@@ -1,0 +1,114 @@
+"""This module bakes on machines of the simulated Hetzner: files in memory, and a made-up role."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+
+from fleet.errors import SourceUnreachable
+from fleet.facts.manifest import BuildOrder, BuildStep
+from fleet.facts.package_list import LIST_PACKAGES
+from fleet.images.hcloud import HcloudSite
+from fleet.images.hetzner import Hetzner
+from fleet.images.instance import CLEAN, InstanceBuilder
+from fleet.images.keys import KeyPair
+from fleet.images.role import Host, RoleRun
+from fleet.images.ssh import Ssh
+from fleet.images.temporary import Entry
+from fleet.schema.pools import ImageRecipe
+from fleet.service.hetzner import SimulatedHetzner
+from tests.builders import NOW
+from tests.builders.image_trees import ImageTree
+from tests.rigs.rescue import RescueRig
+
+VERSION = "20261121T203000Z"
+HOME = "/root"
+LOGIN = f"{HOME}/.ssh/authorized_keys"
+TOLD = (
+    "debusine-worker\t0.11.3\tall\tdebusine\t0.11.3\t\t\n",
+    "bash\t5.2.37-2\tamd64\tbash\t5.2.37-2\ttrixie/main at http://deb.example.org/debian\tabc\n",
+)
+
+
+class Machine(Ssh):
+    """A machine that does nothing, and tells what it was asked to."""
+
+    asked: list[str]
+    files: ImageTree
+    fails_at: str = ""
+
+    def lines(self, script: str, sent: Iterable[bytes] = ()) -> Iterator[str]:
+        assert not sent
+        self.asked.append(script)
+        if script == self.fails_at:
+            raise SourceUnreachable("the connection is lost")
+        if script == CLEAN:
+            self.files.remove(LOGIN)
+        return iter(TOLD if script == LIST_PACKAGES else ["done\n"])
+
+    @contextmanager
+    def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
+        self.asked.append(script)
+        assert self.files.node(LOGIN), "nobody may enter it any more"
+        yield self._answer
+
+    def _answer(self, line: str) -> str:
+        what, path = json.loads(line)
+        match what:
+            case "node":
+                node = self.files.node(path)
+                return json.dumps(node and astuple(node))
+            case "names":
+                return json.dumps(self.files.names(path))
+        return json.dumps(self.files.text(path))
+
+
+class MachineRig:
+    """A project whose machines do nothing, and a role that does what a test says."""
+
+    def __init__(self, images: Path, api: SimulatedHetzner) -> None:
+        self.api = api
+        self.images = images
+        self.asked: list[str] = []
+        self.fails_at = ""
+        self.files = ImageTree()
+        self.version = VERSION
+        self.host: Host | None = None
+        self.variables: Mapping[str, object] = {}
+        self.steps: list[BuildStep] = []
+        self.role: Callable[[], None] = lambda: None
+        self.hetzner = RescueRig(images.parent / "hetzner", api)
+        site = HcloudSite("debian-ci", "fsn1", entry=Entry(self._connect, lambda _: None))
+        hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
+        self.builder = InstanceBuilder(images, site, hetzner, self._run_role)
+
+    def build(self, *, suite: str = "trixie") -> None:
+        """Build a version."""
+        recipe = ImageRecipe(suite=suite, architecture="amd64")
+        order = BuildOrder(
+            image="trixie", version=self.version, recipe=recipe, built_at=NOW, built_by="ana"
+        )
+        self.manifest, self.publication = self.builder.bake(order, self.steps.append)
+
+    def left(self) -> list[str]:
+        """Return the servers, keys and folders that there are."""
+        return [
+            *self.hetzner.left(),
+            *(path.name for path in (self.images / "trixie").glob("*") if path.is_dir()),
+        ]
+
+    def _connect(self, host: str, pair: KeyPair) -> Ssh:
+        self.files.put(LOGIN, pair.public)
+        machine = Machine(host, pair)
+        machine.asked, machine.files, machine.fails_at = self.asked, self.files, self.fails_at
+        return machine
+
+    def _run_role(
+        self, host: Host, variables: Mapping[str, object], log: Path, told: Callable[[str], None]
+    ) -> RoleRun:
+        self.host, self.variables = host, variables
+        told("Install packages")
+        log.write_text(log.read_text() + "the role was here\n")
+        self.role()
+        return RoleRun(1, (), 0.1)

@@ -1,0 +1,65 @@
+"""This module runs the program the way a person does: as a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+ROOT = Path(__file__).parent.parent.parent
+Completed = subprocess.CompletedProcess[str]
+
+
+class RunFleet(Protocol):
+    """The fixture `run_fleet`."""
+
+    def __call__(
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str = "",
+    ) -> Completed: ...
+
+
+def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment that holds nothing of the person who runs the tests."""
+    coverage = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    return {
+        **coverage,
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "TZ": "UTC",
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "100",
+        "PYTHONWARNINGS": "error",
+        **(extra or {}),
+    }
+
+
+def run_process(
+    *command: str | Path,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: str = "",
+    timeout: float = 120,
+) -> Completed:
+    """Run a command to its end and return what it said, never raising for its exit code."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=dict(env),
+        input=stdin,
+        text=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        capture_output=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def fleet_command() -> tuple[str, ...]:
+    """Return how to start the program from the checkout under test."""
+    return (sys.executable, "-m", "fleet")

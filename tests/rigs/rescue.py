@@ -1,0 +1,73 @@
+"""This module lets the servers of the simulated Hetzner boot a real rescue system: an sshd.
+
+Their disk is a file. It is let in who the simulated API was told of, while a server runs the
+rescue system and no longer; a snapshot holds what the file held when it was taken.
+"""
+
+from functools import partial
+from pathlib import Path
+
+from fleet.images.hcloud import HcloudPublisher, HcloudSite
+from fleet.images.remote_disk import Writing
+from fleet.images.ssh import Ssh
+from fleet.images.temporary import Entry
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_wire import Request
+from tests.rigs.sshd import Sshd
+
+STOCK = b"what Hetzner's own image holds\n" * 100_000
+
+
+class Shell(Ssh):
+    """A machine that is this computer: its commands run here, without ssh."""
+
+    def command(self, script: str) -> list[str]:
+        return ["sh", "-c", script]
+
+
+class RescueRig:
+    """A simulated project whose servers are this computer, entered by ssh or, quicker, by sh."""
+
+    def __init__(self, folder: Path, api: SimulatedHetzner, sshd: Sshd | None = None) -> None:
+        folder.mkdir(exist_ok=True)
+        self.api = api
+        self.disk = folder / "sda"
+        self.snapshots: dict[int, bytes] = {}
+        self.paused: list[float] = []
+        self._sshd = sshd
+        api.state.address = "127.0.0.1"
+        api.watch = self._watch
+
+    @property
+    def entry(self) -> Entry:
+        """Return how its machines are entered."""
+        if self._sshd is None:
+            return Entry(connect=Shell, pause=self.paused.append)
+        return Entry(connect=partial(Ssh, door=self._sshd.door), pause=self.paused.append)
+
+    def publisher(self, fleet: str = "debian-ci") -> HcloudPublisher:
+        """Return what publishes there for a fleet."""
+        writing = Writing(device=str(self.disk), piece_mib=1, pause=self.paused.append)
+        site = HcloudSite(fleet, "fsn1", entry=self.entry, writing=writing)
+        return HcloudPublisher(site, self.api.token, base_url=self.api.endpoint)
+
+    def left(self) -> list[str]:
+        """Return the names of the servers and keys that there are."""
+        kinds = ("servers", "ssh_keys")
+        return [each["name"] for kind in kinds for each in self.api.state.resources[kind].values()]
+
+    def _watch(self, when: str, request: Request) -> None:
+        if when != "done":
+            return
+        state = self.api.state
+        keys = {key for allowed in state.in_rescue.values() for key in allowed}
+        known = state.resources["ssh_keys"]
+        if self._sshd:
+            self._sshd.let_in(known[key]["public_key"] for key in keys if key in known)
+        if (request.method, request.path) == ("POST", "/servers") and not self.disk.is_symlink():
+            self.disk.write_bytes(STOCK)
+        if request.path.endswith("/create_image") and self.disk.is_file():
+            taken = [
+                key for key, each in state.resources["images"].items() if each["created_from"]
+            ]
+            self.snapshots |= {each: self.disk.read_bytes() for each in taken[-1:]}

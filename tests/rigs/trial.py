@@ -1,0 +1,191 @@
+"""This module runs a trial fleet: two pools on simulated machines, a queue in a file.
+
+`Trial.do` runs a command inside the test's process to arrange things; what a test is about
+it runs as a process of its own, with `run_fleet`.
+"""
+
+import io
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fleet.cli import main
+from fleet.facts import Listing
+from fleet.facts.versions import Version
+from fleet.providers.sim import SimCloud
+from fleet.providers.sim_file import SimMachine, load
+from fleet.store.database import DatabaseStore
+from tests.fakes.engine import FixedClock
+
+BUILDERS = (
+    "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4}, retire: {idle_after: 10m}}"
+)
+BIG = "{provider: desk, machine: ccx63, image: trixie, provides: [big], workers: {max: 4}}"
+WORLD_QUEUE = "{kind: world, path: world.json}"
+
+
+def fleet_yaml(
+    *,
+    pools: Mapping[str, str] | None = None,
+    desk: str = "boot: 1s",
+    queue: str = WORLD_QUEUE,
+    more: str = "",
+) -> str:
+    """Return the fleet.yaml of a trial; each part may be another."""
+    chosen = {"big": BIG, "builders": BUILDERS} if pools is None else pools
+    lines = [f"  {name}: {text}" for name, text in chosen.items()]
+    written = "\n".join(["pools:", *lines] if lines else ["pools: {}"])
+    return f"""\
+fleet: trial
+providers:
+  desk: {{kind: sim, {desk}}}
+queues:
+  work: {queue}
+images:
+  trixie: {{suite: trixie, architecture: amd64}}
+{written}
+{more}"""
+
+
+@cache
+def _empty_store() -> bytes:
+    """Return what `fleet state init` makes, which takes as long as most tests that need it."""
+    with TemporaryDirectory() as folder:
+        trial = Trial(Path(folder))
+        assert trial.do("state", "init")[0] == 0
+        return (trial.folder / ".fleet/store.db").read_bytes()
+
+
+class Trial:
+    """A folder with a fleet.yaml, what waits for it, and its simulated machines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cloud = SimCloud(folder / ".fleet/sim-desk.json", FixedClock(datetime.now(UTC)))
+        if not (folder / "fleet.yaml").exists():
+            self.write(fleet_yaml())
+            self.wait_for()
+
+    def write(self, text: str) -> None:
+        """Write fleet.yaml."""
+        (self.folder / "fleet.yaml").write_text(text, encoding="utf-8")
+
+    def wait_for(self, *requests: str, big: Sequence[str] = ()) -> None:
+        """Have these requests wait in the queue, and nothing else; `big` only fits that pool."""
+        waiting: list[dict[str, object]] = [{"id": name} for name in requests]
+        waiting += [{"id": name, "required": ["big"]} for name in big]
+        moment = "2026-11-21T08:00:00Z"
+        demand = {"demand": {"read_at": moment, "requests": waiting}}
+        world = {"fleet": "trial", "time": moment, "queues": {"work": demand}}
+        (self.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    def do(self, *args: str) -> tuple[int, str]:
+        """Run a command in this process; return its exit code and all that it said."""
+        said = io.StringIO()
+        with chdir(self.folder), redirect_stdout(said), redirect_stderr(said):
+            code = main(args)
+        return code, said.getvalue()
+
+    def init(self) -> None:
+        """Create the store; an empty one of this fleet at the usual place is always the same."""
+        store = self.folder / ".fleet/store.db"
+        text = (self.folder / "fleet.yaml").read_text(encoding="utf-8")
+        if store.exists() or "\nstate:" in text or not text.startswith("fleet: trial\n"):
+            assert self.do("state", "init")[0] == 0
+            return
+        store.parent.mkdir(exist_ok=True)
+        store.write_bytes(_empty_store())
+
+    def apply(self) -> str:
+        """Apply, which must succeed, and return what it said."""
+        code, said = self.do("apply")
+        assert code == 0, said
+        return said
+
+    def outcome(self) -> dict[str, Any]:
+        """Apply and return the outcome by pool, whatever became of it."""
+        _, said = self.do("apply", "--json")
+        outcome = json.loads(said[said.index("{") :])
+        return {stack["pool"]: stack for stack in outcome["stacks"]}
+
+    def plan(self) -> dict[str, Any]:
+        """Plan and return the plan."""
+        _, said = self.do("plan", "--json")
+        plan: dict[str, Any] = json.loads(said[said.index("{") :])
+        return plan
+
+    def machines(self) -> list[str]:
+        """Return the names of the machines that exist, sorted."""
+        listing = self.cloud.list("trial")
+        assert isinstance(listing, Listing), listing
+        return [machine.name for machine in listing.machines]
+
+    def made(self) -> list[SimMachine]:
+        """Return the machines that exist, by name."""
+        machines = load(self.cloud.path).machines.values()
+        return sorted(machines, key=lambda machine: machine.inputs.name)
+
+    def world(self) -> dict[str, Any]:
+        """Observe and return the world."""
+        _, said = self.do("observe")
+        world: dict[str, Any] = json.loads(said[said.index("{") :])
+        return world
+
+    def recorded(self) -> list[str]:
+        """Return the names of the machines that the stacks hold, sorted."""
+        stacks = self.world()["stacks"]
+        return sorted(name for stack in stacks.values() for name in stack["ids"])
+
+    def age(self, **duration: float) -> None:
+        """Have everything in the cloud, and every try, have happened that much earlier."""
+        self._age_attempts(timedelta(**duration))
+        if not self.cloud.path.exists():
+            return
+        contents = json.loads(self.cloud.path.read_text())
+        for machine in contents["machines"].values():
+            for key in ("created_at", "boots_at", "since", "drained_at"):
+                if machine[key]:
+                    moment = datetime.fromisoformat(machine[key]) - timedelta(**duration)
+                    machine[key] = moment.isoformat()
+        self.cloud.path.write_text(json.dumps(contents))
+
+    def attempts(self) -> list[tuple[str, str]]:
+        """Return the tries that the store remembers, the oldest first: worker and result."""
+        tries = self._store().attempts(100)
+        return [(each.worker, each.result) for each in tries]
+
+    def _age_attempts(self, by: timedelta) -> None:
+        tries = self._store().attempts(100)
+        with sqlite3.connect(self.folder / ".fleet/store.db") as connection:
+            connection.execute("delete from fleet_attempts")
+        connection.close()
+        self._store().record_attempts(
+            [each.model_copy(update={"at": each.at - by}) for each in tries]
+        )
+
+    def _store(self) -> DatabaseStore:
+        return DatabaseStore(f"sqlite:///{self.folder}/.fleet/store.db", "trial")
+
+    def remember(self, *versions: Version) -> None:
+        """Have the store remember these image versions."""
+        for version in versions:
+            self._store().save_image_version(version, was=None)
+
+    def versions(self) -> dict[str, str]:
+        """Return the state of each version that the store remembers."""
+        return {each.version: each.state for each in self._store().image_versions()}
+
+    def locked(self) -> AbstractContextManager[str | None]:
+        """Hold the fleet's lock, as somebody else would."""
+        return self._store().lock("somebody else", datetime.now(UTC))
+
+    def files(self) -> dict[str, bytes]:
+        """Return every file in the folder with what it holds."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}

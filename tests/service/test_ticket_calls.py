@@ -1,0 +1,287 @@
+"""The calls of Resalloc's clients: what each is answered, and what becomes of the ticket."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from xmlrpc.client import Fault
+
+import pytest
+
+from fleet.tickets import TicketState, find_fault
+from tests.builders.ticketing import a_ticket_fleet
+from tests.rigs.ticket_service import TicketService
+
+NOTHING = {"ready": None, "output": None, "closed": None, "failed": None}
+WAITS = {"ready": False, "output": None, "closed": False, "failed": False}
+READY = {"ready": True, "output": "192.0.2.1\n", "closed": False, "failed": False}
+
+
+def test_a_ticket_is_taken_waits_is_ready_and_is_closed(service: TicketService) -> None:
+    client = service.client
+
+    number = client.take("arch_x86_64", "extra_powerful")
+    answers = [client.collect(number)]
+    service.give(number)
+    answers.append(client.collect(number))
+    closed = client.close(number)
+    answers.append(client.collect(number))
+
+    assert answers == [WAITS, READY, READY | {"closed": True}]
+    assert closed is True
+
+
+def test_what_is_taken_and_what_is_closed_wakes_the_loop(service: TicketService) -> None:
+    number = service.client.take("extra_powerful")
+    after_taking = service.rung
+    service.client.collect(number)
+    service.client.close(number)
+
+    assert (after_taking, service.rung) == (1, 2)
+
+
+def test_an_id_may_be_a_text_as_it_was_typed(service: TicketService) -> None:
+    number = service.client.take("extra_powerful")
+
+    assert service.client.collect(str(number)) == WAITS
+    assert service.client.close(str(number)) is True
+
+
+@pytest.mark.parametrize("number", [9999, "9999", 0, -1, "x", "", "1" * 5000, "²", True])
+def test_a_ticket_that_nobody_took_is_told_at_once_whatever_is_asked(
+    number: int | str, shared: TicketService
+) -> None:
+    client = shared.client
+
+    assert (client.collect(number), client.wait(number), client.close(number)) == (
+        NOTHING,
+        "",
+        False,
+    )
+
+
+def test_whose_machine_is_lost_is_told_that_it_failed(service: TicketService) -> None:
+    number = service.client.take("extra_powerful")
+    service.give(number)
+    service.lose(number)
+
+    assert service.client.collect(number) == READY | {"failed": True}
+
+
+def test_owner_and_submitter_of_an_old_client_are_in_its_sandbox(shared: TicketService) -> None:
+    number = shared.client.take("extra_powerful", sandbox="@asahi/kernel--ada")
+
+    ticket = shared.book.find(number)
+    assert ticket is not None
+    assert (ticket.owner, ticket.submitter) == ("@asahi", "ada")
+    assert ticket.sandbox == "@asahi/kernel--ada"
+
+
+@pytest.mark.parametrize("sandbox", ["", "s", "a--b", "/p--ada", "o/p--", "o/p", "o/--ada"])
+def test_an_old_client_whose_sandbox_says_nothing_is_its_own_owner(
+    sandbox: str, shared: TicketService
+) -> None:
+    number = shared.client.take("extra_powerful", sandbox=sandbox)
+
+    ticket = shared.book.find(number)
+    assert ticket is not None
+    assert (ticket.owner, ticket.submitter, ticket.client) == ("anybody", "anybody", "anybody")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\nb", " "])
+def test_a_sandbox_that_no_ticket_may_have_is_known_by_its_digest(
+    name: str, shared: TicketService
+) -> None:
+    # An old client that were refused for it would ask for ever.
+    numbers = [
+        shared.client.take("extra_powerful", sandbox=each) for each in (name, name, name * 2)
+    ]
+
+    first, again, other = map(shared.book.find, numbers)
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert first.sandbox == again.sandbox != other.sandbox
+    assert find_fault(["big"], [first.sandbox]) == ""
+
+
+def test_an_owner_that_no_ticket_may_have_is_one_all_the_same(shared: TicketService) -> None:
+    number = shared.client.take("extra_powerful", sandbox=f"{'o' * 300}/ping--ada")
+
+    ticket = shared.book.find(number)
+    assert ticket is not None
+    assert (ticket.owner[:41], len(ticket.owner), ticket.submitter) == ("o" * 40 + "…", 73, "ada")
+
+
+# waiting
+
+
+def test_who_waits_is_answered_when_the_ticket_gets_its_machine(service: TicketService) -> None:
+    number = service.client.take("extra_powerful")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(service.client.wait, number)
+        until_somebody_waits(service)
+        service.give(number)
+
+        assert waiting.result(10) == "192.0.2.1\n"
+
+
+def test_who_waits_is_answered_when_another_closes_the_ticket(service: TicketService) -> None:
+    """Resalloc's own server would have it wait for ever."""
+    number = service.client.take("extra_powerful")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(service.client.wait, number)
+        until_somebody_waits(service)
+        service.client.close(number)
+
+        assert waiting.result(10) == ""
+
+
+def test_who_waits_is_told_why_when_the_service_ends_and_asks_again(
+    service: TicketService,
+) -> None:
+    number = service.client.take("extra_powerful")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(service.client.wait, number)
+        until_somebody_waits(service)
+        service.calls.end()
+
+        with pytest.raises(Fault, match=f"ticket {number} waits: no free machine fits it yet"):
+            waiting.result(10)
+
+
+def until_somebody_waits(service: TicketService) -> None:
+    """Return once a call waits."""
+    while not service.calls.waiting:
+        pass
+
+
+# answers that were lost
+
+
+def test_a_ticket_that_nobody_asks_for_expires(service: TicketService) -> None:
+    """The answer was lost, and its client took another one."""
+    lost = service.client.take("extra_powerful")
+    kept = service.client.take("extra_powerful")
+    service.client.collect(kept)
+
+    service.later(minutes=31)
+
+    assert service.client.collect(lost) == WAITS | {"failed": True}
+    assert service.client.collect(kept) == WAITS
+
+
+def test_a_ticket_of_the_command_line_keeps_its_lease_whatever_an_old_client_asks(
+    service: TicketService,
+) -> None:
+    number = service.client.take("extra_powerful")
+    now = service.clock.now()
+    service.book.change(number, lambda each: replace(each, client="", lease=60), now)
+
+    assert service.client.collect(number) == NOTHING
+    ticket = service.book.find(number)
+    assert ticket is not None
+    assert ticket.lease == 60
+
+
+# who asks
+
+
+def test_a_client_sees_and_closes_its_own_tickets_only(tmp_path: Path) -> None:
+    with TicketService(tmp_path, named=True) as service:
+        number = service.of("copr").take("extra_powerful")
+        other = service.of("packit")
+
+        assert (other.collect(number), other.close(number)) == (NOTHING, False)
+
+        ticket = service.book.find(number)
+        assert ticket is not None
+        assert (ticket.state, ticket.client) == (TicketState.WAITING, "copr")
+        assert service.of("copr").close(number) is True
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("tags", "because"),
+    [
+        (["extra_powreful"], "did you mean extra_powerful?"),
+        ([], "a ticket needs at least one tag"),
+        ([f"t{number}" for number in range(1000)], "a ticket may have 50 tags, not 1,000"),
+        (["x" * 20_000], "is 20,000 letters long, at most are 200"),
+        (["a\nb"], "letters that cannot be printed"),
+        ([1, 2], "a tag is a text"),
+    ],
+)
+def test_what_nothing_can_provide_is_refused_with_a_reason(
+    tags: list[object], because: str, shared: TicketService
+) -> None:
+    before = shared.book.tickets()
+
+    with pytest.raises(Fault, match=because) as caught:
+        shared.client.call("takeTicket", tags)
+
+    assert caught.value.faultString.startswith("no ticket was opened: ")
+    assert shared.book.tickets() == before
+
+
+def test_what_pools_provide_is_what_fleet_yaml_says_now(service: TicketService) -> None:
+    with pytest.raises(Fault, match="no pool of queue tickets provides huge"):
+        service.client.take("huge")
+
+    service.fleet = a_ticket_fleet(tags={"huge": {"on_demand": True}})
+
+    assert service.client.take("huge") == 1
+
+
+def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    desk = {"kind": "tickets", "most_open_per_submitter": 2}
+    with TicketService(tmp_path, a_ticket_fleet(queues={"tickets": desk})) as service:
+        for _ in range(2):
+            service.client.take("extra_powerful", sandbox="ada/ping--ada")
+
+        with pytest.raises(Fault, match="ada has 2 tickets open at queue tickets"):
+            service.client.take("extra_powerful", sandbox="ada/pong--ada")
+
+        assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("system.listMethods", ()),
+        ("takeTicket", ()),
+        ("takeTicket", ("extra_powerful",)),
+        ("takeTicket", (["extra_powerful"], "s", "more")),
+        ("takeTicket", (["extra_powerful"], {"a": 1})),
+        ("collectTicket", ([1],)),
+        ("closeTicket", (1.5,)),
+        ("waitTicket", ()),
+    ],
+)
+def test_a_call_that_there_is_not_is_answered_with_those_there_are(
+    name: str, arguments: tuple[object, ...], shared: TicketService
+) -> None:
+    with pytest.raises(Fault, match="there is no such call; there are takeTicket"):
+        shared.client.call(name, *arguments)
+
+
+def test_a_store_that_does_not_answer_is_told_and_a_later_call_works(
+    service: TicketService, tmp_path: Path
+) -> None:
+    (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
+    with pytest.raises(Fault, match="there is no store at"):
+        service.client.take("extra_powerful")
+
+    (tmp_path / "elsewhere.db").rename(tmp_path / "store.db")
+
+    assert service.client.take("extra_powerful") == 1
+
+
+def test_without_its_queue_in_fleet_yaml_no_ticket_is_taken(service: TicketService) -> None:
+    service.fleet = a_ticket_fleet(queues={})
+
+    with pytest.raises(Fault, match="has no queue tickets of kind tickets any more"):
+        service.client.take("extra_powerful")

@@ -1,0 +1,118 @@
+"""Why a pool holds as many machines as it does, and what stops one more."""
+
+import pytest
+
+from fleet.explain import Explanation, explain_pool
+from fleet.facts import Worker, World
+from fleet.guard import guard
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
+from tests.builders.deciding import FIRST, fleet_with
+
+
+def explained(fleet: Fleet, world: World, name: str = "builders") -> Explanation:
+    found = explain_pool(fleet, world, guard(fleet, reconcile(fleet, world)), name)
+    assert found is not None
+    return found
+
+
+def of_pool(fleet: Fleet, world: World, name: str = "builders") -> list[str]:
+    return [reason.because for reason in explained(fleet, world, name).reasons]
+
+
+def test_a_pool_says_who_would_wait_with_one_machine_less() -> None:
+    world = a_sim_world(requests=(a_request(id="1"), a_request(id="2")))
+
+    assert (
+        "not 1: planned with workers.max 1, 1 request that is served now would wait: debian/2"
+    ) in of_pool(a_sim_fleet(), world)
+
+
+def test_a_pool_says_that_min_keeps_its_last_machine() -> None:
+    assert "not 0: workers.min is 1" in of_pool(fleet_with(min=1), a_sim_world(a_worker()))
+
+
+def test_a_pool_says_which_worker_stays_although_nothing_would_wait() -> None:
+    found = of_pool(a_sim_fleet(), a_sim_world(a_worker()))
+
+    assert any(
+        said.startswith(f"not 0, although nothing more would wait: {FIRST}: idle for less")
+        for said in found
+    )
+
+
+def test_a_pool_says_which_limit_stops_one_machine_more() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert (
+        "not 4, though 2 requests wait that would fit: "
+        "pool builders is at workers.max (3) with what this plan makes"
+    ) in of_pool(a_sim_fleet(), world)
+
+
+@pytest.mark.parametrize(
+    ("queue", "by"),
+    [
+        ({"kind": "tickets"}, "scheduler"),
+        (
+            {"kind": "debusine", "url": "https://debusine.example.org", "scopes": ["debian"]},
+            "capacity",
+        ),
+        ({"kind": "world", "path": "world.json"}, None),
+    ],
+)
+def test_a_pool_says_of_the_limit_of_a_tag_who_holds_it_at_its_queue(
+    queue: dict[str, object], by: str | None
+) -> None:
+    fleet = a_sim_fleet(
+        queues={"debian": queue},
+        pools={"builders": a_pool(provider="desk", provides=["gpu"])},
+        tags={"gpu": {"limits": {"total": 1}}},
+    )
+    world = a_sim_world(requests=tuple(a_request(id=i, required=("gpu",)) for i in ("1", "2")))
+
+    found = explained(fleet, world)
+
+    (more,) = [each for each in found.reasons if each.because.startswith("not 2")]
+    assert more.path[:3] == ("tags", "gpu", "limits")
+    assert more.by == by
+
+
+def test_a_pool_says_how_many_of_what_waits_its_workers_and_new_machines_serve() -> None:
+    world = a_sim_world(a_worker(), requests=tuple(a_request(id=str(n)) for n in range(1, 6)))
+
+    assert any(
+        said.startswith("of queue debian 5 requests wait with priority 0 for ")
+        and said.endswith(": workers that it has serve 1 of them, new machines 2")
+        for said in of_pool(a_sim_fleet(), world)
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "steps"),
+    [
+        ((), ()),
+        ((a_worker(),), ("`fleet explain worker NAME` says why each of them stays or goes",)),
+    ],
+)
+def test_only_a_pool_with_workers_leads_to_why_each_of_them_stays_or_goes(
+    workers: tuple[Worker, ...], steps: tuple[str, ...]
+) -> None:
+    fleet, world = a_sim_fleet(), a_sim_world(*workers)
+
+    found = explained(fleet, world)
+
+    assert found.next_steps == steps
+
+
+def test_a_pool_says_that_one_machine_more_would_be_idle_and_what_it_costs() -> None:
+    assert (
+        "not 1: it would be idle, for 0.0777 EUR/h; nothing waits that it could serve"
+    ) in of_pool(a_sim_fleet(), a_sim_world())
+
+
+def test_a_static_pool_has_no_margins() -> None:
+    fleet = a_sim_fleet(pools={"legacy": {"static": ["old-1"]}})
+
+    assert of_pool(fleet, a_sim_world(), "legacy") == []

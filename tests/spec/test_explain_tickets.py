@@ -1,0 +1,64 @@
+"""Why a machine with a ticket stays, and who holds the limits of a queue of tickets."""
+
+from collections.abc import Sequence
+
+from fleet.explain import explain_pool, explain_request, explain_worker
+from fleet.facts import Machine, World
+from fleet.guard import guard
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.tickets import Tenancy, Ticket
+from fleet.tickets.desk import read_desk
+from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
+from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
+
+NAME = "debian-ci-powerful-1"
+LIMITED = a_ticket_fleet(queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}})
+
+
+def seen(
+    fleet: Fleet,
+    tickets: Sequence[Ticket],
+    tenancies: Sequence[Tenancy] = (),
+    machines: Sequence[Machine] = (),
+) -> World:
+    inputs = tuple(some_inputs(name=each.name, type="ccx63") for each in machines)
+    ids = {each.name: each.id for each in machines}
+    return World(
+        fleet="debian-ci",
+        time=NOW,
+        queues={"tickets": read_desk(fleet, tickets, tenancies, NOW)},
+        providers={"desk": a_listing(*machines)},
+        stacks={"powerful": a_stack(provider="desk", workers=inputs, ids=ids)},
+    )
+
+
+def test_of_a_machine_with_a_ticket_nobody_knows_when_its_client_closes_it() -> None:
+    fleet = a_ticket_fleet()
+    had = a_ticket(7, machine=NAME, state="ready", sandbox="s", heard_at=NOW)
+    machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")
+    world = seen(fleet, [had], [used(machine=NAME, sandbox="s")], [machine])
+
+    found = explain_worker(fleet, world, guard(fleet, reconcile(fleet, world)), NAME)
+
+    assert found is not None
+    assert [(reason.because, reason.path) for reason in found.reasons][-1] == (
+        "when its client closes its ticket is not known: `durations` has no `any`",
+        ("durations",),
+    )
+
+
+def test_a_limit_of_a_queue_of_tickets_is_held_by_who_gives_out_machines() -> None:
+    tags = ("arch_x86_64", "extra_powerful")
+    world = seen(LIMITED, [a_ticket(number, tags=tags) for number in (1, 2)])
+    plan = guard(LIMITED, reconcile(LIMITED, world))
+
+    pool = explain_pool(LIMITED, world, plan, "powerful")
+    (waits,) = (key for unserved in plan.unserved for key in unserved.requests)
+    request = explain_request(LIMITED, world, plan, waits)
+
+    assert pool is not None
+    assert request is not None
+    limit = ("queues", "tickets", "limits", "total")
+    held = [each.by for each in (*pool.reasons, *request.reasons) if each.path == limit]
+    assert held == ["scheduler", "scheduler"]

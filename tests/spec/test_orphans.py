@@ -1,0 +1,276 @@
+"""Machines for tickets that nobody knows go once two listings, some time apart, have said so."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from fleet.explain import explain_worker
+from fleet.facts import Machine, MachineState, Stack, Unknown, World
+from fleet.guard import guard
+from fleet.operate.orphans import find_orphans
+from fleet.plan import Delete, Plan, Reason
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from fleet.tickets import Tenancy, Ticket, TicketState
+from fleet.tickets.desk import read_desk
+from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
+from tests.builders.deciding import actions_of, reason_of, sentence_of
+from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+
+ORPHAN, OTHER = "debian-ci-powerful-1", "debian-ci-powerful-2"
+EMPTY: Mapping[str, Stack | Unknown] = {"powerful": a_stack(provider="desk", workers=(), ids={})}
+
+
+def machine(name: str = ORPHAN, **said: object) -> Machine:
+    given = {"name": name, "id": f"id-{name}", "pool": "powerful", "type": "ccx63"}
+    return a_machine(**(given | said))
+
+
+def seen(
+    fleet: Fleet,
+    *machines: Machine,
+    tickets: Sequence[Ticket] = (),
+    tenancies: Sequence[Tenancy] = (),
+    stacks: Mapping[str, Stack | Unknown] = EMPTY,
+) -> World:
+    """Return a world in which a provider lists these machines, and their pool's stack none."""
+    return World(
+        fleet="debian-ci",
+        time=NOW,
+        queues={"tickets": read_desk(fleet, tickets, tenancies, NOW)},
+        providers={"desk": a_listing(*machines)},
+        stacks=dict(stacks),
+    )
+
+
+def planned(*machines: Machine, fleet: Fleet | None = None, **said: Any) -> Plan:  # noqa: ANN401 - as `seen` takes it
+    fleet = fleet or a_ticket_fleet()
+    return guard(fleet, reconcile(fleet, seen(fleet, *machines, **said)))
+
+
+def drained(minutes: float, name: str = ORPHAN, **said: object) -> Tenancy:
+    return a_tenancy(machine=name, since=ago(minutes=minutes), draining=True, **said)
+
+
+def test_the_first_listing_keeps_tickets_from_an_orphan() -> None:
+    plan = planned(machine())
+
+    assert actions_of(plan) == [("drain", ORPHAN)]
+    assert reason_of(plan, ORPHAN) is Reason.ORPHAN
+    assert sentence_of(plan, ORPHAN) == (
+        "its provider lists it, but no stack knows it and no ticket has it; it goes if a listing "
+        "10m from now still says so"
+    )
+
+
+def test_a_listing_soon_after_it_confirms_nothing() -> None:
+    plan = planned(machine(), tenancies=[drained(9.9)])
+
+    assert actions_of(plan) == []
+    assert reason_of(plan, ORPHAN) is Reason.ORPHAN
+    assert sentence_of(plan, ORPHAN).endswith("it was drained 9m 54s ago, and goes after 10m")
+    assert plan.attention == ()
+
+
+def test_a_later_listing_lets_it_go() -> None:
+    plan = planned(machine(), tenancies=[drained(10)])
+
+    (action,) = plan.actions
+    assert isinstance(action, Delete)
+    assert (action.worker, action.registry, action.reason) == (ORPHAN, "tickets", Reason.ORPHAN)
+    assert action.because == (
+        "its provider lists it, but no stack knows it and no ticket has it; it was drained 10m ago"
+    )
+
+
+KNOWN = {
+    "powerful": a_stack(
+        provider="desk", workers=(some_inputs(name=ORPHAN),), ids={ORPHAN: f"id-{ORPHAN}"}
+    )
+}
+
+
+@pytest.mark.parametrize(("minutes", "goes"), [(9, False), (11, True)])
+def test_one_whose_ticket_has_ended_goes_no_sooner_than_if_its_stack_knew_it(
+    minutes: float, *, goes: bool
+) -> None:
+    """It was listed when it was given out too, and is for no other ticket: it is to go anyway."""
+    fleet = a_ticket_fleet(pool={"reuse": None})
+    given_back = a_tenancy(machine=ORPHAN, since=ago(minutes=minutes), uses=1, sandbox="ada")
+
+    orphan = planned(machine(), fleet=fleet, tenancies=[given_back])
+    known = planned(machine(), fleet=fleet, tenancies=[given_back], stacks=KNOWN)
+
+    assert actions_of(orphan) == [("delete", ORPHAN)] * goes
+    assert actions_of(known) == [("delete", ORPHAN)]
+
+
+def test_one_that_waits_for_a_ticket_of_its_sandbox_is_seen_twice_too() -> None:
+    given_back = a_tenancy(machine=ORPHAN, since=ago(minutes=11), uses=1, sandbox="ada")
+
+    reused = planned(
+        machine(),
+        fleet=a_ticket_fleet(pool={"reuse": {"opportunity": "1h"}}),
+        tenancies=[given_back],
+    )
+
+    assert actions_of(reused) == [("drain", ORPHAN)]
+
+
+def test_one_whose_deletion_failed_is_deleted_again() -> None:
+    switched_off = planned(machine(), tenancies=[drained(10, disabled=True)])
+
+    assert actions_of(switched_off) == [("delete", ORPHAN)]
+
+
+@pytest.mark.parametrize("state", [MachineState.STARTING, MachineState.STOPPED])
+def test_one_that_does_not_run_goes_too(state: MachineState) -> None:
+    asleep = machine(state=state)
+
+    assert actions_of(planned(asleep)) == [("drain", ORPHAN)]
+    assert actions_of(planned(asleep, tenancies=[drained(11)])) == [("delete", ORPHAN)]
+
+
+def test_one_that_a_ticket_has_stays_until_that_has_ended() -> None:
+    held = a_ticket(state=TicketState.READY, machine=ORPHAN)
+
+    plan = planned(machine(), tickets=[held], tenancies=[drained(60, uses=1)])
+
+    assert actions_of(plan) == []
+    assert sentence_of(plan, ORPHAN) == "no stack knows it: it goes once ticket 1 has ended"
+
+
+def test_one_that_is_off_goes_too_although_a_ticket_has_it_and_fails_that() -> None:
+    held = a_ticket(state=TicketState.READY, machine=ORPHAN)
+    off = machine(state=MachineState.STOPPED)
+
+    plan = planned(off, tickets=[held], tenancies=[drained(10, uses=1)])
+
+    (action,) = plan.actions
+    assert isinstance(action, Delete)
+    assert action.releases
+    assert action.because == (
+        "its provider lists it, but no stack knows it and ticket 1 has it in vain, for it is off; "
+        "it was drained 10m ago"
+    )
+
+
+def test_what_was_drained_before_a_machine_of_that_name_was_made_counts_for_nothing() -> None:
+    plan = planned(machine(created_at=ago(minutes=5)), tenancies=[drained(60)])
+
+    assert actions_of(plan) == [("drain", ORPHAN)]
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        {},
+        {"powerful": Unknown(unknown="no answer")},
+        {
+            "powerful": a_stack(
+                provider="desk", workers=(some_inputs(name=ORPHAN),), ids={ORPHAN: "another"}
+            )
+        },
+    ],
+    ids=["no stack ever was", "unknown", "one of its name is recorded"],
+)
+def test_where_its_stack_does_not_say_that_it_is_nobody_s_it_stays(
+    stacks: Mapping[str, Stack | Unknown],
+) -> None:
+    plan = planned(machine(), tenancies=[drained(60)], stacks=stacks)
+
+    assert (ORPHAN, Reason.ORPHAN) not in [(a.worker, a.reason) for a in plan.actions]
+
+
+@pytest.mark.parametrize("name", ["build-host", "debian-ci-other-1", "debian-ci-powerful-one"])
+def test_what_fleet_would_not_call_so_stays_for_a_person_may_adopt_it(name: str) -> None:
+    plan = planned(machine(name), tenancies=[drained(60, name)])
+
+    assert actions_of(plan) == []
+    assert [said.split(":")[0] for said in plan.attention] == [name]
+
+
+def test_one_that_bears_the_old_name_of_its_pool_goes() -> None:
+    fleet = a_ticket_fleet(pool={"previously": "big"})
+    old = machine("debian-ci-big-1", pool="big")
+
+    assert actions_of(planned(old, fleet=fleet)) == [("drain", "debian-ci-big-1")]
+
+
+def test_explain_says_that_there_is_nothing_to_do() -> None:
+    fleet = a_ticket_fleet()
+    world = seen(fleet, machine(), tenancies=[drained(3)])
+
+    found = explain_worker(fleet, world, reconcile(fleet, world), ORPHAN)
+
+    assert found is not None
+    assert found.next_steps == ("nothing to do: it goes by itself",)
+
+
+def test_in_a_pool_that_is_paused_it_stays() -> None:
+    plan = planned(
+        machine(), tenancies=[drained(60)], fleet=a_ticket_fleet(pool={"mode": "pause"})
+    )
+
+    assert actions_of(plan) == []
+
+
+def test_of_a_pool_that_is_no_longer_in_fleet_yaml_none_goes() -> None:
+    gone = machine("debian-ci-gone-1", pool="gone")
+    stacks = {**EMPTY, "gone": a_stack(provider="desk", workers=(), ids={})}
+
+    assert actions_of(planned(gone, stacks=stacks)) == []
+
+
+def test_few_go_although_their_pool_has_no_other_machine() -> None:
+    plan = planned(machine(), machine(OTHER))
+
+    assert (len(plan.actions), plan.guards) == (2, ())
+
+
+def test_more_than_an_accident_leaves_behind_are_refused() -> None:
+    """Ten are what `guards.refuse.delete.count` allows; one of the eleven is drained already."""
+    names = [f"debian-ci-powerful-{number}" for number in range(11)]
+    machines = [machine(name) for name in names]
+
+    few = planned(*machines[1:])
+    many = planned(*machines, tenancies=[drained(5, names[0])])
+
+    assert (len(few.actions), few.guards) == (10, ())
+    assert (many.actions, len(many.withheld), many.is_refused) == ((), 10, True)
+    assert "because of lost knowledge" in many.guards[0].because
+
+
+def test_those_that_were_let_pass_go_although_more_are_refused() -> None:
+    machines = [machine(f"debian-ci-powerful-{number}") for number in range(11)]
+    later = [drained(11, each.name) for each in machines[:3]]
+
+    plan = planned(*machines, tenancies=later)
+
+    assert actions_of(plan) == [("delete", each.name) for each in machines[:3]]
+    assert len(plan.withheld) == 8
+
+
+def test_of_those_that_are_listed_only_what_no_guard_withholds_goes_by_itself() -> None:
+    fleet, machines = a_ticket_fleet(), [machine(f"debian-ci-powerful-{n}") for n in range(11)]
+    world = seen(fleet, *machines, tenancies=[drained(5, machines[0].name)])
+
+    found = find_orphans(fleet, world, guard(fleet, reconcile(fleet, world)))
+
+    assert [each.name for each in found.orphans if each.goes] == [machines[0].name]
+    assert len(found.orphans) == 11
+
+
+def test_a_debusine_s_machine_is_no_orphan_that_goes() -> None:
+    plan = planned(machine(), fleet=_at_debusine())
+
+    assert actions_of(plan) == []
+    assert reason_of(plan, ORPHAN) is Reason.NOT_KNOWN
+
+
+def _at_debusine() -> Fleet:
+    queue = {"kind": "debusine", "url": "https://debusine.example.org", "scopes": ["debian"]}
+    return a_ticket_fleet(
+        queues={"debian": queue, "tickets": {"kind": "tickets"}}, pool={"serves": ["debian"]}
+    )

@@ -1,0 +1,125 @@
+"""What a ticket is told while it waits: the limit that stops it, with who counts to it."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.handout.prospects import why_all_wait, why_waits
+from fleet.schema.model import Fleet
+from tests.builders import NOW
+from tests.builders.ticketing import a_ticket, a_ticket_fleet
+
+TAGS = ("arch_x86_64", "extra_powerful")
+ITS_TURN = (
+    "no free machine fits it yet; each `fleet apply` gives out what is free and orders the rest"
+)
+
+
+def limited(**limits: object) -> Fleet:
+    return a_ticket_fleet(tag={"limits": limits})
+
+
+def told(fleet: Fleet, *tickets: dict[str, object]) -> list[str]:
+    """Return what each of these is told that waits, in their order."""
+    each = [a_ticket(n, **({"tags": TAGS} | ask)) for n, ask in enumerate(tickets, 1)]
+    return [said for _, said in sorted(why_all_wait(fleet, "tickets", each, NOW).items())]
+
+
+@pytest.mark.parametrize("of", ["submitter", "owner", "team", "sandbox"])
+def test_who_waits_before_it_counts_to_a_limit_of_each(of: str) -> None:
+    ours: dict[str, object] = {of: "lea"}
+    others: dict[str, object] = {of: "ben"}
+
+    said = told(limited(per={of: 1}), ours, ours, others)
+
+    limit = f"tags.extra_powerful.limits.per.{of} is 1 for"
+    assert said == [
+        f"{ITS_TURN}; {limit} lea: 0 in use",
+        f"{limit} lea: 0 in use, 1 waiting before it",
+        f"{ITS_TURN}; {limit} ben: 0 in use",
+    ]
+
+
+def test_who_has_a_machine_and_who_waits_both_count_to_a_limit_in_all() -> None:
+    held: dict[str, object] = {"machine": "m1", "state": "ready", "owner": "ben"}
+
+    said = told(limited(total=2), held, {"owner": "lea"}, {"owner": "ada"})
+
+    limit = "tags.extra_powerful.limits.total is 2: 1 in use"
+    assert said == [f"{ITS_TURN}; {limit}", f"{limit}, 1 waiting before it"]
+
+
+def test_of_one_architecture_each_owner_has_as_many_as_its_tag_says() -> None:
+    fleet = a_ticket_fleet(tags={"arch_x86_64": {"limits": {"per": {"owner": 1}}}})
+
+    said = told(fleet, {"tags": ("arch_x86_64",)}, {"tags": ("arch_x86_64",)})
+
+    assert said[1].startswith("tags.arch_x86_64.limits.per.owner is 1 for ada: 0 in use, 1 wait")
+
+
+def test_a_limit_of_the_queue_counts_whatever_the_tags() -> None:
+    fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}})
+
+    said = told(fleet, {"tags": ("arch_x86_64",)}, {})
+
+    assert said[1] == "queues.tickets.limits.total is 1: 0 in use, 1 waiting before it"
+
+
+def test_a_background_ticket_stands_behind_what_came_later() -> None:
+    said = told(limited(per={"owner": 1}), {"background": True}, {})
+
+    assert said[0].endswith("is 1 for ada: 0 in use, 1 waiting before it")
+    assert said[1].startswith(ITS_TURN)
+
+
+def test_who_can_get_no_machine_stands_before_nobody() -> None:
+    fleet = a_ticket_fleet(
+        tag={"limits": {"total": 1}}, queues={"tickets": {"kind": "tickets", "blocked": ["eve"]}}
+    )
+
+    said = told(fleet, {"owner": "eve"}, {"tags": (*TAGS, "arch_riscv64")}, {})
+
+    assert said[0] == "queues.tickets.blocked names its owner eve: it gets no machine"
+    assert said[1].startswith("nothing fits it: pool powerful")
+    assert said[2].startswith(ITS_TURN)
+
+
+def test_one_ticket_is_told_the_same_as_when_all_are() -> None:
+    fleet = limited(per={"owner": 1})
+    first, second = (a_ticket(n, tags=TAGS, heard_at=NOW) for n in (1, 2))
+
+    said = why_waits(fleet, "tickets", second, [first, second])
+
+    assert said == why_all_wait(fleet, "tickets", [first, second], NOW)[2]
+
+
+def test_thousands_of_tickets_are_told_in_one_pass() -> None:
+    fleet = limited(total=1)
+    tickets = [
+        a_ticket(n, tags=TAGS, opened_at=NOW - timedelta(seconds=n)) for n in range(1, 3001)
+    ]
+
+    said = why_all_wait(fleet, "tickets", tickets, NOW)
+
+    assert sum(each.startswith(ITS_TURN) for each in said.values()) == 1
+
+
+def test_of_pools_that_make_no_machine_it_is_said_which() -> None:
+    fleet = a_ticket_fleet(pool={"mode": "pause"})
+
+    because = why_waits(fleet, "tickets", a_ticket(), ())
+
+    assert because == "no free machine fits it, and none is made: pools.powerful.mode is pause"
+
+
+@pytest.mark.parametrize(("priority", "waits"), [("low", 1), ("normal", 2), ("high", 2)])
+def test_the_priority_of_a_tag_says_whose_turn_it_is_first(priority: str, waits: int) -> None:
+    fleet = a_ticket_fleet(
+        tag={"priority": priority},
+        queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}},
+    )
+
+    said = why_all_wait(fleet, "tickets", [a_ticket(1, tags=TAGS), a_ticket(2)], NOW)
+
+    held_back = [number for number, because in said.items() if not because.startswith(ITS_TURN)]
+    assert held_back == [waits]

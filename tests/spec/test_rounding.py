@@ -1,0 +1,77 @@
+"""Rounding puts nobody where no room is; what it takes past a limit is taken back exactly."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from fleet.allocate import allocate
+from fleet.allocate.answer import Answer
+from fleet.allocate.components import Component
+from fleet.allocate.formulation import Model
+from fleet.demand import Ordered
+from fleet.demand.choices import Fit, Group, Row
+from tests.builders.choosing import CHEAP, FREE, a_place, free_workers
+
+
+def a_group(name: str, rank: int, came: int, *places: str) -> Group:
+    request = Ordered(order=(0, "", "q", came, name, came), key=name, seconds=600)
+    return Group(name, (rank,), (request,), {place: Fit() for place in places})
+
+
+def answered(groups: Sequence[Group], counts: Mapping[str, int], *rows: Row) -> Answer:
+    """Return the answer that begins with so many of each group at each place."""
+    places = (a_place(CHEAP), free_workers(FREE, 9))
+    component = Component(tuple(groups), places, rows)
+    return Answer(Model(component, by_rank=True, exact=0), [counts for _ in groups])
+
+
+def left(answer: Answer) -> list[str]:
+    return [request.key for block in answer.left for _, request, _ in block]
+
+
+def test_of_who_counts_to_a_limit_the_last_rank_is_taken_back_although_it_came_first() -> None:
+    groups = [a_group("early", 1, 1, FREE), a_group("late", 0, 2, FREE)]
+    takes = {(group.id, FREE): Decimal(1) for group in groups}
+    row = Row(("x",), "at x", Decimal(1), requests=takes)
+
+    answer = answered(groups, {FREE: 1}, row)
+
+    assert left(answer) == ["early"]
+    assert answer.taken == [1]
+
+
+def test_who_does_not_count_to_a_limit_is_not_taken_back_for_it() -> None:
+    groups = [a_group("first", 0, 1, FREE), a_group("last", 1, 2, FREE)]
+    row = Row(("x",), "at x", Decimal(0), requests={("first", FREE): Decimal(1)})
+
+    assert left(answered(groups, {FREE: 1}, row)) == ["first"]
+
+
+def test_a_machine_too_many_is_taken_back_with_who_it_was_for() -> None:
+    groups = [a_group("first", 0, 1, CHEAP), a_group("last", 1, 2, CHEAP)]
+    row = Row(("x",), "at x", Decimal(1), {CHEAP: Decimal(1)})
+
+    answer = answered(groups, {CHEAP: 1}, row)
+
+    assert left(answer) == ["last"]
+    assert answer.machines == {CHEAP: 1}
+
+
+def test_a_limit_that_is_passed_by_what_nobody_chose_takes_nobody_back() -> None:
+    groups = [a_group("first", 0, 1, FREE)]
+    row = Row(("x",), "at x", Decimal(-1), {CHEAP: Decimal(1)})
+
+    assert left(answered(groups, {FREE: 1}, row)) == []
+
+
+def test_whole_requests_that_do_not_fit_a_worker_together_are_not_put_there() -> None:
+    places = {key: free_workers(key, 1.0) for key in ("a", "b", "c")}
+    groups = [
+        replace(a_group(name, 0, nth, *places), fits=dict.fromkeys(places, Fit(0.6)))
+        for nth, name in enumerate("12345")
+    ]
+
+    allocation = allocate(groups, places, (), exact=0)
+
+    assert [len(allocation.served[place]) for place in places] == [1, 1, 1]
+    assert sorted(allocation.unserved) == ["4", "5"]

@@ -1,0 +1,35 @@
+"""A server in the background answers from entering to leaving, and leaves nothing behind."""
+
+import socket
+import threading
+from http.server import SimpleHTTPRequestHandler
+
+import pytest
+
+from fleet.web.background import BackgroundServer, LoopbackServer
+
+
+def test_it_answers_while_somebody_is_inside() -> None:
+    with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
+        socket.create_connection(("127.0.0.1", server.port)).close()
+
+
+def test_nobody_listens_once_it_is_left() -> None:
+    with BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)) as server:
+        pass
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+
+
+def test_no_thread_is_left_when_what_goes_on_inside_fails() -> None:
+    before = set(threading.enumerate())
+
+    with (
+        pytest.raises(ZeroDivisionError),
+        BackgroundServer(LoopbackServer(SimpleHTTPRequestHandler)),
+    ):
+        raise ZeroDivisionError
+
+    # One that answered an earlier test may end meanwhile.
+    assert set(threading.enumerate()) <= before

@@ -1,0 +1,40 @@
+"""This module prints the path of a real S3 server for tests, built where none is here.
+
+In this order: the one named in FLEET_S3_SERVER, or in the cache; the Go module that
+tools/versitygw/go.mod pins. Exit code 3: there is none.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from fleet.engines.pulumi_cli import cache_folder
+from tools.go_programs import ABSENT, install, keep, key_of, obtain, run
+
+NAME = "versitygw"
+MODULE = Path(__file__).parent / NAME
+START_SECONDS = 30
+
+
+def main() -> int:
+    """Print the path on standard output, everything else on standard error."""
+    kept = cache_folder() / f"{NAME}-{key_of([MODULE / 'go.sum'])}" / "bin" / NAME
+    named = Path(os.environ.get("FLEET_S3_SERVER") or kept)
+    target = named if named.exists() else kept
+    if not target.exists() and not obtain(NAME, target, build):
+        return ABSENT
+    print(target)
+    return 0
+
+
+def build(target: Path) -> None:
+    """Compile the Go module, which takes minutes the first time."""
+    with tempfile.TemporaryDirectory(prefix=f"fleet-{NAME}-") as folder:
+        install(MODULE, "-ldflags", "-s -w", "tool", into=Path(folder))
+        run([str(Path(folder) / NAME), "--version"], seconds=START_SECONDS)
+        keep(Path(folder), target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
