@@ -175,7 +175,9 @@ class CloudTrial(Generic[C]):
 
     def wrongs(self) -> list[str]:
         """Return everything that must not be, whatever has happened."""
-        world = json.loads(self.fleet("observe").stdout)
+        observed = self.fleet("observe")
+        assert observed.returncode == 0, observed
+        world = json.loads(observed.stdout)
         recorded = {
             name: number
             for stack in world["stacks"].values()
