@@ -247,7 +247,7 @@ def run_marked(session: nox.Session, *options: str, **env: str) -> None:
     """Run the tests that carry the session's name as marker; none at all is a skip."""
     marker = session.name.replace("-", "_")
     ran = subprocess.run(
-        [BIN / "pytest", "-m", marker, "-n", "0", "-rs", *options, *session.posargs],
+        [BIN / "pytest", "-m", marker, "-n", "0", "-rsfE", *options, *session.posargs],
         cwd=ROOT,
         env={**os.environ, **env},
         check=False,
