@@ -112,7 +112,7 @@ class Stacks:
             file = self.settings_folder / path
             try:
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                replace_file(file, text, mode=0o600)
+                replace_file(file, text.encode(), mode=0o600)
             except OSError as error:
                 raise StoreFailed(f"{file}: {error.strerror}") from error
         self._records.fill(embedded)

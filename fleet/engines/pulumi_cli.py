@@ -75,7 +75,9 @@ def _asked_once_a_day(path: Path, notes: Path) -> str | None:
     if problem is None:
         with suppress(OSError):
             notes.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(notes, json.dumps({"day": today, "fit": [*fit, key]}), mode=0o600)
+            replace_file(
+                notes, json.dumps({"day": today, "fit": [*fit, key]}).encode(), mode=0o600
+            )
     return problem
 
 

@@ -51,7 +51,7 @@ class Workspace(automation.LocalWorkspace):
     def save_project_settings(self, settings: automation.ProjectSettings) -> None:
         """Write the project's file whole, where it says something else."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=True)
-        replace_file(Path(self.work_dir) / "Pulumi.yaml", text, mode=0o600)
+        replace_file(Path(self.work_dir) / "Pulumi.yaml", text.encode(), mode=0o600)
 
 
 class _GatedProgram(LanguageServer):

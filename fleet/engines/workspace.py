@@ -58,7 +58,9 @@ class Home:
             launcher = (
                 f'#!/bin/sh\nexec "{sys.executable}" -u -m fleet.providers.sim_plugin "$@"\n'
             )
-            replace_file(self.folder / "plugins" / "pulumi-resource-sim", launcher, mode=0o700)
+            replace_file(
+                self.folder / "plugins" / "pulumi-resource-sim", launcher.encode(), mode=0o700
+            )
         except OSError as error:
             raise StoreFailed(f"{self.folder}: {error.strerror or error}") from error
 
@@ -100,7 +102,7 @@ class Home:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             settings: dict[str, Any] = yaml.safe_load(text) or {}
             settings["config"] = {**(settings.get("config") or {}), **config}
-            replace_file(path, yaml.safe_dump(settings, sort_keys=True), mode=0o600)
+            replace_file(path, yaml.safe_dump(settings, sort_keys=True).encode(), mode=0o600)
         except OSError as error:
             raise StoreFailed(f"{path}: {error.strerror or error}") from error
 
