@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleet.engines.backend_file import drop_cut_notes
+from fleet.engines.backend_file import drop_cut_checkpoint, drop_cut_notes, keep_checkpoint
 from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import known_cli
@@ -80,7 +80,12 @@ class Cli:
     def make(self, ref: StackRef, account: Account) -> None:
         """Make a stack that does not exist yet."""
         workspace = self._workspace(ref, account, None)
-        _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+        try:
+            _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
+        except StackFailed:
+            if root := file_root(self._backend):
+                drop_cut_checkpoint(root.parent, project_name(load_project(ref.project)), ref.name)
+            raise
 
     def open(
         self,
@@ -199,6 +204,7 @@ class Cli:
         self._home.prepare(name, root.parent if root else None)
         if root:
             drop_cut_notes(root, name)
+            keep_checkpoint(root.parent, name, ref.name)
         return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),

@@ -22,7 +22,12 @@ from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
 from fleet.engines.pulumi_gate import Gate
 from fleet.engines.pulumi_locks import break_dead_locks, find_locks
-from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
+from fleet.engines.pulumi_state import (
+    Deployment,
+    is_cut,
+    read_checkpoint,
+    read_deployment,
+)
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
@@ -62,13 +67,13 @@ class PulumiEngine:
         """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
         try:
             deployment = self._recorded(ref)
-            locked = deployment and self._is_locked(ref)
+            unsure = deployment and (self._is_locked(ref) or self._is_cut(ref))
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
             return None
         return deployment.stack.model_copy(
-            update={"interrupted": deployment.stack.interrupted or bool(locked)}
+            update={"interrupted": deployment.stack.interrupted or bool(unsure)}
         )
 
     def preview(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> tuple[Step, ...]:
@@ -200,6 +205,9 @@ class PulumiEngine:
     def _is_locked(self, ref: StackRef) -> bool:
         objects = self._objects
         return bool(objects and find_locks(objects, self._project(ref), ref.name))
+
+    def _is_cut(self, ref: StackRef) -> bool:
+        return bool(self._objects and is_cut(self._objects, self._project(ref), ref.name))
 
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]

@@ -45,14 +45,17 @@ def find_locks(objects: Objects, project: str, stack: str) -> tuple[Lock, ...]:
     """
     found = []
     for key in objects.keys(f"{_LOCKS}{project}/{stack}/"):
+        content = None
         try:
-            lock = dict(json.loads(objects.read(key) or b""))
+            content = objects.read(key)
+            lock = dict(json.loads(content or b""))
             alive = is_alive(lock)
         except (StoreFailed, ValueError, TypeError):
             lock = {}
-            # A lock is being taken away this very moment: whoever does it is alive. A draft was
-            # cut off, or is about to become a lock: its loss harms neither state nor machines.
-            alive = False if key.endswith(_DRAFT) else None
+            # One that is gone is being taken away this very moment: whoever does it is alive.
+            # A draft was cut off, or is about to become a lock: its loss harms neither state nor
+            # machines. An empty lock was all that a full disk took: its owner gave up at once.
+            alive = False if key.endswith(_DRAFT) or content == b"" else None
         owner = f"{lock.get('username', 'someone')} on {lock.get('hostname', 'some host')}"
         found.append(
             Lock(

@@ -15,6 +15,8 @@ from fleet.ports import StackRef
 
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
+KEPT = ".kept"
+"""Ends the key of the copy that is kept of a checkpoint in a folder; see `keep_checkpoint`."""
 _FAILED = "initErrors"
 
 
@@ -27,7 +29,7 @@ def _unzstd(raw: bytes) -> bytes:
         raise OSError(str(error)) from error
 
 
-_PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
+PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
 )
 """Suffix to how it is unpacked, in the order in which the CLI would have left one for another."""
@@ -63,15 +65,48 @@ def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any
 
 
 def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
-    """Return what is recorded behind a key, unpacked; None when there is nothing."""
-    for suffix, unpacked in _PACKINGS.items():
+    """Return what is recorded behind a key, unpacked, or what is kept of it where it was cut.
+
+    None when there is nothing.
+    """
+    for suffix, unpacked in PACKINGS.items():
         raw = objects.read(key + suffix)
-        if raw is not None:
-            return _checkpoint(f"{objects.place}/{key}{suffix}", raw, unpacked)
+        if raw is None:
+            continue
+        place = f"{objects.place}/{key}{suffix}"
+        try:
+            return unpack_checkpoint(place, raw, unpacked)
+        except StoreFailed:
+            kept = objects.read(key + suffix + KEPT)
+            if kept is None:
+                raise
+            return unpack_checkpoint(place + KEPT, kept, unpacked)
     return None
 
 
-def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
+def is_cut(objects: Objects, project: str, stack: str) -> bool:
+    """Say whether a stack's checkpoint is no whole one: what is kept of it may be behind."""
+    key = stack_key(project, stack)
+    for suffix, unpacked in PACKINGS.items():
+        raw = objects.read(key + suffix)
+        if raw is not None:
+            return not is_whole(raw, unpacked)
+    return False
+
+
+def is_whole(raw: bytes, unpacked: Callable[[bytes], bytes]) -> bool:
+    """Say whether this is a checkpoint."""
+    try:
+        unpack_checkpoint("", raw, unpacked)
+    except StoreFailed:
+        return False
+    return True
+
+
+def unpack_checkpoint(
+    place: str, raw: bytes, unpacked: Callable[[bytes], bytes]
+) -> dict[str, Any]:
+    """Return a checkpoint; raises StoreFailed where it is none, or was cut."""
     try:
         file = json.loads(unpacked(raw))
         file["checkpoint"].get("latest")

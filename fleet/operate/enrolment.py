@@ -92,9 +92,10 @@ class Enrolling:
     ) -> list[str]:
         """Revoke the tokens of what its stack does not know, and return what stood against it.
 
-        What it knows may exist, or is made by the next run.
+        What it knows may exist, or is made by the next run; where it was interrupted, so may what
+        it does not know.
         """
-        if isinstance(after, Unknown):
+        if isinstance(after, Unknown) or (after and after.interrupted):
             return []
         known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
         troubles = []

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -43,22 +44,20 @@ class Case:
     beginnings: tuple[str, ...] = ("at_hetzner",)
 
 
-def since(trial: CloudTrial[Any], moment: str, act: Callable[[], object], *, again: bool) -> None:
-    """Act when a moment comes for the first time, and at each later request where told so."""
-    come = moment == ALREADY
+def since(trial: CloudTrial[Any], moment: str, act: Callable[[], object]) -> None:
+    """Act when a moment comes for the first time."""
     when, _, deed = moment.partition(" ")
     awaited = f"{when} {getattr(trial.cloud, deed)}" if deed else ""
 
     def watch(now: str) -> None:
-        nonlocal come
-        if awaited == now or (come and again):
-            first, come = not come, True
-            if first or again:
-                act()
+        if awaited == now:
+            trial.cloud.watch = lambda _: None
+            act()
 
-    if come:
+    if moment == ALREADY:
         act()
-    trial.cloud.watch = watch
+    else:
+        trial.cloud.watch = watch
 
 
 @contextmanager
@@ -66,25 +65,26 @@ def without_backend(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     """Have stacks be out of reach."""
     gateway = Gateway(trial.folder / "gate", host_of(trial.url)).lead()
     trial.keep_stacks_behind(gateway.folder)
-    since(trial, moment, gateway.cut, again=False)
+    since(trial, moment, gateway.cut)
     yield
     gateway.lead()
 
 
 @contextmanager
 def on_a_full_disk(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
-    """Have no block be free for anything that fleet and its engine keep."""
+    """Have hardly a block be free for what fleet and its engine keep."""
     small, kept = trial.folder / ".fleet", trial.folder / "kept"
     small.rename(kept)
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", small], check=True)
     shutil.copytree(kept, small, dirs_exist_ok=True)
-    filler = small / "filler"
-    # What is overwritten meanwhile frees its blocks: they are taken away again.
-    since(trial, moment, lambda: _fill(filler), again=True)
+    over = threading.Event()
+    filling = threading.Thread(target=_fill, args=(small / "filler", over))
+    since(trial, moment, filling.start)
     yield
-    trial.cloud.watch = lambda _: None
-    filler.unlink()
+    over.set()
+    filling.join()
+    (small / "filler").unlink()
     shutil.rmtree(kept)
     shutil.copytree(small, kept)
     subprocess.run(["umount", "--lazy", small], check=True)
@@ -92,10 +92,14 @@ def on_a_full_disk(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     kept.rename(small)
 
 
-def _fill(filler: Path) -> None:
-    with suppress(OSError), filler.open("ab", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+def _fill(filler: Path, over: threading.Event) -> None:
+    """Leave two blocks, again and again: what is written meanwhile is cut, not only refused."""
+    while not over.wait(0.005):
+        with suppress(OSError), filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with suppress(OSError):
+            os.truncate(filler, max(0, filler.stat().st_size - 2 * 4096))
 
 
 @contextmanager
@@ -111,7 +115,7 @@ def one_that_boots_gone(trial: CloudTrial[Any], _: str) -> Iterator[None]:
 @contextmanager
 def the_new_one_gone(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     """Have a machine be deleted at the provider as soon as it was made."""
-    since(trial, moment, lambda: trial.cloud.vanish(trial.machines()[-1]), again=False)
+    since(trial, moment, lambda: trial.cloud.vanish(trial.machines()[-1]))
     yield
 
 
@@ -119,7 +123,7 @@ def the_new_one_gone(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
 def those_to_go_gone(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     """Have machines be deleted at the provider right before the engine does it."""
     trial.make_two_to_go()
-    since(trial, moment, lambda: trial.cloud.vanish(TWO, THREE), again=False)
+    since(trial, moment, lambda: trial.cloud.vanish(TWO, THREE))
     yield
 
 
@@ -200,7 +204,7 @@ def test_of_two_applies_begun_at_once_one_does_it_and_the_other_is_told_to_wait(
         both = [trial.begin("apply") for _ in range(2)]
         ends = [os.pidfd_open(each.pid) for each in both]
         # Nothing is made until one of them has given up.
-        since(trial, MOMENTS[1], lambda: select.select(ends, [], [], 120), again=False)
+        since(trial, MOMENTS[1], lambda: select.select(ends, [], [], 120))
         said = [each.communicate(timeout=300)[1] for each in both]
         codes = [each.returncode for each in both]
         for end in ends:

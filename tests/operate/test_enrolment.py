@@ -1,6 +1,6 @@
 """New workers of a queue get a token each, their machine gets it, and none is left over."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +9,9 @@ import pytest
 
 from fleet.engines.changes import previewed
 from fleet.errors import Locked, PlanRefused, SourceUnreachable, StackFailed
-from fleet.facts import WorkerInputs
+from fleet.facts import Stack, WorkerInputs
 from fleet.making.user_data import read_user_data
-from fleet.ports import Change, Enrolment, StackRef
+from fleet.ports import NO_USER_DATA, Change, Enrolment, Progress, StackRef, Step
 from tests.builders import NOW, a_create, a_delete, a_drain, a_pool, a_sim_fleet, some_inputs
 from tests.builders.queue_desk import Desk
 from tests.builders.queue_worlds import FIRST, QUEUE, SECOND, THIRD
@@ -39,6 +39,22 @@ class FailingToGiveUp(FakeEngine):
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
         yield previewed(self, ref, workers)
         raise StackFailed("the engine's process ended in the middle")
+
+
+class OnAFullDisk(FakeEngine):
+    """An engine that makes machines, and whose state is as it was before."""
+
+    def up(
+        self,
+        ref: StackRef,
+        workers: Sequence[WorkerInputs],
+        progress: Progress,
+        user_data: Mapping[str, str] = NO_USER_DATA,
+    ) -> tuple[Step, ...]:
+        super().up(ref, workers, progress, user_data)
+        before = Stack(engine=self.name, provider=ref.provider, serial=1, interrupted=True)
+        self.stacks[ref.name] = before
+        raise StackFailed("the disk is full")
 
 
 class TakenMeanwhile(FakeEngine):
@@ -117,6 +133,15 @@ def test_a_machine_that_is_refused_leaves_no_token(desk: Desk) -> None:
 
     assert outcome.stacks[0].created == (SECOND,)
     assert list(desk.registry.tokens) == [SECOND]
+
+
+def test_a_machine_that_may_have_been_made_keeps_its_token(desk: Desk) -> None:
+    desk.engine = OnAFullDisk()
+
+    outcome = desk.make(FIRST)
+
+    assert outcome.stacks[0].result == "failed"
+    assert list(desk.engine.machines) == list(desk.registry.tokens) == [FIRST]
 
 
 def test_where_a_worker_cannot_be_enrolled_those_before_it_are_made_and_no_token_left(

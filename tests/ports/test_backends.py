@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.engines.backend_file import drop_cut_notes
+from fleet.engines.backend_file import drop_cut_notes, keep_checkpoint
 from fleet.engines.backends import open_objects
 from fleet.engines.objects import Objects, file_root, place_of
 from fleet.engines.pulumi_locks import break_dead_locks, drop_locks, find_locks
@@ -264,6 +264,15 @@ def test_what_is_left_of_a_lock_that_was_never_taken_is_removed(tmp_path: Path) 
     assert find_locks(objects, "fleet-sim", "s") == ()
 
 
+def test_an_empty_lock_is_what_a_full_disk_took_of_it_and_nobody_s(tmp_path: Path) -> None:
+    objects = opened(f"file://{tmp_path}")
+    objects.create(LOCK, b"")
+
+    break_dead_locks(objects, "fleet-sim", "s")
+
+    assert find_locks(objects, "fleet-sim", "s") == ()
+
+
 def test_who_is_about_to_take_a_lock_holds_it(tmp_path: Path) -> None:
     objects = opened(f"file://{tmp_path}")
     lock(objects, key=f"{LOCK}.18ea4e.tmp")
@@ -314,6 +323,71 @@ def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
     drop_cut_notes(tmp_path, "fleet-sim")
 
     assert [note.exists() for note in notes] == [False, False, True]
+
+
+CHECKPOINT = '{"checkpoint": {"latest": {"resources": []}}}'
+
+
+@pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
+def test_a_checkpoint_that_a_full_disk_cut_is_read_and_mended_from_the_copy_before_it(
+    left: str, tmp_path: Path
+) -> None:
+    folder = opened(f"file://{tmp_path}")
+    file = tmp_path / KEY
+    file.parent.mkdir(parents=True)
+    file.write_text(CHECKPOINT)
+    keep_checkpoint(tmp_path, "fleet-sim", "s")
+
+    file.write_text(left)
+
+    assert read_checkpoint(folder, "fleet-sim", "s") == {"resources": []}
+    assert file.read_text() == left
+    for _ in range(2):
+        keep_checkpoint(tmp_path, "fleet-sim", "s")
+        assert file.read_text() == CHECKPOINT
+
+
+def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / KEY
+    file.parent.mkdir(parents=True)
+    file.write_text("{")
+
+    keep_checkpoint(tmp_path, "fleet-sim", "s")
+
+    with pytest.raises(StoreFailed, match="is not a Pulumi checkpoint"):
+        read_checkpoint(opened(f"file://{tmp_path}"), "fleet-sim", "s")
+
+
+def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / KEY
+    file.parent.mkdir(parents=True)
+    file.write_text(CHECKPOINT)
+    keep_checkpoint(tmp_path, "fleet-sim", "s")
+    file.unlink()
+
+    keep_checkpoint(tmp_path, "fleet-sim", "s")
+
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+    script = (
+        "import resource, signal, sys; from pathlib import Path;"
+        "from fleet.engines.files import replace_file;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
+        "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, file], check=False, capture_output=True, text=True
+    )
+
+    assert "File too large" in done.stderr
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "before")]
 
 
 def test_what_the_cli_keeps_beside_a_file_is_no_key_and_goes_with_it(tmp_path: Path) -> None:
