@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make every run alike: one time zone, one locale, one Hypothesis budget."""
     os.environ.update(TZ="UTC", LC_ALL="C.UTF-8", COLUMNS="100")
     time.tzset()
+    # What a shell starts in the background ignores interrupts, and so would all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Until all is collected, nearly everything that is made stays.
     gc.disable()
     # Stores wait for the disk a hundred times a test. Whole images stay out of memory.
