@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from fleet.engines.files import replace_file
-from fleet.engines.pulumi_state import KEPT, PACKINGS, is_whole, stack_key
 from fleet.errors import StoreFailed
 
 _NOTES = ".attrs"
@@ -23,37 +21,6 @@ def drop_cut_notes(root: Path, project: str) -> None:
         except FileNotFoundError:
             # Whoever else works here has removed it.
             continue
-
-
-def keep_checkpoint(folder: Path, project: str, stack: str) -> None:
-    """Copy a stack's checkpoint before the CLI writes it; put the copy where a full disk cut it.
-
-    The CLI puts what it could write of the next checkpoint in the place of the last, and at its
-    next try in that of its own backup, `.bak`, too. What the copy does not know of is found as
-    it is after a kill. Raises StoreFailed where there is no room for a copy: nothing was begun.
-    """
-    for suffix, unpacked in PACKINGS.items():
-        path = folder / f"{stack_key(project, stack)}{suffix}"
-        kept = path.with_name(path.name + KEPT)
-        try:
-            if not path.exists():
-                # Another stack of this name would be taken for the one before it.
-                kept.unlink(missing_ok=True)
-                continue
-            content = path.read_bytes()
-            if is_whole(content, unpacked):
-                replace_file(kept, content, mode=0o600)
-            elif kept.exists():
-                replace_file(path, kept.read_bytes(), mode=0o600)
-        except OSError as error:
-            raise StoreFailed(f"{path}: {error.strerror or error}") from error
-
-
-def drop_cut_checkpoint(folder: Path, project: str, stack: str) -> None:
-    """Remove what a full disk took of the checkpoint of a stack that was to be made just now."""
-    path = folder / stack_key(project, stack)
-    if path.exists() and not is_whole(path.read_bytes(), PACKINGS[""]):
-        path.unlink()
 
 
 class FileObjects:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fleet.engines.backend_file import drop_cut_checkpoint, drop_cut_notes, keep_checkpoint
+from fleet.engines.backend_file import drop_cut_notes
 from fleet.engines.objects import file_root
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_cli import known_cli
 from fleet.engines.pulumi_events import Events, shorten
+from fleet.engines.pulumi_kept import Kept
 from fleet.engines.pulumi_state import drop_init_errors, drop_worker
 from fleet.engines.running import running
 from fleet.engines.workspace import Home, project_name
@@ -83,8 +84,8 @@ class Cli:
         try:
             _run(ref, lambda: workspace.create_stack(ref.name), self.secrets(account))
         except StackFailed:
-            if root := file_root(self._backend):
-                drop_cut_checkpoint(root.parent, project_name(load_project(ref.project)), ref.name)
+            if kept := self._kept(ref):
+                kept.drop_cut()
             raise
 
     def open(
@@ -141,6 +142,16 @@ class Cli:
         project = load_project(ref.project)
         self._rewrite(ref, account, lambda state: drop_worker(state, worker, project))
 
+    def keep(self, ref: StackRef, wanted: Collection[str] | None = None) -> None:
+        """Copy what is recorded before it is changed; see `Kept.keep`."""
+        if kept := self._kept(ref):
+            kept.keep(load_project(ref.project), wanted)
+
+    def restore(self, ref: StackRef) -> None:
+        """Put a copy in the place of a checkpoint that was cut; the stack must not be locked."""
+        if kept := self._kept(ref):
+            kept.restore()
+
     def configure(self, ref: StackRef, config: Mapping[str, str]) -> None:
         """Write keys into a stack's settings."""
         self._home.configure(project_name(load_project(ref.project)), ref.name, config)
@@ -152,6 +163,7 @@ class Cli:
         exported = json.loads(self._stack_command(ref, account, "export"))
         if not change(exported["deployment"]):
             return
+        self.keep(ref)
         path = self._home.folder / f"{ref.name}.rewritten.json"
         try:
             path.write_text(json.dumps(exported), encoding="utf-8")
@@ -176,6 +188,12 @@ class Cli:
 
         _run(ref, run, self.secrets(account))
         return said[0]
+
+    def _kept(self, ref: StackRef) -> Kept | None:
+        root = file_root(self._backend)
+        return (
+            Kept(root.parent, project_name(load_project(ref.project)), ref.name) if root else None
+        )
 
     @cached_property
     def _command(self) -> "automation.PulumiCommand":
@@ -204,7 +222,6 @@ class Cli:
         self._home.prepare(name, root.parent if root else None)
         if root:
             drop_cut_notes(root, name)
-            keep_checkpoint(root.parent, name, ref.name)
         return Workspace(
             work_dir=str(self._home.work(name)),
             pulumi_home=str(self._home.folder / "cli"),

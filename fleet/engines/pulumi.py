@@ -67,7 +67,7 @@ class PulumiEngine:
         """Return the stack as recorded; where fleet reads the backend itself, without the CLI."""
         try:
             deployment = self._recorded(ref)
-            unsure = deployment and (self._is_locked(ref) or self._is_cut(ref))
+            unsure = deployment and self._is_unsure(ref)
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
         if deployment is None:
@@ -84,6 +84,7 @@ class PulumiEngine:
             # Pulumi previews only stacks that exist, and a preview must not make one.
             names = sorted(worker.name for worker in workers)
             return tuple(Step(worker=name, operation="create") for name in names)
+        self._restore(ref)
         left = self._leftovers(ref, recorded, workers)
         events = Events(self._cli.secrets(self._account(ref)))
         session = self._session(ref, _Given(workers, left.adopted))
@@ -103,7 +104,7 @@ class PulumiEngine:
     def prepare(self, ref: StackRef, workers: Sequence[WorkerInputs]) -> Iterator[Change]:
         """Hold an update after its own preview, with its stack locked."""
         recorded = self._recorded(ref)
-        if recorded is None or recorded.is_unfinished or self._is_locked(ref):
+        if recorded is None or recorded.is_unfinished or self._is_unsure(ref):
             # What an earlier run left is cleaned up before the update, and not before a preview.
             yield previewed(self, ref, workers)
             return
@@ -120,6 +121,7 @@ class PulumiEngine:
                 given = _Given(workers, there, new)
                 session.secrets[:0] = given.secrets
                 self._configure(ref, workers)
+                self._cli.keep(ref, [each.name for each in workers])
                 events.go_on(progress)
                 try:
                     gate.let_through(self._declaring(ref, given))
@@ -127,6 +129,7 @@ class PulumiEngine:
                     return self._settle(ref, given, _to_be_tried_again(failure), events)
                 return events.done
 
+            self._cli.keep(ref)
             gate.start(lambda: session.run(lambda: session.stack.up_through(gate, events), events))
             if not events.is_complete:
                 raise StackFailed(f"stack {ref.name}: nobody was told what it would do")
@@ -145,6 +148,7 @@ class PulumiEngine:
         left = _Leftovers()
         # Also of a stack that is not there: who was killed at making it had locked it.
         break_dead_locks(self._objects, self._project(ref), ref.name)
+        self._cli.restore(ref)
         if recorded or "" in user_data.values():
             left = self._leftovers(ref, recorded or _nothing(ref), workers)
         if recorded and recorded.stack.interrupted:
@@ -185,6 +189,7 @@ class PulumiEngine:
                 f"finishes it, then forget {worker}"
             )
         break_dead_locks(self._objects, self._project(ref), ref.name)
+        self._cli.restore(ref)
         self._cli.forget_worker(ref, self._account(ref), worker)
         after = self._recorded(ref)
         self._configure(ref, after.stack.workers if after else ())
@@ -205,6 +210,15 @@ class PulumiEngine:
     def _is_locked(self, ref: StackRef) -> bool:
         objects = self._objects
         return bool(objects and find_locks(objects, self._project(ref), ref.name))
+
+    def _restore(self, ref: StackRef) -> None:
+        """Put a copy in the place of a cut checkpoint; Locked where its writer may still try."""
+        if self._is_cut(ref):
+            break_dead_locks(self._objects, self._project(ref), ref.name)
+            self._cli.restore(ref)
+
+    def _is_unsure(self, ref: StackRef) -> bool:
+        return self._is_locked(ref) or self._is_cut(ref)
 
     def _is_cut(self, ref: StackRef) -> bool:
         return bool(self._objects and is_cut(self._objects, self._project(ref), ref.name))
@@ -254,6 +268,8 @@ class PulumiEngine:
 
         The state knows nothing of a machine that was made so, and still knows one that is deleted.
         """
+        if self._is_cut(ref):
+            raise failure
         recorded = self._recorded(ref)
         if recorded is None:
             raise failure
@@ -309,6 +325,7 @@ class PulumiEngine:
     def _up(self, ref: StackRef, given: "_Given", events: Events) -> None:
         session = self._session(ref, given)
         self._configure(ref, given.workers)
+        self._cli.keep(ref, [each.name for each in given.workers])
         try:
             session.run(partial(_update, session, events), events)
         except StackFailed as error:

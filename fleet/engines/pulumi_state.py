@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from fleet.ports import StackRef
 ROOT = "pulumi:pulumi:Stack"
 STACKS = ".pulumi/stacks/"
 KEPT = ".kept"
-"""Ends the key of the copy that is kept of a checkpoint in a folder; see `keep_checkpoint`."""
+"""Ends the key of the copy that is kept of a checkpoint in a folder; see pulumi_kept."""
 _FAILED = "initErrors"
 
 
@@ -33,6 +33,10 @@ PACKINGS: Mapping[str, Callable[[bytes], bytes]] = MappingProxyType(
     {".gz": gzip.decompress, "": bytes, ".zst": _unzstd}
 )
 """Suffix to how it is unpacked, in the order in which the CLI would have left one for another."""
+
+
+class NotACheckpoint(StoreFailed):
+    """What is in a checkpoint's place is none, or a piece of one."""
 
 
 class Deployment(NamedTuple):
@@ -58,63 +62,48 @@ def stack_key(project: str, stack: str) -> str:
 
 
 def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any] | None:
-    """Return a stack's deployment; None when the stack does not exist."""
+    """Return a stack's deployment; None when the stack does not exist.
+
+    Of one that a full disk cut it is what was kept before that.
+    """
     key = stack_key(project, stack)
-    file = find_checkpoint(objects, key)
+    try:
+        file = find_checkpoint(objects, key)
+    except NotACheckpoint:
+        kept = objects.read(key + KEPT)
+        if kept is None:
+            raise
+        file = _checkpoint(f"{objects.place}/{key}{KEPT}", kept, bytes)
     return None if file is None else dict(file["checkpoint"].get("latest") or {})
 
 
-def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
-    """Return what is recorded behind a key, unpacked, or what is kept of it where it was cut.
-
-    None when there is nothing.
-    """
-    for suffix, unpacked in PACKINGS.items():
-        raw = objects.read(key + suffix)
-        if raw is None:
-            continue
-        place = f"{objects.place}/{key}{suffix}"
-        try:
-            return unpack_checkpoint(place, raw, unpacked)
-        except StoreFailed:
-            kept = objects.read(key + suffix + KEPT)
-            if kept is None:
-                raise
-            return unpack_checkpoint(place + KEPT, kept, unpacked)
-    return None
-
-
 def is_cut(objects: Objects, project: str, stack: str) -> bool:
-    """Say whether a stack's checkpoint is no whole one: what is kept of it may be behind."""
-    key = stack_key(project, stack)
-    for suffix, unpacked in PACKINGS.items():
-        raw = objects.read(key + suffix)
-        if raw is not None:
-            return not is_whole(raw, unpacked)
+    """Say whether a stack's checkpoint cannot be read."""
+    try:
+        find_checkpoint(objects, stack_key(project, stack))
+    except NotACheckpoint:
+        return True
     return False
 
 
-def is_whole(raw: bytes, unpacked: Callable[[bytes], bytes]) -> bool:
-    """Say whether this is a checkpoint."""
-    try:
-        unpack_checkpoint("", raw, unpacked)
-    except StoreFailed:
-        return False
-    return True
+def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
+    """Return what is recorded behind a key, unpacked; None when there is nothing."""
+    for suffix, unpacked in PACKINGS.items():
+        raw = objects.read(key + suffix)
+        if raw is not None:
+            return _checkpoint(f"{objects.place}/{key}{suffix}", raw, unpacked)
+    return None
 
 
-def unpack_checkpoint(
-    place: str, raw: bytes, unpacked: Callable[[bytes], bytes]
-) -> dict[str, Any]:
-    """Return a checkpoint; raises StoreFailed where it is none, or was cut."""
+def _checkpoint(place: str, raw: bytes, unpacked: Callable[[bytes], bytes]) -> dict[str, Any]:
     try:
         file = json.loads(unpacked(raw))
         file["checkpoint"].get("latest")
         return dict(file)
     except (OSError, EOFError) as error:
-        raise StoreFailed(f"{place}: {error}") from error
+        raise NotACheckpoint(f"{place}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreFailed(f"{place} is not a Pulumi checkpoint: {error}") from error
+        raise NotACheckpoint(f"{place} is not a Pulumi checkpoint: {error}") from error
 
 
 def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Project) -> Deployment:
@@ -149,6 +138,14 @@ def read_deployment(deployment: Mapping[str, Any], ref: StackRef, project: Proje
         deleting=tuple(begun["deleting"].values()),
         unready=frozenset(_name(each) for each in resources if each.get(_FAILED)) & made.keys(),
     )
+
+
+def begin_deleting(deployment: dict[str, Any], wanted: Collection[str], project: Project) -> None:
+    """Have a deployment say of all workers but these that their deletion was begun."""
+    resources = deployment.get("resources") or []
+    going = _workers(resources, project).keys() - set(wanted)
+    begun = [{"resource": each, "type": "deleting"} for each in resources if _name(each) in going]
+    deployment["pending_operations"] = [*(deployment.get("pending_operations") or ()), *begun]
 
 
 def drop_init_errors(deployment: dict[str, Any], project: Project) -> bool:

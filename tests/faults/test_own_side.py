@@ -38,6 +38,7 @@ class Case:
     trouble: Trouble
     moments: tuple[str, ...]
     codes: tuple[int, ...]
+    """Which ends an apply may come to in it."""
     struck: str
     following: str = MADE
     machines: int = 3
@@ -92,6 +93,14 @@ def on_a_full_disk(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     kept.rename(small)
 
 
+@contextmanager
+def on_a_full_disk_with_two_to_go(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
+    """Have hardly a block be free while two machines are deleted."""
+    trial.make_two_to_go()
+    with on_a_full_disk(trial, moment):
+        yield
+
+
 def _fill(filler: Path, over: threading.Event) -> None:
     """Leave two blocks, again and again: what is written meanwhile is cut, not only refused."""
     while not over.wait(0.005):
@@ -128,15 +137,26 @@ def those_to_go_gone(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
 
 
 BOTH = ("at_hetzner", "at_aws")
+ON_A_FULL_DISK = (on_a_full_disk, on_a_full_disk_with_two_to_go)
 CASES = {
     "the backend of the stacks is out of reach": Case(
         without_backend,
         MOMENTS,
-        (1, 1, 4),
+        (1, 4),
         "exit code 4 or 1, up to 2 of 2 made",
         beginnings=("shared",),
     ),
-    "the disk is full": Case(on_a_full_disk, MOMENTS, (1, 1, 1), "exit code 1, up to 2 of 2 made"),
+    "the disk is full": Case(
+        on_a_full_disk, MOMENTS, (1, 5), "exit code 1 or 5, up to 2 of 2 made"
+    ),
+    "the disk is full while two are deleted": Case(
+        on_a_full_disk_with_two_to_go,
+        ("asked delete", "done delete"),
+        (1, 5),
+        "exit code 1 or 5, up to 2 of 2 deleted",
+        DELETED,
+        machines=1,
+    ),
     "one of two that boot is gone behind our back": Case(
         one_that_boots_gone,
         (ALREADY,),
@@ -175,7 +195,7 @@ def test_after_trouble_the_next_apply_reaches_what_is_desired(
     fault: str, beginning: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     case = CASES[fault]
-    if case.trouble is on_a_full_disk and os.geteuid() != 0:
+    if case.trouble in ON_A_FULL_DISK and os.geteuid() != 0:
         pytest.skip("a full disk is NOT TESTED: only root mounts a small file system")
     start = request.getfixturevalue(beginning)
 
@@ -190,7 +210,7 @@ def test_after_trouble_the_next_apply_reaches_what_is_desired(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = list(pool.map(try_at, case.moments))
 
-    assert tuple(sorted(seen.struck for seen in runs)) == case.codes
+    assert {seen.struck for seen in runs} <= set(case.codes), runs
     check_healed(runs, case.machines)
     row = (fault, len(runs), case.struck, case.following)
     check_row(start.kind.__name__, row, request.config)
