@@ -147,8 +147,13 @@ class Cli:
         if kept := self._kept(ref):
             kept.keep(load_project(ref.project), wanted)
 
+    def is_cut(self, ref: StackRef) -> bool:
+        """Say whether a full disk has cut what was recorded, so that its copy is read."""
+        kept = self._kept(ref)
+        return bool(kept and kept.is_cut())
+
     def restore(self, ref: StackRef) -> None:
-        """Put a copy in the place of a checkpoint that was cut; the stack must not be locked."""
+        """Put a copy in the place of what was cut; Locked where its writer may still try."""
         if kept := self._kept(ref):
             kept.restore()
 

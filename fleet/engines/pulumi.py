@@ -22,12 +22,7 @@ from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
 from fleet.engines.pulumi_gate import Gate
 from fleet.engines.pulumi_locks import break_dead_locks, find_locks
-from fleet.engines.pulumi_state import (
-    Deployment,
-    is_cut,
-    read_checkpoint,
-    read_deployment,
-)
+from fleet.engines.pulumi_state import Deployment, read_checkpoint, read_deployment
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
@@ -84,7 +79,7 @@ class PulumiEngine:
             # Pulumi previews only stacks that exist, and a preview must not make one.
             names = sorted(worker.name for worker in workers)
             return tuple(Step(worker=name, operation="create") for name in names)
-        self._restore(ref)
+        self._cli.restore(ref)
         left = self._leftovers(ref, recorded, workers)
         events = Events(self._cli.secrets(self._account(ref)))
         session = self._session(ref, _Given(workers, left.adopted))
@@ -211,17 +206,8 @@ class PulumiEngine:
         objects = self._objects
         return bool(objects and find_locks(objects, self._project(ref), ref.name))
 
-    def _restore(self, ref: StackRef) -> None:
-        """Put a copy in the place of a cut checkpoint; Locked where its writer may still try."""
-        if self._is_cut(ref):
-            break_dead_locks(self._objects, self._project(ref), ref.name)
-            self._cli.restore(ref)
-
     def _is_unsure(self, ref: StackRef) -> bool:
-        return self._is_locked(ref) or self._is_cut(ref)
-
-    def _is_cut(self, ref: StackRef) -> bool:
-        return bool(self._objects and is_cut(self._objects, self._project(ref), ref.name))
+        return self._is_locked(ref) or self._cli.is_cut(ref)
 
     def _leftovers(
         self, ref: StackRef, recorded: Deployment, workers: Sequence[WorkerInputs]
@@ -268,7 +254,7 @@ class PulumiEngine:
 
         The state knows nothing of a machine that was made so, and still knows one that is deleted.
         """
-        if self._is_cut(ref):
+        if self._cli.is_cut(ref):
             raise failure
         recorded = self._recorded(ref)
         if recorded is None:

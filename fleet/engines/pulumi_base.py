@@ -17,7 +17,7 @@ from fleet.engines.evaluate import evaluate
 from fleet.engines.projects import load_project
 from fleet.engines.pulumi_events import Events
 from fleet.engines.pulumi_locks import break_dead_locks
-from fleet.engines.pulumi_state import ROOT, is_cut, read_checkpoint, serial_of
+from fleet.engines.pulumi_state import ROOT, read_checkpoint, serial_of
 from fleet.engines.workspace import Home, project_name
 from fleet.errors import (
     EngineAbsent,
@@ -61,7 +61,7 @@ class PulumiBase:
             if found is None:
                 return None
             base = _base_of(found, ref)
-            return base.model_copy(update={"interrupted": True}) if self._is_cut(ref) else base
+            return base.model_copy(update={"interrupted": True}) if self._cli.is_cut(ref) else base
         except (StoreFailed, StackFailed, EngineAbsent, SecretMissing) as error:
             return Unknown(unknown=str(error))
 
@@ -78,9 +78,7 @@ class PulumiBase:
             )
             steps = (Step(worker=each.name, operation="create") for each in named)
             return tuple(sorted(steps, key=lambda step: step.worker))
-        if self._is_cut(ref):
-            break_dead_locks(self._objects, project_name(load_project(ref.project)), ref.name)
-            self._cli.restore(ref)
+        self._cli.restore(ref)
         events = Events(self._cli.secrets(self._account))
         session = self._session(ref, parts)
         session.run(lambda: session.stack.preview(on_event=events), events)
@@ -121,10 +119,6 @@ class PulumiBase:
             project = project_name(load_project(ref.project))
             return read_checkpoint(self._objects, project, ref.name)
         return self._cli.export(ref, self._account)
-
-    def _is_cut(self, ref: StackRef) -> bool:
-        project = project_name(load_project(ref.project))
-        return bool(self._objects and is_cut(self._objects, project, ref.name))
 
     def _session(self, ref: StackRef, parts: Sequence[Part]) -> Session:
         program = load_project(ref.project).program

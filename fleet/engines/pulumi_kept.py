@@ -13,13 +13,13 @@ from pathlib import Path
 from fleet.engines.backend_file import FileObjects
 from fleet.engines.files import replace_file
 from fleet.engines.projects import Project
+from fleet.engines.pulumi_locks import break_dead_locks
 from fleet.engines.pulumi_state import (
     KEPT,
     PACKINGS,
     NotACheckpoint,
     begin_deleting,
     find_checkpoint,
-    is_cut,
     stack_key,
 )
 from fleet.errors import StoreFailed
@@ -55,10 +55,22 @@ class Kept:
         except OSError as error:
             raise StoreFailed(f"{self._copy}: {error.strerror or error}") from error
 
+    def is_cut(self) -> bool:
+        """Say whether the checkpoint is not whole."""
+        try:
+            find_checkpoint(self._objects, self._key)
+        except NotACheckpoint:
+            return True
+        return False
+
     def restore(self) -> None:
-        """Put the copy in the place of a checkpoint that was cut; its stack must not be locked."""
-        if not is_cut(self._objects, *self._names) or not self._copy.exists():
+        """Put the copy in the place of a checkpoint that was cut.
+
+        Locked where whoever cut it may still live, and write a whole one at its next try.
+        """
+        if not self.is_cut() or not self._copy.exists():
             return
+        break_dead_locks(self._objects, *self._names)
         try:
             replace_file(self._plain, self._copy.read_bytes(), mode=self._mode())
             self._drop_others()
@@ -67,7 +79,7 @@ class Kept:
 
     def drop_cut(self) -> None:
         """Remove what was cut of a stack that was to be made just now."""
-        if is_cut(self._objects, *self._names):
+        if self.is_cut():
             self._objects.remove(self._key)
             self._drop_others()
 

@@ -77,15 +77,6 @@ def read_checkpoint(objects: Objects, project: str, stack: str) -> dict[str, Any
     return None if file is None else dict(file["checkpoint"].get("latest") or {})
 
 
-def is_cut(objects: Objects, project: str, stack: str) -> bool:
-    """Say whether a stack's checkpoint cannot be read."""
-    try:
-        find_checkpoint(objects, stack_key(project, stack))
-    except NotACheckpoint:
-        return True
-    return False
-
-
 def find_checkpoint(objects: Objects, key: str) -> dict[str, Any] | None:
     """Return what is recorded behind a key, unpacked; None when there is nothing."""
     for suffix, unpacked in PACKINGS.items():

@@ -13,7 +13,7 @@ from tests.builders import NOW
 from tests.builders.image_trees import a_recipe
 from tests.builders.versioning import a_version
 from tests.fakes.qemu import install_qemu
-from tests.rigs.image_disks import a_disk, a_root, needs_programs
+from tests.rigs.image_disks import a_disk, a_root, needs_firmware, needs_programs
 from tests.rigs.trial import Trial, fleet_yaml
 from tests.rigs.worker_client import TAGS
 
@@ -199,7 +199,14 @@ def test_what_cannot_be_tested_is_told_with_what_to_do(
     assert (found, said in told) == (code, True), told
 
 
+@pytest.fixture
+def idle_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in install_qemu(tmp_path / "bin").items():
+        monkeypatch.setenv(name, value)
+
+
 @needs_programs
+@needs_firmware
 def test_a_booted_image_offers_what_its_worker_told(
     trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +229,7 @@ def test_a_booted_image_offers_what_its_worker_told(
 
 
 @needs_programs
+@needs_firmware
 def test_an_image_that_does_not_boot_has_failed(
     trial: Trial, fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +259,7 @@ def test_an_image_that_does_not_boot_has_failed(
         ),
     ],
 )
+@pytest.mark.usefixtures("idle_qemu")
 def test_what_cannot_be_booted_is_told_with_what_to_do(
     trial: Trial, fit: Path, args: list[str], code: int, said: str
 ) -> None:

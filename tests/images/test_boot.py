@@ -16,11 +16,11 @@ from fleet.images.qemu import choose_accelerator
 from fleet.images.reception import Stage
 from fleet.images.stand_in import StandIn
 from tests.fakes.qemu import install_qemu, pid_of
-from tests.rigs.image_disks import needs_programs
+from tests.rigs.image_disks import needs_firmware, needs_programs
 from tests.rigs.process import ROOT, clean_environment
 from tests.rigs.worker_client import TAGS
 
-pytestmark = needs_programs
+pytestmark = [needs_programs, needs_firmware]
 TOKEN = "a" * 64
 
 

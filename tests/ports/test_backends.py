@@ -1,6 +1,5 @@
 """What a Pulumi backend holds is reached by key, whatever kind of backend it is."""
 
-import gzip
 import json
 import os
 import socket
@@ -14,19 +13,15 @@ import pytest
 from fleet.engines.backend_file import drop_cut_notes
 from fleet.engines.backends import open_objects
 from fleet.engines.objects import Objects, file_root, place_of
-from fleet.engines.projects import load_project
-from fleet.engines.pulumi_kept import Kept
 from fleet.engines.pulumi_locks import break_dead_locks, drop_locks, find_locks
-from fleet.engines.pulumi_state import is_cut, read_checkpoint
+from fleet.engines.pulumi_state import read_checkpoint
 from fleet.errors import Locked, StoreFailed
-from tests.builders import some_inputs
 from tests.fakes.aws import CREDENTIALS
 from tests.rigs.backends import backend, backend_url, postgres_url
 from tests.rigs.loopback import Answer, Loopback
 
 __all__ = ["backend", "postgres_url"]
 
-SIM = load_project("sim")
 KEY = ".pulumi/stacks/fleet-sim/s.json"
 LOCK = ".pulumi/locks/organization/fleet-sim/s/1.json"
 
@@ -328,135 +323,6 @@ def test_of_the_notes_beside_files_only_those_are_removed_that_a_kill_cut_off(
     drop_cut_notes(tmp_path, "fleet-sim")
 
     assert [note.exists() for note in notes] == [False, False, True]
-
-
-CHECKPOINT = '{"checkpoint": {"latest": {"resources": []}}}'
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    file = tmp_path / KEY
-    file.parent.mkdir(parents=True)
-    file.write_text(CHECKPOINT)
-    return file
-
-
-@pytest.fixture
-def kept(tmp_path: Path, checkpoint: Path) -> Kept:
-    assert checkpoint.exists()
-    return Kept(tmp_path, "fleet-sim", "s")
-
-
-@pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
-def test_of_a_checkpoint_that_a_full_disk_cut_the_copy_before_it_is_read_and_put_back(
-    left: str, tmp_path: Path, checkpoint: Path, kept: Kept
-) -> None:
-    folder = opened(f"file://{tmp_path}")
-    kept.keep(SIM, None)
-
-    checkpoint.write_text(left)
-
-    assert read_checkpoint(folder, "fleet-sim", "s") == {"resources": []}
-    assert is_cut(folder, "fleet-sim", "s")
-    kept.restore()
-    assert json.loads(checkpoint.read_text()) == json.loads(CHECKPOINT)
-    assert not is_cut(folder, "fleet-sim", "s")
-
-
-def test_a_copy_says_what_was_about_to_be_deleted(
-    tmp_path: Path, checkpoint: Path, kept: Kept
-) -> None:
-    kind = "sim:index:Machine"
-    resources = [
-        {
-            "urn": f"urn:pulumi:s::fleet-sim::{kind}::{name}",
-            "type": kind,
-            "inputs": some_inputs(name=name).model_dump(mode="json"),
-        }
-        for name in ("going", "staying")
-    ]
-    checkpoint.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
-
-    kept.keep(SIM, ["staying"])
-    checkpoint.write_text("")
-
-    found = read_checkpoint(opened(f"file://{tmp_path}"), "fleet-sim", "s")
-    assert found is not None
-    assert found["pending_operations"] == [{"resource": resources[0], "type": "deleting"}]
-
-
-def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: Kept) -> None:
-    kept.keep(SIM, None)
-    checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
-
-    kept.restore()
-    kept.drop_cut()
-
-    assert checkpoint.read_text() == newer
-
-
-def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
-    checkpoint: Path, kept: Kept
-) -> None:
-    packed = checkpoint.with_name(f"{checkpoint.name}.gz")
-    packed.write_bytes(gzip.compress(checkpoint.read_bytes()))
-    checkpoint.unlink()
-    kept.keep(SIM, None)
-
-    packed.write_bytes(packed.read_bytes()[:9])
-    kept.restore()
-
-    assert json.loads(checkpoint.read_text()) == json.loads(CHECKPOINT)
-    assert not packed.exists()
-
-
-def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
-    tmp_path: Path, checkpoint: Path, kept: Kept
-) -> None:
-    checkpoint.write_text("{")
-
-    kept.keep(SIM, None)
-    kept.restore()
-
-    with pytest.raises(StoreFailed, match="is not a Pulumi checkpoint"):
-        read_checkpoint(opened(f"file://{tmp_path}"), "fleet-sim", "s")
-
-
-def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(checkpoint: Path, kept: Kept) -> None:
-    checkpoint.write_text("")
-
-    kept.drop_cut()
-
-    assert not checkpoint.exists()
-
-
-def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
-    checkpoint: Path, kept: Kept
-) -> None:
-    kept.keep(SIM, None)
-    checkpoint.unlink()
-
-    kept.keep(SIM, None)
-
-    assert list(checkpoint.parent.iterdir()) == []
-
-
-def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("before")
-    script = (
-        "import resource, signal, sys; from pathlib import Path;"
-        "from fleet.engines.files import replace_file;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
-        "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", script, file], check=False, capture_output=True, text=True
-    )
-
-    assert "File too large" in done.stderr
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "before")]
 
 
 def test_what_the_cli_keeps_beside_a_file_is_no_key_and_goes_with_it(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet.errors import FleetError
+from fleet.images.qemu import find_firmware
+
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _MIB = 1 << 20
 _ESP, _ROOT = 2, 8
@@ -16,6 +19,18 @@ PROGRAMS = ("debugfs", "mcopy", "mkfs.vfat", "mke2fs", "qemu-img", "sfdisk")
 needs_programs = pytest.mark.skipif(
     any(shutil.which(each, path=_PATH) is None for each in PROGRAMS),
     reason=f"needs {', '.join(PROGRAMS)}",
+)
+
+
+def _has_firmware() -> bool:
+    try:
+        return bool(find_firmware())
+    except FleetError:
+        return False
+
+
+needs_firmware = pytest.mark.skipif(
+    not _has_firmware(), reason="booting is NOT TESTED: no UEFI firmware; install ovmf"
 )
 
 

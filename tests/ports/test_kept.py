@@ -1,0 +1,163 @@
+"""A copy of a stack's checkpoint outlives a disk that fills up while the CLI writes the next."""
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.backend_file import FileObjects
+from fleet.engines.projects import load_project
+from fleet.engines.pulumi_kept import Kept
+from fleet.engines.pulumi_state import read_checkpoint, stack_key
+from fleet.errors import Locked, StoreFailed
+from tests.builders import some_inputs
+
+SIM = load_project("sim")
+KEY = stack_key("fleet-sim", "s")
+LOCK = ".pulumi/locks/organization/fleet-sim/s/1.json"
+CHECKPOINT = '{"checkpoint": {"latest": {"resources": []}}}'
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    file = tmp_path / KEY
+    file.parent.mkdir(parents=True)
+    file.write_text(CHECKPOINT)
+    return file
+
+
+@pytest.fixture
+def kept(tmp_path: Path, checkpoint: Path) -> Kept:
+    assert checkpoint.exists()
+    return Kept(tmp_path, "fleet-sim", "s")
+
+
+@pytest.mark.parametrize("left", ["", '{"checkpoint": {"lat'])
+def test_of_a_checkpoint_that_a_full_disk_cut_the_copy_before_it_is_read_and_put_back(
+    left: str, tmp_path: Path, checkpoint: Path, kept: Kept
+) -> None:
+    folder = FileObjects(tmp_path)
+    kept.keep(SIM, None)
+
+    checkpoint.write_text(left)
+
+    assert read_checkpoint(folder, "fleet-sim", "s") == {"resources": []}
+    assert kept.is_cut()
+    kept.restore()
+    assert json.loads(checkpoint.read_text()) == json.loads(CHECKPOINT)
+    assert not kept.is_cut()
+
+
+def test_a_copy_is_not_put_back_while_whoever_cut_the_checkpoint_may_write_a_whole_one(
+    tmp_path: Path, checkpoint: Path, kept: Kept
+) -> None:
+    kept.keep(SIM, None)
+    checkpoint.write_text("")
+    lock = {"pid": os.getpid(), "hostname": socket.gethostname(), "username": "ana"}
+    FileObjects(tmp_path).create(LOCK, json.dumps(lock).encode())
+
+    with pytest.raises(Locked, match="is being changed by ana"):
+        kept.restore()
+
+    assert checkpoint.read_text() == ""
+
+
+def test_a_copy_says_what_was_about_to_be_deleted(
+    tmp_path: Path, checkpoint: Path, kept: Kept
+) -> None:
+    kind = "sim:index:Machine"
+    resources = [
+        {
+            "urn": f"urn:pulumi:s::fleet-sim::{kind}::{name}",
+            "type": kind,
+            "inputs": some_inputs(name=name).model_dump(mode="json"),
+        }
+        for name in ("going", "staying")
+    ]
+    checkpoint.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
+
+    kept.keep(SIM, ["staying"])
+    checkpoint.write_text("")
+
+    found = read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
+    assert found is not None
+    assert found["pending_operations"] == [{"resource": resources[0], "type": "deleting"}]
+
+
+def test_a_whole_checkpoint_is_left_alone(checkpoint: Path, kept: Kept) -> None:
+    kept.keep(SIM, None)
+    checkpoint.write_text(newer := CHECKPOINT.replace("[]", "[1]"))
+
+    kept.restore()
+    kept.drop_cut()
+
+    assert checkpoint.read_text() == newer
+
+
+def test_a_compressed_checkpoint_that_was_cut_gives_way_to_the_copy(
+    checkpoint: Path, kept: Kept
+) -> None:
+    packed = checkpoint.with_name(f"{checkpoint.name}.gz")
+    packed.write_bytes(gzip.compress(checkpoint.read_bytes()))
+    checkpoint.unlink()
+    kept.keep(SIM, None)
+
+    packed.write_bytes(packed.read_bytes()[:9])
+    kept.restore()
+
+    assert json.loads(checkpoint.read_text()) == json.loads(CHECKPOINT)
+    assert not packed.exists()
+
+
+def test_a_checkpoint_that_was_cut_stays_unknown_where_no_copy_was_kept(
+    tmp_path: Path, checkpoint: Path, kept: Kept
+) -> None:
+    checkpoint.write_text("{")
+
+    kept.keep(SIM, None)
+    kept.restore()
+
+    with pytest.raises(StoreFailed, match="is not a Pulumi checkpoint"):
+        read_checkpoint(FileObjects(tmp_path), "fleet-sim", "s")
+
+
+def test_what_was_cut_of_a_stack_that_was_to_be_made_goes(checkpoint: Path, kept: Kept) -> None:
+    checkpoint.write_text("")
+
+    kept.drop_cut()
+
+    assert not checkpoint.exists()
+
+
+def test_a_copy_of_a_stack_that_is_gone_is_not_taken_for_another_of_its_name(
+    checkpoint: Path, kept: Kept
+) -> None:
+    kept.keep(SIM, None)
+    checkpoint.unlink()
+
+    kept.keep(SIM, None)
+
+    assert list(checkpoint.parent.iterdir()) == []
+
+
+def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+    script = (
+        "import resource, signal, sys; from pathlib import Path;"
+        "from fleet.engines.files import replace_file;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
+        "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, file], check=False, capture_output=True, text=True
+    )
+
+    assert "File too large" in done.stderr
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "before")]
