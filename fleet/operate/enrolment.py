@@ -93,7 +93,7 @@ class Enrolling:
         """Revoke the tokens of what its stack does not know, and return what stood against it.
 
         What it knows may exist, or is made by the next run; where it was interrupted, so may what
-        it does not know.
+        it does not know: the next run releases what has no machine.
         """
         if isinstance(after, Unknown) or (after and after.interrupted):
             return []
