@@ -23,7 +23,7 @@ import psycopg
 
 from fleet.making.user_data import read_user_data
 from tests.faults.clouds import Cloud
-from tests.ports.engines import family_of
+from tests.ports.engines import kill_family
 from tests.ports.registries import DebusinePlace, a_channel
 from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
@@ -106,8 +106,7 @@ class CloudTrial(Generic[C]):
             seen += 1
             if seen == ordinal and not killed:
                 killed.append(moment)
-                for each in family_of(process.pid):
-                    os.kill(each, signal.SIGKILL)
+                kill_family(process.pid)
                 process.wait()
                 if now.startswith("asked"):
                     # It died before it had asked: what it was about to ask for is not done.

@@ -82,8 +82,10 @@ def on_a_full_disk(trial: CloudTrial[Any], moment: str) -> Iterator[None]:
     over = threading.Event()
     filling = threading.Thread(target=_fill, args=(small / "filler", over))
     since(trial, moment, filling.start)
-    yield
-    over.set()
+    try:
+        yield
+    finally:
+        over.set()
     filling.join()
     (small / "filler").unlink()
     shutil.rmtree(kept)

@@ -123,6 +123,7 @@ class Site:
 
     def leavings(self) -> list[str]:
         """Return mounts, processes and temporary files that have to do with builds here."""
+        wait_for_end_of(self)
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
         loops = Path("/sys/block").glob("loop*/loop/backing_file")
         files = [path.read_text(encoding="utf-8") for path in loops]

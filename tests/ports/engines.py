@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -298,8 +299,7 @@ class PulumiRig:
             child.start()
             while worker not in self.pending():
                 assert not wait([child.sentinel], timeout=0.05), "the child was to be killed"
-            for process in family_of(child.pid or 0):
-                os.kill(process, signal.SIGKILL)
+            kill_family(child.pid or 0)
             child.join()
             child.close()
         # The provider did the deed; only the answer never arrived.
@@ -327,6 +327,13 @@ def skip_without_cli() -> None:
 
 def _up_in_a_child(folder: Path, workers: Sequence[WorkerInputs]) -> None:
     PulumiRig(folder).engine.up(REF, workers, quiet)
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and all that it has started; some may end on their own meanwhile."""
+    for each in family_of(pid):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
 
 
 def family_of(pid: int) -> list[int]:

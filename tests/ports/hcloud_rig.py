@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import shutil
-import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,15 @@ from fleet.providers.hcloud import HcloudMachines
 from fleet.schema.model import HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_wire import Request
-from tests.ports.engines import REF, family_of, id_in, names_in, quiet, sha256_of, skip_without_cli
+from tests.ports.engines import (
+    REF,
+    id_in,
+    kill_family,
+    names_in,
+    quiet,
+    sha256_of,
+    skip_without_cli,
+)
 from tests.rigs.hetzner import a_server
 
 PROVIDER = HcloudProvider.model_validate(
@@ -62,7 +69,7 @@ class HcloudRig:
         def watch(when: str, request: Request) -> None:
             if when == "done" and request.method == "POST" and request.path == "/servers":
                 made.set()
-                killed.wait(60)
+                killed.wait(300)
 
         self.api.watch = watch
         child = multiprocessing.get_context("spawn").Process(
@@ -70,9 +77,8 @@ class HcloudRig:
             args=(self.folder, self.api.endpoint, self.api.token, list(workers)),
         )
         child.start()
-        assert made.wait(60), f"{worker} was to be made"
-        for process in family_of(child.pid or 0):
-            os.kill(process, signal.SIGKILL)
+        assert made.wait(300), f"{worker} was to be made"
+        kill_family(child.pid or 0)
         killed.set()
         child.join()
         child.close()

@@ -2,9 +2,7 @@
 
 import json
 import multiprocessing
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
@@ -27,7 +25,7 @@ from tests.ports.engines import (
     MENU,
     REF,
     a_sim_worker,
-    family_of,
+    kill_family,
     names_in,
     quiet,
     read,
@@ -72,8 +70,7 @@ class Rig:
         child.start()
         while not find_locks(self.objects(), "fleet-sim", ref.name):
             assert not wait([child.sentinel], timeout=0.02), "the child was to be killed"
-        for process in family_of(child.pid or 0):
-            os.kill(process, signal.SIGKILL)
+        kill_family(child.pid or 0)
         child.join()
         child.close()
 

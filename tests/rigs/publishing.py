@@ -118,7 +118,7 @@ def directory_place(_: pytest.FixtureRequest, __: ExitStack, folder: Path) -> Pl
 
 def moto_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
     """Return a prefix of a bucket of moto's."""
-    return _bucket_place(request, "moto", tries=1)
+    return _bucket_place(request, "moto")
 
 
 def s3_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
@@ -126,13 +126,13 @@ def s3_place(request: pytest.FixtureRequest, _: ExitStack, __: Path) -> Place:
     return _bucket_place(request, "s3")
 
 
-def _bucket_place(request: pytest.FixtureRequest, kind: str, **options: int) -> Place:
+def _bucket_place(request: pytest.FixtureRequest, kind: str) -> Place:
     from tests.rigs.backends import backend_url
 
     url = backend_url(request, kind).replace("?", "/images?")
 
     def opened(fleet: str, later: timedelta = timedelta(0)) -> Publisher:
-        shelf = Bucket(url, part_bytes=PART, **options)
+        shelf = Bucket(url, part_bytes=PART)
         return StorePublisher(shelf, fleet, now=lambda: NOW + later)
 
     def holds(it: Publication) -> bytes:

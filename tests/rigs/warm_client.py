@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 PROGRAM = "fleet.__main__"
 
 
