@@ -1,16 +1,20 @@
 """This module knows machine types: cores, memory, disk and list price, each table dated.
 
-Prices are net list prices per hour in the provider's currency. They are data, not advice:
-a pool's `machine` may override every figure. What a machine costs is its type's price, its
-address, and the disk it needs above the type's own; a price that the pool states says it all.
+Prices are net list prices per hour in the provider's currency, where the provider is. They are
+data, not advice: a pool's `machine` may override every figure. What a machine costs is its
+type's price, its address, and the disk it needs above the type's own; a price that the pool
+states says it all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from fleet.catalogue.tables import MachineType, Table, table
 from fleet.schema.model import (
+    AwsProvider,
     Fleet,
+    HcloudProvider,
     LocalMachineType,
     LocalProvider,
     Machine,
@@ -23,15 +27,15 @@ from fleet.schema.model import (
 )
 from fleet.schema.pools import Market
 
-AS_OF = "2025-06-01"
 SOURCE = {
-    "hcloud": "https://www.hetzner.com/cloud/ (Germany; primary IPv4 and volumes stated apart), "
+    "hcloud": "https://www.hetzner.com/cloud/ (primary IPv4 and volumes stated apart), "
     "https://docs.hetzner.com/cloud/billing/faq (full hours, up to the monthly price)",
-    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (eu-central-1, Linux; seconds, at least "
+    "aws": "https://aws.amazon.com/ec2/pricing/on-demand/ (Linux; seconds, at least "
     "60), https://aws.amazon.com/vpc/pricing/ (public IPv4), https://aws.amazon.com/ebs/pricing/ "
     "(gp3), https://aws.amazon.com/ec2/spot/pricing/ (changes all the time; counted near its "
     "ceiling, the price on demand)",
 }
+"""Where a person compares by hand."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +72,6 @@ def _simulated(billing: SimBilling) -> Billing:
         address=billing.address,
         disk=billing.disk,
     )
-
-
-@dataclass(frozen=True)
-class MachineType:
-    """One machine type: memory and disk in MiB, price per hour in `currency`."""
-
-    name: str
-    cores: int
-    memory: int
-    disk: int
-    price: Decimal | None
-    currency: str
-    architecture: str = "amd64"
-    spot: Money | None = None
-    """Price per hour on the spot market; None: it is not sold there, or nobody knows for what."""
-    extras: tuple[Money, ...] = ()
-    """What one machine costs per hour beside its price: its address, disk above the type's own."""
-    all_in: bool = False
-    """The price on demand is the pool's own, extras included."""
 
 
 def type_names(pool: Pool) -> tuple[str, ...]:
@@ -182,11 +167,23 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
     return amount * Decimal(str(rate.rate)) if rate else None
 
 
+def cores_of_type(fleet: Fleet, provider: str, name: str, pool: Pool | None = None) -> int:
+    """Return the cores of a machine type, as a pool overrides them; 0 where nobody knows."""
+    own = (each.cores for each in find_types(fleet, pool) if each.name == name) if pool else ()
+    known = _sold(fleet, provider, name)
+    return next(iter(own), known.cores if known else 0)
+
+
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
     """Return the names of the machine types that a provider of this fleet sells, sorted."""
     declared = fleet.providers.get(provider)
     own = declared.types if isinstance(declared, SimProvider | LocalProvider) else {}
     return tuple(sorted({*_listed(declared), *own}))
+
+
+def shipped_types(fleet: Fleet, provider: str) -> Mapping[str, MachineType]:
+    """Return the machine types of the table of a provider's kind, without any override."""
+    return _listed(fleet.providers.get(provider))
 
 
 def listed_type(fleet: Fleet, provider: str, name: str) -> MachineType | None:
@@ -209,10 +206,21 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
     return known if address is None else replace(known, extras=(address,))
 
 
-def _listed(declared: Provider | None) -> dict[str, MachineType]:
-    """Return the table of a provider's kind; the simulated one sells what hcloud does."""
-    kind = "hcloud" if isinstance(declared, SimProvider) else declared.kind if declared else ""
-    return _TYPES.get(kind, {})
+def table_of(declared: Provider | None) -> Table:
+    """Return the shipped table of a provider's kind, priced where the provider is."""
+    match declared:
+        case HcloudProvider():
+            return table("hcloud", declared.location)
+        case AwsProvider():
+            return table("aws", declared.region)
+        case SimProvider():
+            return table("sim", "sim")
+        case _:
+            return Table()
+
+
+def _listed(declared: Provider | None) -> Mapping[str, MachineType]:
+    return table_of(declared).types
 
 
 def _own_type(name: str, sold: SimMachineType) -> MachineType:
@@ -245,80 +253,16 @@ def _own_price(provider: object) -> Decimal | None:
     return Decimal(0) if isinstance(provider, LocalProvider) else None
 
 
-def _table(rows: str, currency: str) -> dict[str, MachineType]:
-    """Read rows of `name cores memory-GiB disk-GB price architecture`."""
-    types = {}
-    for row in rows.strip().splitlines():
-        name, cores, memory, disk, price, architecture = row.split()
-        types[name] = MachineType(
-            name=name,
-            cores=int(cores),
-            memory=int(memory) * 1024,
-            disk=int(disk) * 1024,
-            price=Decimal(price),
-            currency=currency,
-            architecture=architecture,
-        )
-    return types
-
-
 _BILLING = {
     "hcloud": Billing(
         increment=3600,
         month=624,  # 24 hours of 26 days: the monthly price is 624 times the hourly one
         address=Money(amount=Decimal("0.0008"), currency="EUR"),  # 0.50 a month
-        disk=Money(amount=Decimal("0.0000705"), currency="EUR"),  # 0.0440 a month
+        disk=Money(amount=Decimal("0.0000917"), currency="EUR"),  # 0.0572 a month, on 2026-05-27
     ),
     "aws": Billing(
         minimum=60,
         address=Money(amount=Decimal("0.005"), currency="USD"),
         disk=Money(amount=Decimal("0.0001304"), currency="USD"),  # 0.0952 a month of 730 hours
-    ),
-}
-
-
-_SPOT = Decimal("0.99")
-"""Below the price on demand, so that spot is bought first where both are."""
-
-
-def _with_spot(types: dict[str, MachineType]) -> dict[str, MachineType]:
-    """Return types that are sold on the spot market too, for at most their price on demand.
-
-    They are counted at nearly that: what is less, and varies, is not in any table.
-    """
-    return {
-        name: replace(each, spot=Money(amount=each.price * _SPOT, currency=each.currency))
-        for name, each in types.items()
-        if each.price is not None
-    }
-
-
-_TYPES: dict[str, dict[str, MachineType]] = {
-    "hcloud": _table(
-        """
-        ccx13  2    8   80 0.0200 amd64
-        ccx23  4   16  160 0.0392 amd64
-        ccx33  8   32  240 0.0777 amd64
-        ccx43 16   64  360 0.1546 amd64
-        ccx53 32  128  600 0.3085 amd64
-        ccx63 48  192  960 0.4620 amd64
-        cax11  2    4   40 0.0060 arm64
-        cax21  4    8   80 0.0104 arm64
-        cax31  8   16  160 0.0200 arm64
-        cax41 16   32  320 0.0392 arm64
-        """,
-        "EUR",
-    ),
-    "aws": _with_spot(
-        _table(
-            """
-            c7a.2xlarge  8  16 0 0.4680 amd64
-            c7a.4xlarge 16  32 0 0.9360 amd64
-            c7a.8xlarge 32  64 0 1.8720 amd64
-            c7g.4xlarge 16  32 0 0.6620 arm64
-            c7g.8xlarge 32  64 0 1.3240 arm64
-            """,
-            "USD",
-        )
     ),
 }

@@ -29,6 +29,10 @@ class Tariff:
     cap: Decimal | None = None
     """What one machine costs at most in a calendar month."""
 
+    def is_by_second_after(self, seconds: int) -> bool:
+        """Say whether every second after so many is billed alike."""
+        return self.increment == 1 and self.minimum <= seconds and self.cap is None
+
 
 MACHINE_HOURS = Tariff(price=Decimal(1))
 """What counts machine hours: one an hour, by the second."""

@@ -4,19 +4,13 @@ Compared is what this fleet uses: the machine types that its pools name, their a
 """
 
 from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
 
 from pydantic import Field
 
-from fleet.catalogue import (
-    AS_OF,
-    SOURCE,
-    Billing,
-    MachineType,
-    billing_of,
-    listed_type,
-    type_names,
-)
+from fleet.catalogue import Billing, billing_of, listed_type, table_of, type_names
+from fleet.catalogue.tables import MachineType
 from fleet.facts.ledger import Cents
 from fleet.facts.values import Value
 from fleet.schema.model import Fleet, Pool
@@ -61,6 +55,7 @@ class PriceCheck(Value):
     provider: str
     kind: str
     as_of: str = Field("", description="The date of the catalogue; empty where none is used.")
+    age: int | None = Field(None, description="Days since then; null where none is used.")
     source: str = ""
     prices: tuple[ComparedPrice, ...] = ()
     unchecked: str = Field("", description="Why nothing was compared; empty where it was.")
@@ -80,14 +75,21 @@ class PriceReport(Value):
         return 1 if differs or any(each.failed for each in self.checks) else 0
 
 
-def compare_prices(fleet: Fleet, provider: str, tariff: Tariff) -> PriceCheck:
+def age_in_days(as_of: str, today: date) -> int | None:
+    """Return how old prices of a day are; None for those of no day."""
+    return (today - date.fromisoformat(as_of)).days if as_of else None
+
+
+def compare_prices(fleet: Fleet, provider: str, tariff: Tariff, today: date) -> PriceCheck:
     """Return how the catalogue differs from what a provider says."""
-    kind, billing = fleet.providers[provider].kind, billing_of(fleet, provider)
+    declared, billing = fleet.providers[provider], billing_of(fleet, provider)
+    shipped = table_of(declared)
     return PriceCheck(
         provider=provider,
-        kind=kind,
-        as_of=AS_OF,
-        source=SOURCE[kind],
+        kind=declared.kind,
+        as_of=shipped.as_of,
+        age=age_in_days(shipped.as_of, today),
+        source=shipped.source,
         prices=(
             *(
                 _compared(known, tariff.quotes.get(name), tariff.currency, billing)
@@ -110,7 +112,7 @@ def _compared(
 ) -> ComparedPrice:
     return ComparedPrice(
         what=known.name,
-        catalogue=f"{known.price} {known.currency}/h",
+        catalogue="no price" if known.price is None else f"{known.price} {known.currency}/h",
         differences=tuple(_differences(known, quote, currency, billing)),
     )
 
@@ -121,10 +123,9 @@ def _differences(
     if quote is None:
         yield "it is not sold there"
         return
-    price = known.price or Decimal(0)
-    if (quote.price, currency) != (price, known.currency):
+    if (quote.price, currency) != (known.price, known.currency):
         yield f"it costs {_plain(quote.price)} {currency}/h"
-    most = price * billing.month if billing.month else None
+    most = known.price * billing.month if known.price and billing.month else None
     if most is not None and abs(quote.month - most) > _SLACK * most:
         yield f"it costs at most {_plain(quote.month)} {currency} a month, not {_plain(most)}"
     for name in ("cores", "memory", "disk"):

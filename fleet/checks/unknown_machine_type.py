@@ -1,8 +1,10 @@
 """This module finds machine types whose cores and memory nothing says."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
-from fleet.catalogue import find_types, known_types, type_names
+from fleet.catalogue import find_types, known_types, shipped_types, type_names
+from fleet.catalogue.tables import MachineType
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.model import Fleet, Pool
 
@@ -28,6 +30,23 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         for number, each in enumerate(wanted):
             if each not in known:
                 yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
+    yield from _measured(fleet)
+
+
+def _measured(fleet: Fleet) -> Iterator[Finding]:
+    """Yield the machine types of `durations` that nobody sells and that no cores are stated of."""
+    sold = sorted({each for name in fleet.providers for each in known_types(fleet, name)})
+    for task, stated in fleet.durations.items():
+        for number, each in enumerate(stated if isinstance(stated, list) else ()):
+            if each.machine is not None and each.machine not in sold and each.cores is None:
+                close = nearest(each.machine, sold)
+                yield Finding(
+                    RULE,
+                    f"no provider sells a machine type '{each.machine}': how much faster others "
+                    "are is not known",
+                    ("durations", task, number, "machine"),
+                    hint=f"did you mean '{close}'?" if close else "state its cores",
+                )
 
 
 def _place(pool: Pool, number: int) -> Path:
@@ -39,7 +58,7 @@ def _place(pool: Pool, number: int) -> Path:
 
 def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     sold = known_types(fleet, pool.provider)
-    close = nearest(wanted, sold)
+    close = _alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {', '.join(sold)}; or state" if sold else "state"
     return Finding(
         RULE,
@@ -47,3 +66,33 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
         path,
         hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )
+
+
+_NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
+
+
+def _alike(wanted: str, types: Mapping[str, MachineType]) -> str:
+    """Return the type nearest to one that is sold no more, or not yet; "" for no such name.
+
+    It is one of the same line, as cx and ccx are lines of Hetzner and c and m of EC2, which has
+    the same kind of cores; of the same architecture; then of the same size, then the next number.
+    """
+    asked = _NAME.fullmatch(wanted.lower())
+    if asked is None:
+        return ""
+    near = []
+    for name, known in types.items():
+        other = _NAME.fullmatch(name)
+        # EC2 marks machines of its ARM processors with a g behind the number.
+        arm = "g" in asked["kind"] if asked["size"] else known.architecture == "arm64"
+        if other is None or other["line"] != asked["line"]:
+            continue
+        if (known.architecture == "arm64") == arm:
+            apart = abs(int(other["number"]) - int(asked["number"]))
+            unlike = (
+                other["size"] != asked["size"],
+                known.price is None,
+                other["kind"] != asked["kind"],
+            )
+            near.append((*unlike, apart, name))
+    return min(near)[-1] if near else ""

@@ -4,8 +4,16 @@ import argparse
 import os
 from pathlib import Path
 
-from fleet.catalogue import AS_OF, SOURCE
-from fleet.catalogue.prices import PriceCheck, PriceReport, compare_prices, used_types
+from fleet.catalogue import SOURCE, table_of
+from fleet.catalogue.prices import (
+    PriceCheck,
+    PriceReport,
+    age_in_days,
+    compare_prices,
+    used_types,
+)
+from fleet.catalogue.tables import Table
+from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config
 from fleet.errors import FleetError
 from fleet.ports import Console
@@ -40,7 +48,7 @@ def _check(fleet: Fleet, name: str, secrets: HostSecrets) -> PriceCheck:
                 tariff = read_tariff(provider, secrets.read(provider.token))
             except FleetError as error:
                 return _unchecked(fleet, name, str(error), failed=True)
-            return compare_prices(fleet, name, tariff)
+            return compare_prices(fleet, name, tariff, SystemClock().now().date())
         case AwsProvider():
             return _unchecked(
                 fleet, name, f"fleet cannot ask AWS for prices; compare by hand: {SOURCE['aws']}"
@@ -50,13 +58,14 @@ def _check(fleet: Fleet, name: str, secrets: HostSecrets) -> PriceCheck:
 
 
 def _unchecked(fleet: Fleet, name: str, because: str, *, failed: bool = False) -> PriceCheck:
-    kind = fleet.providers[name].kind
-    dated = AS_OF if kind in SOURCE else ""
+    declared = fleet.providers[name]
+    shipped = table_of(declared) if declared.kind in SOURCE else Table()
     return PriceCheck(
         provider=name,
-        kind=kind,
-        as_of=dated,
-        source=SOURCE.get(kind, ""),
+        kind=declared.kind,
+        as_of=shipped.as_of,
+        age=age_in_days(shipped.as_of, SystemClock().now().date()),
+        source=shipped.source,
         unchecked=because,
         failed=failed,
     )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from fleet.catalogue import MachineType, find_types
+from fleet.catalogue import find_types
+from fleet.catalogue.tables import MachineType
 from fleet.imports.changes import Notes
 from fleet.imports.writing import shown, size
 from fleet.schema.findings import Span, quoted
@@ -176,6 +177,9 @@ def _complete(machine: Machine, provider: dict[str, object]) -> None:
         machine.architecture = known.architecture
     elif "cores" not in machine.figures:
         machine.figures |= {"cores": 1, "memory": "1GiB"}
+        machine.is_known = False
+    elif machine.figures.get("market") != ["spot"]:
+        # Figures without a price make no machine.
         machine.is_known = False
 
 

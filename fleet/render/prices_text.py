@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fleet.catalogue.prices import PriceCheck, PriceReport
 from fleet.render.terminal import Line, Span, Style, line, lines_to_text
+from fleet.render.words import many
 
 
 def prices_to_text(report: PriceReport, *, colour: bool) -> str:
@@ -14,6 +15,8 @@ def prices_to_text(report: PriceReport, *, colour: bool) -> str:
 
 def _check(check: PriceCheck) -> Iterator[Line]:
     dated = f", catalogue of {check.as_of}" if check.as_of else ""
+    if check.age is not None:
+        dated += f", {many(check.age, 'day')} old"
     yield line(Span(f"{check.provider} ({check.kind}{dated})", Style.BOLD))
     if check.unchecked:
         style = Style.RED if check.failed else Style.YELLOW

@@ -1,11 +1,12 @@
 """This module is what the simulated Hetzner sells, and where: locations, types, system images.
 
-The figures are made up in the shape of the real ones; prices are those of no day.
+Types and prices are those of the shipped catalogue, in the shape of the real API.
 """
 
 from collections.abc import Iterable
 from decimal import Decimal
 
+from fleet.catalogue.tables import MachineType, table
 from fleet.service.hetzner_wire import Resource
 
 _LOCATIONS = """
@@ -14,18 +15,10 @@ _LOCATIONS = """
     3 hel1 FI Helsinki eu-central
     4 ash US Ashburn us-east
 """
-_TYPES = """
-    22 cpx11 2 2 40 shared x86 0.0063
-    45 cax11 2 4 40 shared arm 0.0060
-    93 cax21 4 8 80 shared arm 0.0104
-    94 cax31 8 16 160 shared arm 0.0200
-    95 cax41 16 32 320 shared arm 0.0392
-    96 ccx13 2 8 80 dedicated x86 0.0200
-    97 ccx23 4 16 160 dedicated x86 0.0392
-    98 ccx33 8 32 240 dedicated x86 0.0777
-    99 ccx43 16 64 360 dedicated x86 0.1546
-    100 ccx53 32 128 600 dedicated x86 0.3085
-    101 ccx63 48 192 960 dedicated x86 0.4620
+_IDS = """
+    22 cpx11 23 cpx21 24 cpx31 25 cpx41 26 cpx51 45 cax11 93 cax21 94 cax31 95 cax41
+    96 ccx13 97 ccx23 98 ccx33 99 ccx43 100 ccx53 101 ccx63
+    108 cpx12 109 cpx22 110 cpx32 111 cpx42 112 cpx52 113 cpx62 114 cx23 115 cx33 116 cx43 117 cx53
 """
 _IMAGES = """
     114690387 debian-12 12 x86
@@ -62,7 +55,14 @@ def datacenters() -> dict[int, Resource]:
 
 def server_types() -> dict[int, Resource]:
     """Return the server types, by id."""
-    return {each["id"]: each for each in map(_server_type, _rows(_TYPES))}
+    words = _IDS.split()
+    ids = {name: int(number) for number, name in zip(words[::2], words[1::2], strict=True)}
+    sold: dict[str, dict[str, MachineType]] = {}
+    for each in locations().values():
+        for known in table("hcloud", each["name"]).types.values():
+            if known.price is not None:
+                sold.setdefault(known.name, {})[each["name"]] = known
+    return {ids[name]: _server_type(ids[name], places) for name, places in sold.items()}
 
 
 def pricing(sold: Iterable[Resource]) -> Resource:
@@ -75,7 +75,7 @@ def pricing(sold: Iterable[Resource]) -> Resource:
             {"type": kind, "prices": [_priced(place, price) for place in places]}
             for kind, price in (("ipv4", Decimal("0.0008")), ("ipv6", Decimal(0)))
         ],
-        "volume": {"price_per_gb_month": _money(Decimal("0.0440"))},
+        "volume": {"price_per_gb_month": _money(Decimal("0.0572"))},
         "server_types": [
             {"id": each["id"], "name": each["name"], "prices": each["prices"]} for each in sold
         ],
@@ -113,21 +113,21 @@ def _location(row: list[str]) -> Resource:
     }
 
 
-def _server_type(row: list[str]) -> Resource:
-    number, name, cores, memory, disk, cpu, architecture, price = row
-    monthly = Decimal(price) * _HOURS_A_MONTH
-    places = locations().values()
+def _server_type(number: int, sold: dict[str, MachineType]) -> Resource:
+    """Return one type; `sold` is what it is and costs, by the name of each location with it."""
+    known = next(iter(sold.values()))
+    here = [each for each in locations().values() if each["name"] in sold]
     return {
-        "id": int(number),
-        "name": name,
-        "description": name.upper(),
-        "category": "Dedicated" if cpu == "dedicated" else "Cost-Optimized",
-        "cores": int(cores),
-        "memory": float(memory),
-        "disk": int(disk),
+        "id": number,
+        "name": known.name,
+        "description": known.name.upper(),
+        "category": "Dedicated" if known.line == "dedicated" else "Cost-Optimized",
+        "cores": known.cores,
+        "memory": known.memory / 1024,
+        "disk": known.disk // 1024,
         "storage_type": "local",
-        "cpu_type": cpu,
-        "architecture": architecture,
+        "cpu_type": known.line,
+        "architecture": "arm" if known.architecture == "arm64" else "x86",
         "included_traffic": 0,
         "deprecated": False,
         "deprecation": None,
@@ -139,17 +139,15 @@ def _server_type(row: list[str]) -> Resource:
                 "available": True,
                 "recommended": True,
             }
-            for each in places
+            for each in here
         ],
         "prices": [
             {
-                "location": each["name"],
-                "price_hourly": _money(Decimal(price)),
-                "price_monthly": _money(monthly),
+                **_priced(name, at.price or Decimal(0)),
                 "included_traffic": 21_990_232_555_520,
                 "price_per_tb_traffic": _money(Decimal(1)),
             }
-            for each in places
+            for name, at in sold.items()
         ],
     }
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -28,12 +29,14 @@ pools:
   far: {provider: aws, machine: c7a.8xlarge, image: trixie, workers: {max: 4}}
   desk: {provider: desk, machine: ccx33, image: trixie, workers: {max: 4}}
 """
-SAME = """\
-hetzner (hcloud, catalogue of 2025-06-01)
-  same  ccx33  0.0777 EUR/h
-  same  ccx63  0.4620 EUR/h
+TODAY = datetime.now(UTC).date()
+AGE = {"aws": (TODAY - date(2025, 3, 2)).days, "hcloud": (TODAY - date(2026, 9, 29)).days}
+SAME = f"""\
+hetzner (hcloud, catalogue of 2026-09-29, {AGE["hcloud"]} days old)
+  same  ccx33  0.2219 EUR/h
+  same  ccx63  1.3678 EUR/h
   same  IPv4 address  0.0008 EUR/h
-  same  GiB of disk  0.0000705 EUR/h
+  same  GiB of disk  0.0000917 EUR/h
 """
 
 
@@ -70,7 +73,7 @@ def test_what_nobody_can_ask_is_said_plainly(
 
     assert api.endpoint
     assert text.startswith(
-        "aws (aws, catalogue of 2025-06-01)\n"
+        f"aws (aws, catalogue of 2025-03-02, {AGE['aws']} days old)\n"
         "  not checked: fleet cannot ask AWS for prices; compare by hand: https://aws.amazon.com/"
     )
     assert "desk (sim)\n  not checked: its machines cost what fleet.yaml says\n" in text
@@ -87,7 +90,7 @@ def test_a_price_that_differs_is_told_and_fails(
     code, text = said(capsys)
 
     assert code == 1
-    assert "  ! differs  ccx33  0.0777 EUR/h; at the provider it costs 0.1554 EUR/h\n" in text
+    assert "  ! differs  ccx33  0.2219 EUR/h; at the provider it costs 0.4438 EUR/h\n" in text
 
 
 def test_as_json_it_is_the_same_report(
@@ -99,7 +102,7 @@ def test_as_json_it_is_the_same_report(
     assert api.endpoint
     assert code == 0
     assert [each["what"] for each in checks["hetzner"]["prices"]][:2] == ["ccx33", "ccx63"]
-    assert checks["hetzner"]["as_of"] == "2025-06-01"
+    assert checks["hetzner"]["as_of"] == "2026-09-29"
 
 
 def test_a_provider_that_does_not_answer_fails(

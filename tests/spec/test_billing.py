@@ -72,7 +72,7 @@ def test_an_hour_is_billed_when_it_begins_and_charged_as_it_passes() -> None:
 
 def test_a_machine_at_hetzner_costs_its_type_and_its_address_by_the_hour_up_to_26_days() -> None:
     assert a_tariff(a_fleet()) == Tariff(
-        price=Decimal("0.0785"), increment=3600, cap=Decimal("0.0785") * 624
+        price=Decimal("0.2227"), increment=3600, cap=Decimal("0.2227") * 624
     )
 
 
@@ -81,8 +81,8 @@ def test_disk_above_the_type_s_own_costs_and_disk_within_it_does_not() -> None:
         pool = a_pool(machine={"type": "ccx33", "disk": disk})
         return a_tariff(a_fleet(pools={"builders": pool})).price
 
-    assert price("240GiB") == Decimal("0.0785")
-    assert price("340GiB") == Decimal("0.0785") + 100 * Decimal("0.0000705")
+    assert price("240GiB") == Decimal("0.2227")
+    assert price("340GiB") == Decimal("0.2227") + 100 * Decimal("0.0000917")
 
 
 def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> None:
@@ -90,8 +90,8 @@ def test_swap_is_made_on_the_disk_and_costs_only_what_does_not_fit_there() -> No
         pool = a_pool(machine={"type": "ccx33", "swap": swap})
         return a_tariff(a_fleet(pools={"builders": pool})).price
 
-    assert price("64GiB") == Decimal("0.0785")
-    assert price("250GiB") == Decimal("0.0785") + 10 * Decimal("0.0000705")
+    assert price("64GiB") == Decimal("0.2227")
+    assert price("250GiB") == Decimal("0.2227") + 10 * Decimal("0.0000917")
 
 
 def test_swap_needs_disk_beside_the_disk_that_is_asked_for() -> None:
@@ -99,7 +99,7 @@ def test_swap_needs_disk_beside_the_disk_that_is_asked_for() -> None:
 
     tariff = a_tariff(a_fleet(pools={"builders": pool}))
 
-    assert tariff.price == Decimal("0.0785") + 24 * Decimal("0.0000705")
+    assert tariff.price == Decimal("0.2227") + 24 * Decimal("0.0000917")
 
 
 def test_a_spot_machine_at_aws_is_counted_little_below_its_ceiling() -> None:
@@ -115,7 +115,7 @@ def test_a_spot_machine_at_aws_is_counted_little_below_its_ceiling() -> None:
     on_demand = tariff_at(fleet, "amazon", "c7a.8xlarge", "on-demand")
     assert spot is not None
     assert on_demand is not None
-    assert on_demand.price - spot.price == Decimal("1.872") / 100
+    assert on_demand.price - spot.price == Decimal("1.87408") / 100
 
 
 def test_a_price_that_the_pool_states_says_it_all() -> None:
@@ -137,7 +137,7 @@ def test_at_aws_disk_and_address_count_in_dollars_with_a_minute_at_least() -> No
 
     tariff = a_tariff(fleet, "c7a.8xlarge")
 
-    dollars = Decimal("1.872") + Decimal("0.005") + 100 * Decimal("0.0001304")
+    dollars = Decimal("1.87408") + Decimal("0.005") + 100 * Decimal("0.0001304")
     assert tariff == Tariff(price=dollars / 2, increment=1, minimum=60)
 
 
