@@ -4,6 +4,7 @@
 leave the work to the database. See README.md beside this file.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import BooleanField, Expression, F, Q
@@ -22,6 +23,7 @@ from fleet.tagrules.expression import (
     know_ask,
     know_offer,
 )
+from fleet.tagrules.numbers import read_minimums, read_numbers
 from fleet.tagrules.offers import Ask, Offer
 from fleet.tagrules.sql import (
     Sql,
@@ -36,8 +38,18 @@ _REQUESTS = ("scheduler_tags_required", "scheduler_tags_provided")
 _WORKERS = ("dynamic_metadata", "static_metadata", "worker_type")
 
 
-def requests_for(offer: Offer, terms: Terms = Terms()) -> Q:  # noqa: B008 - a frozen value
-    """Return what a work request has to fulfil for a worker that offers this to run it."""
+def requests_for(
+    provides: Iterable[str],
+    requires: Iterable[str] = (),
+    terms: Terms = Terms(),  # noqa: B008 - a frozen value
+) -> Q:
+    """Return what a work request has to fulfil for a worker with these tags to run it.
+
+    Tags are as the database has them: numbers are split off, exclusive tags found, in here.
+    """
+    plain, numbers = read_numbers(_raw(provides), terms.numeric)
+    exclusive = frozenset(tag for tag in plain if _is_exclusive(tag, terms))
+    offer = Offer(plain, _raw(requires), exclusive, numbers=numbers)
     condition = bind(RULE, know_offer(offer))
     assert isinstance(condition, And)  # noqa: S101 - the rule is a conjunction
     every = Q()
@@ -46,14 +58,39 @@ def requests_for(offer: Offer, terms: Terms = Terms()) -> Q:  # noqa: B008 - a f
     return every
 
 
-def workers_for(ask: Ask, terms: Terms = Terms()) -> Q:  # noqa: B008 - a frozen value
-    """Return what a worker has to fulfil to run a work request that asks this."""
-    condition = bind(RULE, know_ask(ask))
+def workers_for(
+    required: Iterable[str],
+    provided: Iterable[str] = (),
+    terms: Terms = Terms(),  # noqa: B008 - a frozen value
+) -> Q:
+    """Return what a worker has to fulfil to run a work request with these tags.
+
+    Tags are as the database has them: minimums are split off in here.
+    """
+    plain, minimums = read_minimums(_raw(required), terms.numeric)
+    condition = bind(RULE, know_ask(Ask(plain, _raw(provided), minimums)))
     assert isinstance(condition, And)  # noqa: S101 - the rule is a conjunction
     every = Q()
     for part in condition.parts:
         every &= _of_workers(part, terms)
     return every
+
+
+def _raw(tags: Iterable[str]) -> frozenset[str]:
+    """Return tags as a set; TypeError for what is no collection of texts."""
+    if isinstance(tags, str | Ask | Offer):
+        raise TypeError(f"give the tags as the database has them, not {type(tags).__name__}")
+    found = frozenset(tags)
+    if not all(isinstance(tag, str) for tag in found):
+        raise TypeError("a tag is a text")
+    return found
+
+
+def _is_exclusive(tag: str, terms: Terms) -> bool:
+    """Say whether a worker that provides this tag runs only requests that require it."""
+    if tag in terms.exclusive or tag in terms.shared:
+        return tag in terms.exclusive
+    return next((alone for start, alone in terms.prefixes if tag.startswith(start)), False)
 
 
 class Holds(Expression):  # type: ignore[misc] # Django ships no types

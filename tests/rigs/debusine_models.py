@@ -37,6 +37,7 @@ class WorkRequest(models.Model):  # type: ignore[misc] # Django ships no types
     """A work request, as far as it decides where it runs."""
 
     status = models.CharField()
+    worker = models.ForeignKey(Worker, models.DO_NOTHING, null=True)
     task_name = models.CharField(max_length=100)
     scheduler_tags_required = ArrayField(**_TAGS)
     scheduler_tags_provided = ArrayField(**_TAGS)
