@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from fleet.census import PoolCensus
+from fleet.census.readiness import why_late
 from fleet.census.renames import attempts_of
-from fleet.census.units import DEAF_SAID, NEVER_REGISTERED_SAID, State, Unit
+from fleet.census.units import DEAF_SAID, State, Unit
 from fleet.facts import Attempt, AttemptResult, Machine, Market, World
 from fleet.schema.model import BootFailures, Fleet, Pool
 
@@ -33,7 +34,6 @@ LATEST = 20
 """How many tries of one pool, machine type and market are looked at, the latest ones."""
 
 _WHY_FAILED: Mapping[State | None, str] = {
-    State.NEVER_REGISTERED: NEVER_REGISTERED_SAID,
     State.DEAF: DEAF_SAID,
     State.STOPPED: "its machine stopped before its worker registered",
 }
@@ -73,7 +73,8 @@ def settle(fleet: Fleet, world: World, censuses: Mapping[str, PoolCensus]) -> tu
             continue
         state = states[attempt.pool].get(attempt.worker)
         if result := _became(state):
-            detail = _WHY_FAILED.get(state, "")
+            late = why_late(fleet.pools.get(attempt.pool))
+            detail = late if state is State.NEVER_REGISTERED else _WHY_FAILED.get(state, "")
             settled.append(attempt.model_copy(update={"result": result, "detail": detail}))
     return tuple(settled)
 
@@ -158,7 +159,8 @@ def why_failing(memory: Memory, pool: str, kind: str, market: Market, provider: 
         return f"the quota at provider {provider} is used up ({_said(closed)}"
     closed = _closed(memory.now, own, {"out-of-stock"})
     if closed:
-        return f"{provider} is out of stock of {kind} ({_said(closed)}"
+        where = " on the spot market" if market == "spot" else ""
+        return f"{provider} is out of stock of {kind}{where} ({_said(closed)}"
     ended = [a for a in own if a.result in _ENDED and memory.now - a.at <= RESET]
     failures = sum(each.result != "registered" for each in ended)
     if len(ended) < SAMPLE or failures < RATE * len(ended):
@@ -217,12 +219,17 @@ class Stopped:
     boots: int
     until: datetime
 
-    def __str__(self) -> str:
-        """Return it as the end of a sentence about the image."""
+    @property
+    def said(self) -> str:
+        """Return what happened as the end of a sentence about the image."""
         return (
             f"did not come up in {self.failures} of its last {self.boots} boots "
-            f"(guards.boot_failures); it is tried again from {_time(self.until)}"
+            "(guards.boot_failures)"
         )
+
+    def __str__(self) -> str:
+        """Return that, with when it is tried again."""
+        return f"{self.said}; it is tried again from {_time(self.until)}"
 
 
 def stopped_images(

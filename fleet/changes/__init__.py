@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleet.changes.config import ConfigChange
+from fleet.changes.images import ImageChange
 from fleet.facts import Unknown
 from fleet.facts.values import Value
 from fleet.plan import Plan, Reason
@@ -80,6 +81,13 @@ class GuardChange(Value):
     way_out: str = ""
 
 
+class Rest(Value):
+    """What a fleet costs once nothing is replaced any more and nothing waits."""
+
+    hour: Rate = Field(description="Money per hour.")
+    month: Rate = Field(description="Money per month of 730 hours, or of those that are billed.")
+
+
 class Changes(Value):
     """What a change of fleet.yaml does in the world as it is now."""
 
@@ -93,12 +101,17 @@ class Changes(Value):
     config: tuple[ConfigChange, ...] = Field(
         (), description="Other keys of fleet.yaml that differ, whatever comes of them."
     )
+    images: tuple[ImageChange, ...] = Field((), description="Images that become due.")
     attention: tuple[str, ...] = Field((), description="What newly needs a person.")
     unknown: tuple[str, ...] = Field((), description="What could not be compared, and why.")
     cost_before: Rate = Field(description="Money per hour after a run without the change.")
     currency_before: str
     cost_after: Rate = Field(description="Money per hour after a run with it.")
     currency: str
+    rest_before: Rest | None = Field(
+        None, description="What it costs at rest without the change; None: not known."
+    )
+    rest_after: Rest | None = Field(None, description="The same with it.")
 
     @property
     def is_quiet(self) -> bool:

@@ -22,7 +22,8 @@ _SAID_OF_POOLS = (
     ("image",),
     ("provides",),
 )
-_MOST = 120
+_MOST = 240
+_CLOSED_BY = {"[": "]", "{": "}"}
 
 
 class ConfigChange(Value):
@@ -77,4 +78,18 @@ def _is_said_of_pools(path: Path) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    """Return a value that is not too long: cut between entries, with its brackets closed."""
+    if len(text) <= _MOST:
+        return text
+    best, opened, quoted = "", "", False
+    for number, letter in enumerate(text[:_MOST]):
+        escaped = text[:number].endswith("\\")
+        if letter == '"' and not escaped:
+            quoted = not quoted
+        elif not quoted and letter in _CLOSED_BY:
+            opened += _CLOSED_BY[letter]
+        elif not quoted and letter in "]}":
+            opened = opened[:-1]
+        if not quoted and text[number : number + 2] == ", ":
+            best = f"{text[:number]}, …{opened[::-1]}"
+    return best or f"{text[:_MOST].rpartition(' ')[0] or text[:_MOST]}…"

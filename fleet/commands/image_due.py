@@ -1,7 +1,8 @@
 """This module says which images need building, testing or publishing, and why."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
@@ -9,6 +10,7 @@ from fleet.commands.config import load_config
 from fleet.commands.image_cache import image_cache
 from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.facts import Unknown
+from fleet.facts.manifest import Manifest
 from fleet.facts.versions import Version
 from fleet.images.folder import find_build
 from fleet.images.indexes import read_index
@@ -29,12 +31,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Say what is due, and write a pipeline that does it where that is asked for."""
     fleet = load_config(args, console).fleet
     places = find_places(fleet, args.file)
-    versions = DatabaseStore(places.store, fleet.fleet).image_versions()
+    store = DatabaseStore(places.store, fleet.fleet)
+    versions = store.image_versions()
     report = find_due(
         fleet,
         versions,
         role_digest=role_digest(),
-        news=_news(fleet, versions, places, console),
+        news=_news(fleet, versions, partial(_manifest, store, places), console),
         now=SystemClock().now(),
     )
     if args.gitlab_child_pipeline:
@@ -45,8 +48,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _manifest(store: DatabaseStore, places: Places, image: str, version: str) -> Manifest:
+    """Return what a version holds: as it was published, else as it was built here."""
+    published = store.manifest(image, version)
+    return published or find_build(places.images, image, version)[1]
+
+
 def _news(
-    fleet: Fleet, versions: Sequence[Version], places: Places, console: Console
+    fleet: Fleet,
+    versions: Sequence[Version],
+    manifest_of: Callable[[str, str], Manifest],
+    console: Console,
 ) -> dict[str, News]:
     """Return by image what its sources have newer than its latest version."""
     lists: dict[Source, dict[str, str]] = {}
@@ -56,7 +68,7 @@ def _news(
         if latest is None:
             continue
         try:
-            _, manifest = find_build(places.images, name, latest.version)
+            manifest = manifest_of(name, latest.version)
             for source in sources_of(manifest):
                 if source not in lists:
                     console.progress(f"reading packages of {source.suite} at {source.uri}")

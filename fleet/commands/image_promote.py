@@ -19,7 +19,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     def decide(image: Image, known: Sequence[Version], now: datetime) -> tuple[Move, ...]:
         wanted = _wanted(args, image, known, now)
-        return promote(known, wanted, now, share=args.candidate)
+        moves = promote(known, wanted, now, share=args.candidate)
+        # What a person moves is a person's to move on: no rule makes it current.
+        mine = moves[0]._replace(now=moves[0].now.model_copy(update={"by_rule": False}))
+        return (mine, *moves[1:])
 
     return move_versions(args, console, decide)
 

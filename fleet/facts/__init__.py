@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
+from fleet.facts.rules import HeldRules
 from fleet.facts.values import Moment, Tags, Value
 from fleet.facts.versions import ImageVersion
 
@@ -126,9 +127,17 @@ class Work(Value):
     )
     requester: str | None = None
     owner: str | None = None
+    package: str | None = Field(None, description="The source package, where its queue tells.")
     scope: str | None = None
     team: str | None = None
     sandbox: str | None = None
+
+
+class Ended(Value):
+    """Work that a worker has ended, and when."""
+
+    work: Work
+    at: Moment
 
 
 class Worker(Value):
@@ -142,6 +151,11 @@ class Worker(Value):
     draining: bool = Field(False, description="The queue gives it no new work.")
     running: str | None = Field(None, description="Id of the request it runs.")
     work: Work | None = Field(None, description="What it runs; None where the queue does not say.")
+    ended: Ended | None = Field(
+        None,
+        description="What it ran last, where tickets are given out here: charged up to its end.",
+        exclude_if=lambda ended: ended is None,
+    )
     uses: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Requests it has finished; None where the queue does not count them."
     )
@@ -173,6 +187,11 @@ class QueueReading(Value):
     rivals: Tags = Field(
         (), description="Worker pools for which the queue's own provisioner makes machines."
     )
+    rules: dict[str, HeldRules | Unknown] = Field(
+        default_factory=dict,
+        description="Place (a workspace, a file, an address) to the rules that the queue has "
+        "there; empty: fleet.yaml names no place.",
+    )
 
 
 class MachineState(StrEnum):
@@ -200,6 +219,12 @@ class Machine(Value):
         None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
     )
     address: str | None = None
+    misses: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Looks in a row at which the port of `pools.NAME.ready` did not answer; 0: it "
+        "answers; None: nobody looked.",
+    )
+    was_ready: bool = Field(False, description="That port has answered at one of the looks.")
 
 
 class Listing(Value):
@@ -310,6 +335,11 @@ class World(Value):
     )
     runs: tuple[Moment, ...] | Unknown = Field(
         (), description="When the latest runs of `fleet apply` that ended began, oldest first."
+    )
+    delete_seconds: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="How long the longest of the latest runs took that deleted machines; None: "
+        "no run has deleted any yet.",
     )
 
     @property

@@ -32,6 +32,10 @@ ansible-playbook --inventory localhost, --connection local \\
     --extra-vars {variables} "$work/ansible/worker.yml"
 rm -rf "$work" ~root/.ansible
 apt-get --yes --quiet purge --autoremove {runner}
+# The task runs mkfs.ext4 in the locale C, which refuses other than ASCII names: a CA has one.
+LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
+LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
+update-ca-certificates --fresh
 mkdir -p {folder}
 {{
 {packages}}} >{listed}

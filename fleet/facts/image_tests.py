@@ -38,4 +38,5 @@ def after_tests(version: Version, tests: tuple[Test, ...], now: datetime) -> Ver
     state: State = "failed" if problems else "tested"
     since = version.since if version.state == state else now
     why = problems[0] if problems else ""
-    return known.model_copy(update={"state": state, "since": since, "why": why})
+    judged = {"state": state, "since": since, "why": why, "by_rule": not problems}
+    return known.model_copy(update=judged)

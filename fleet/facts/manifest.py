@@ -5,11 +5,12 @@ there is named in it with its checksum.
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fleet.facts.values import Value
+from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
 
 
@@ -18,7 +19,7 @@ class BuildOrder(Value):
 
     image: str
     version: str = Field(description="When its build began, as in 20261121T203000Z.")
-    recipe: ImageRecipe
+    recipe: Annotated[ImageRecipe, Written]
     built_at: datetime
     built_by: str
     commit: str = ""

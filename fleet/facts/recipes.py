@@ -6,7 +6,7 @@ from fleet.schema.pools import ImageRecipe
 PREFIX = "debusine_worker_"
 """What every variable of the role begins with."""
 
-_BESIDE = {"provides", "rebuild", "publish", "version"}
+_BESIDE = {"provides", "rebuild", "publish", "promote", "version"}
 """Keys that say when an image is baked, where it goes and what it offers, not what is in it."""
 _API = "/api"
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fleet.facts.values import Value
+from fleet.facts.values import Moment, Value
 
 State = Literal[
     "building", "built", "tested", "candidate", "current", "previous", "retired", "failed"
@@ -36,6 +36,37 @@ class ImageVersion(Value):
     provides: Annotated[tuple[str, ...], AfterValidator(_as_set)] = Field(
         (), description="Tags that its worker reported at its boot test."
     )
+    since: Moment | None = Field(
+        None, description="When it came into this state; None: an older recording does not tell."
+    )
+    by_rule: bool = Field(
+        False, description="`images.NAME.promote` moves it; else only a person does."
+    )
+    built_in: int | None = Field(None, description="Seconds that its build took.")
+    way: str = Field("", description="How it was built: disk, instance or debusine.")
+
+
+class WaitingVersion(Value):
+    """A version that passed its test and is published, and that not every machine boots yet."""
+
+    image: str
+    version: str
+    state: State
+    share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
+    since: Moment = Field(description="When it came into this state.")
+    until: Moment | None = Field(
+        None, description="When `fleet apply` goes on with it; None: no time is set."
+    )
+    because: str = Field(description="Why it waits, with the key of fleet.yaml that decides.")
+    command: str = Field(description="What makes it current now.")
+
+    @property
+    def said(self) -> str:
+        """Return what waits, since when and why, in one sentence."""
+        since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
+        if self.until is None:
+            return f"version {self.version} waits for promotion {since}: {self.because}"
+        return f"version {self.version} is the candidate ({self.share}%) {since}: {self.because}"
 
 
 class Publication(Value):
@@ -58,6 +89,8 @@ class Version(Value):
     since: datetime = Field(description="When it came into this state.")
     built_at: datetime = Field(description="When its build began.")
     built_by: str
+    built_in: int | None = Field(None, description="Seconds that its build took.")
+    way: str = Field("", description="How it was built, as its manifest says.")
     elsewhere: bool = Field(
         False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
     )
@@ -67,6 +100,10 @@ class Version(Value):
         0, ge=0, le=100, description="As a candidate, of each pool's workers, in percent."
     )
     provides: tuple[str, ...] = Field((), description="Tags that its worker reported at a boot.")
+    by_rule: bool = Field(
+        False,
+        description="`images.NAME.promote` moves it: a fleet that promotes by itself tested it.",
+    )
     publications: dict[str, Publication] = Field(
         default_factory=dict, description="Provider, or URL of a store, to its upload there."
     )
@@ -82,6 +119,10 @@ class Version(Value):
             share=self.share,
             ids={place: upload.id for place, upload in uploads if upload.verified},
             provides=self.provides,
+            since=self.since,
+            by_rule=self.by_rule,
+            built_in=self.built_in,
+            way=self.way,
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel
 
@@ -28,6 +29,7 @@ from fleet.images.memory import in_memory_or_on_disk
 from fleet.images.role import RoleRun, chroot_host, role_digest, run_role
 from fleet.images.root import clean, furnished, installed
 from fleet.images.sources import Archive, archive_of, state_of
+from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
 
 
@@ -35,7 +37,7 @@ class Order(BaseModel):
     """What to bake, and where."""
 
     image: str
-    recipe: ImageRecipe
+    recipe: Annotated[ImageRecipe, Written]
     folder: Path
     """Where the disk goes."""
     log: Path

@@ -8,7 +8,8 @@ from itertools import count
 from types import MappingProxyType
 
 from fleet.canonical import digest
-from fleet.catalogue import MachineType, find_types, markets_of, price_per_hour
+from fleet.catalogue import find_types, markets_of, price_per_hour
+from fleet.catalogue.tables import MachineType
 from fleet.census import PoolCensus
 from fleet.census.failures import Memory, why_failing
 from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World

@@ -7,15 +7,19 @@ version before it takes its place. A candidate takes its share of the pool's wor
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from fleet.census import PoolCensus, take_census
 from fleet.census.failures import Memory, Stopped, recall, stopped_images
 from fleet.facts import Unknown, World
 from fleet.facts.versions import BOOTABLE, ImageVersion
+from fleet.making.image_standing import find_standing
+from fleet.schema.limits import BootFailures
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
     HooksProvider,
+    ImageRecipe,
     LocalProvider,
     Pool,
     SimProvider,
@@ -63,17 +67,31 @@ class _Case:
     """The image of one pool, and all that decides about it."""
 
     fleet: Fleet
+    now: datetime
     pool: Pool
     versions: Sequence[ImageVersion]
     """All of this image, wherever they are."""
     published: Sequence[ImageVersion]
     """Those at the pool's provider, the newest first."""
     stops: Callable[[str], Stopped | None]
+    stops_on_trial: Callable[[str], Stopped | None]
+    """The same of a candidate that becomes current by itself: the guard's defaults hold it too."""
 
     @property
     def pinned(self) -> str | None:
         """The version that fleet.yaml pins."""
         return self.fleet.images[self.pool.image].version
+
+    @property
+    def first(self) -> ImageVersion | None:
+        """The version that this run promotes because none is current."""
+        recipe = self.fleet.images[self.pool.image]
+        if not isinstance(recipe, ImageRecipe):
+            return None
+        standing = find_standing(self.pool.image, recipe, self.versions, self.now)
+        if standing is None or standing.becomes != "current":
+            return None
+        return standing.version if self.pool.provider in standing.version.ids else None
 
     @property
     def can_fall_back(self) -> bool:
@@ -102,10 +120,12 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         return ImageChoice(closed=because)
     case = _Case(
         fleet,
+        world.time,
         pool,
         [each for each in world.images if each.image == pool.image],
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
+        stopped_images(fleet.guards.boot_failures or BootFailures(), memory, name),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
     return replace(_choose(case), names=names)
@@ -165,7 +185,9 @@ def _first(case: _Case, in_turn: Iterable[ImageVersion]) -> ImageChoice:
 
 
 def _by_declaration(case: _Case) -> ImageChoice:
-    """Return what fleet.yaml names, where no version was promoted."""
+    """Return what fleet.yaml names, where no version was promoted and none is in this run."""
+    if first := case.first:
+        return _first(case, [first])
     image = case.declared
     if stop := case.stops(image):
         return _closed(f"image {case.pool.image} {stop}", image)
@@ -183,12 +205,14 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
     if version is None:
         return choice
     booted = version.ids[case.pool.provider]
-    stop = case.stops(booted)
+    stop = case.stops_on_trial(booted) if version.by_rule else case.stops(booted)
     name = f"candidate {version.image} {version.version}"
     if stop is None:
         said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))
         return replace(choice, candidate=booted, share=version.share, said=said)
-    said = "; ".join(filter(None, [choice.said, f"{name} {stop}; none is made with it"]))
+    # One on trial is retired in this run (`images.NAME.promote`), and not tried again.
+    failed = f"{name} {stop.said if version.by_rule else stop}; none is made with it"
+    said = "; ".join(filter(None, [choice.said, failed]))
     return replace(choice, stopped=(*choice.stopped, booted), said=said)
 
 

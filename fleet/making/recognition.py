@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from fleet.census import PoolCensus
 from fleet.census.units import State
-from fleet.facts import Machine, MachineState, WorkerInputs
+from fleet.facts import Attempt, Machine, MachineState, WorkerInputs
 from fleet.making import Option, new_inputs
 from fleet.making.image_choice import ImageChoice
 from fleet.schema.model import Fleet
 
+_UNANSWERED = frozenset({"starting", "gone", "error"})
+"""Results of tries that may have made a machine, although nobody knows it."""
 _GOING_ON = (MachineState.STARTING, MachineState.RUNNING)
 
 
@@ -28,22 +30,33 @@ def made_from(
 
 
 def with_begun(
-    fleet: Fleet, census: PoolCensus, options: Iterable[Option], choice: ImageChoice
+    fleet: Fleet,
+    census: PoolCensus,
+    options: Iterable[Option],
+    choice: ImageChoice,
+    tries: Iterable[Attempt],
 ) -> PoolCensus:
     """Return a census in which what an apply made and could not note is an unfinished creation.
 
     Such a machine bears the pool's mark, and its stack, which is there, knows none of its name:
-    the run that asked for it died before it had the answer. A lost stack is no such thing.
+    the run that noted a try to make it died before it had the answer. Labels alone prove nothing,
+    for anybody can copy them; and a lost stack is no such thing.
     """
     stack = census.stack
     unrecorded = census.having(State.UNRECORDED)
     if stack is None or census.blind or not unrecorded:
         return census
     known = {worker.name for worker in stack.workers} | stack.ids.keys()
+    latest: dict[str, Attempt] = {}
+    for attempt in tries:  # the latest comes first
+        latest.setdefault(attempt.worker, attempt)
+    begun_here = {name for name, attempt in latest.items() if attempt.result in _UNANSWERED}
     begun = {}
     for unit in unrecorded:
         machine = unit.machine
         if machine is None or unit.name in known or machine.state not in _GOING_ON:
+            continue
+        if unit.name not in begun_here:
             continue
         if made := made_from(fleet, options, choice, machine):
             begun[unit.name] = replace(unit, state=State.UNFINISHED, inputs=made)

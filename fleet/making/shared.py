@@ -10,6 +10,7 @@ from fleet.facts import Listing, Stack, Unknown, WorkerInputs, World
 from fleet.facts.bases import Base, Part
 from fleet.making.launch_templates import template_of
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.schema.units import write_count
 
 _SETTINGS = {
     "network": "network_ids",
@@ -46,9 +47,10 @@ def shared_settings(fleet: Fleet, world: World, name: str) -> Mapping[str, str] 
     ids = base.ids if base else {}
     missing = [part.key for part in parts if part.key not in ids]
     if missing:
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         return Unknown(
-            unknown=f"the base stack of provider {name} does not hold {', '.join(missing)} yet; "
-            "fleet apply makes it first"
+            unknown=f"machines of provider {name} share {write_count(len(missing), 'part')} that "
+            f"{are} not made yet; `fleet apply` makes {them} first, then plans machines"
         )
     settings: dict[str, list[str]] = {}
     for part in parts:

@@ -53,6 +53,11 @@ def write_user_data(url: str, token: str, *, delay: int = 0, swap: int = 0) -> s
     return _HEADER + yaml.safe_dump(_document(UserData(files, delay, swap)), sort_keys=False)
 
 
+def write_swap(swap: int) -> str:
+    """Return the `#cloud-config` of a machine that registers nowhere and makes so many MiB."""
+    return _HEADER + yaml.safe_dump(_swap_document(swap), sort_keys=False)
+
+
 def read_user_data(text: str) -> UserData:
     """Return what `write_user_data` has put into a text; ValueError for any other text."""
     data = _as_written(text) if text.startswith(_HEADER) else None
@@ -76,11 +81,14 @@ def _as_written(text: str) -> UserData | None:
 
 def _document(data: UserData) -> dict[str, object]:
     wait = [["sleep", str(data.delay)]] if data.delay else []
-    size = data.swap * _MIB
-    swap = {"swap": {"filename": _SWAP, "size": size, "maxsize": size}} if data.swap else {}
     return {
         "bootcmd": _HOLD,
-        **swap,
+        **(_swap_document(data.swap) if data.swap else {}),
         "write_files": [asdict(each) for each in data.files],
         "runcmd": [*wait, *_RELEASE],
     }
+
+
+def _swap_document(swap: int) -> dict[str, object]:
+    size = swap * _MIB
+    return {"swap": {"filename": _SWAP, "size": size, "maxsize": size}}

@@ -51,6 +51,8 @@ def ordered_part(order: Order, plan: Plan) -> Plan:
     return plan.model_copy(
         update={
             "pools": pools,
+            # What an image's version boots concerns every pool of it.
+            "promotions": (),
             "bases": tuple(each for each in plan.bases if each.provider in providers),
             "guards": tuple(
                 each for each in plan.guards if each.pool is None or each.pool in order.pools

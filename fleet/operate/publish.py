@@ -81,7 +81,9 @@ def publish_version(
 def remember_publication(
     store: Store, manifest: Manifest, place: str, publication: Publication
 ) -> None:
-    """Remember that a version is at a place, beside where else it is."""
+    """Remember that a version is at a place, beside where else it is, and what it holds."""
+    # First: whoever finds the version published looks for newer packages in its manifest.
+    store.save_manifest(manifest)
     remembered = partial(_with, place=place, publication=publication)
     change_version(store, manifest.image, manifest.version, remembered)
 

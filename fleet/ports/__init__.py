@@ -16,6 +16,7 @@ from pydantic import Field
 from fleet.doctor import Summary
 from fleet.facts import Found, Listing, QueueReading, Stack, Unknown, WorkerInputs
 from fleet.facts.bases import Base, Part
+from fleet.facts.rules import HeldRules
 from fleet.facts.values import Moment, Tags, Value
 
 
@@ -55,6 +56,13 @@ class Server(Protocol):
 
     def counts(self) -> Mapping[str, int]:
         """Return how much work for workers is pending, by scope, without a token."""
+
+
+class RuleReader(Protocol):
+    """Where a queue keeps the rules by which it gives tags to requests."""
+
+    def read(self) -> Mapping[str, HeldRules | Unknown]:
+        """Return the rules of each place that fleet.yaml names; what cannot be read is Unknown."""
 
 
 class Registry(Protocol):
@@ -109,6 +117,16 @@ class Provider(Protocol):
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines whose label `fleet` is exactly this name."""
+
+
+class Prober(Protocol):
+    """Tries a port of a machine, once."""
+
+    def answers(self, address: str, port: int, banner: str) -> bool:
+        """Say whether the port takes a connection and greets so; an empty banner: with anything.
+
+        Raises SourceUnreachable where no attempt could be made: that says nothing of the machine.
+        """
 
 
 class Keeper(Protocol):

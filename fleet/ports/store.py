@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fleet.facts import Attempt
 from fleet.facts.ledger import Entry, Ledger
+from fleet.facts.manifest import Manifest
 from fleet.facts.values import Moment, Value
 from fleet.facts.versions import Move, Version
 
@@ -106,6 +107,18 @@ class Store(Protocol):
 
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop what is remembered of a version; one that nobody remembers is fine."""
+
+    def save_manifest(self, manifest: Manifest) -> None:
+        """Remember what a published version holds, in place of what was known of it."""
+
+    def manifest(self, image: str, version: str) -> Manifest | None:
+        """Return what a published version holds; None where nobody remembers it."""
+
+    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
+        """Return, by queue and place, the digest of the rules seen last, and since when."""
+
+    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
+        """Remember that."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.

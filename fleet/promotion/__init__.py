@@ -44,6 +44,11 @@ def promote(
     )
 
 
+def retire(wanted: Version, now: datetime, why: str) -> tuple[Move, ...]:
+    """Return what moves when a candidate is given up."""
+    return (_move(wanted, "retired", now, why),)
+
+
 def take_back(versions: Sequence[Version], image: str, now: datetime) -> tuple[Move, ...]:
     """Return what moves when the latest promotion is taken back: a candidate's, else the last."""
     if candidates := _in(versions, "candidate"):

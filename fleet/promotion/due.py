@@ -14,7 +14,8 @@ from pydantic import Field
 from fleet.facts import Unknown
 from fleet.facts.recipes import recipe_digest
 from fleet.facts.values import Moment, Value
-from fleet.facts.versions import BOOTABLE, Version
+from fleet.facts.versions import BOOTABLE, Version, WaitingVersion
+from fleet.making.image_standing import find_standing
 from fleet.promotion.updates import WORKER, Update
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_duration
@@ -63,6 +64,9 @@ class DueImage(Value):
     waits: str = Field("", description="Why it is due and nothing is done now.")
     serving: str = Field("", description="The version that machines boot meanwhile.")
     unknown: str = Field("", description="What could not be looked at, and so is not due.")
+    waiting: WaitingVersion | None = Field(
+        None, description="The newer version that not every machine boots yet, and why."
+    )
 
     @property
     def is_due(self) -> bool:
@@ -129,6 +133,7 @@ def _judge(case: _Case, news: News) -> DueImage:
         image=case.name,
         serving=serving,
         unknown=news.unknown if isinstance(news, Unknown) else "",
+        waiting=_waiting(case),
     )
     causes = (*_build(case), *_news(case, () if isinstance(news, Unknown) else news))
     if causes:
@@ -138,6 +143,14 @@ def _judge(case: _Case, news: News) -> DueImage:
         update = {"steps": steps, "causes": causes, "waits": waits, "waits_until": until}
         return due.model_copy(update=update)
     return due.model_copy(update=_unfinished(case))
+
+
+def _waiting(case: _Case) -> WaitingVersion | None:
+    facts = [each.fact for each in case.versions]
+    standing = find_standing(case.name, case.recipe, facts, case.now)
+    if standing is None:
+        return None
+    return standing.waiting("the next `fleet apply` goes on with it" if standing.becomes else "")
 
 
 def _build(case: _Case) -> Iterator[DueCause]:

@@ -54,6 +54,11 @@ def changes_section(plan: Plan) -> Iterator[Line]:
     for base in plan.bases:
         yield line("  ", Span(f"what machines of {base.provider} share", Style.BOLD))
         yield from (line(f"    {step}") for step in (*base.said, base.outdating) if step)
+    for each in plan.promotions:
+        yield line("  ", Span(f"image {each.image}", Style.BOLD))
+        yield line("    ", Span(f"^ {each.verb}", Style.GREEN), f" {each.version}")
+        yield line("        ", each.because, " ", Span(f"[{each.reason.value}]", Style.CYAN))
+        yield line("        ", words.replacement(each, plan.currency))
 
 
 def _releases(plan: Plan) -> Iterator[Line]:

@@ -3,6 +3,7 @@
 Both say the same rows in the same words; only their layout differs.
 """
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import groupby
@@ -19,6 +20,7 @@ from fleet.changes import (
     RequestsChange,
 )
 from fleet.changes.config import ConfigChange
+from fleet.changes.images import ImageChange
 from fleet.facts import Unknown
 from fleet.render import words
 from fleet.render.markdown import code, sentence, table
@@ -46,6 +48,8 @@ def comparison_section(change: Comparison | None) -> Iterator[Line]:
     if change is None:
         return
     yield title(_headline(change))
+    if isinstance(change, Changes) and not change.same_config:
+        yield line("  ", _at_rest(change))
     if isinstance(change, Unknown):
         yield line("  ", Span("? ", Style.YELLOW), change.unknown)
     else:
@@ -66,6 +70,8 @@ def comparison_blocks(change: Comparison | None) -> Iterator[str]:
     if change is None:
         return
     yield f"#### {_headline(change, arrow='→')}"
+    if isinstance(change, Changes) and not change.same_config:
+        yield f"**{_at_rest(change)}**"
     if isinstance(change, Unknown):
         yield f"- {sentence(change.unknown)}"
     else:
@@ -94,8 +100,26 @@ def _headline(change: Comparison, *, arrow: str = "->") -> str:
         return "The change makes no difference to machines now: only comments or order differ"
     if change.is_quiet:
         unsure = ", as far as is known" if change.unknown else ""
-        return f"The change makes no difference to machines now{unsure}"
-    return f"Because of this change: {_money(change, arrow)}"
+        due = f"; {words.many(len(change.images), 'image')} to build" if change.images else ""
+        return f"The change makes no difference to machines now{unsure}{due}"
+    replacing = any(each.outdated for each in change.outdated)
+    return f"Because of this change{', while replacing' if replacing else ''}: " + _money(
+        change, arrow
+    )
+
+
+def _at_rest(change: Changes) -> str:
+    """Return what the change costs for good: nothing waits, nothing is replaced any more."""
+    before, after = change.rest_before, change.rest_after
+    if before is None or after is None or change.currency != change.currency_before:
+        return "at rest: not known: a price is not known, or the currency changes"
+    hour, month = after.hour - before.hour, after.month - before.month
+    if not hour and not month:
+        return f"at rest: no difference ({words.rate(after.hour)} {change.currency}/h)"
+    return (
+        f"at rest: {words.rate(hour, sign=True)} {change.currency}/h, about {month:+,.0f} "
+        f"{change.currency} per month ({before.month:,.0f} without it, {after.month:,.0f} with it)"
+    )
 
 
 def _money(change: Changes, arrow: str) -> str:
@@ -129,6 +153,7 @@ def _shown(change: Changes) -> tuple[list[_Row], int]:
             ],
             key=lambda row: row.name,  # what was written stays before what comes of it
         ),
+        *map(_image, change.images),
         *map(_requests, change.requests),
         *map(_guard, change.guards),
         *(row for row in config if row.where != "pool"),
@@ -145,7 +170,7 @@ def _pool(change: PoolChange) -> _Row:
 
 
 def _difference(each: Difference) -> str:
-    return f"{_NAMES.get(each.key, each.key)} {each.before} -> {each.after}"
+    return f"{_NAMES.get(each.key, each.key)} {_value(each.before)} -> {_value(each.after)}"
 
 
 def _outdated(change: OutdatedChange) -> _Row:
@@ -175,6 +200,13 @@ def _actions(change: ActionsChange, cost: str) -> _Row:
         why=change.because,
         id=change.reason.value,
     )
+
+
+def _image(change: ImageChange) -> _Row:
+    due = {"added": "it is new", "recipe changed": "its recipe changed"}[change.change]
+    machines = words.replaced(change.replaces) or "no machine"
+    why = f"{change.build}; once promoted ({change.promotion}) it replaces {machines}"
+    return _Row("image", change.image, "*", f"becomes due: {due}", why)
 
 
 def _requests(change: RequestsChange) -> _Row:
@@ -209,10 +241,15 @@ def _config(change: ConfigChange) -> _Row:
 
 def _edit(change: ConfigChange) -> str:
     if not change.before:
-        return f"{change.after} is new"
+        return f"{_value(change.after)} is new"
     if not change.after:
-        return f"{change.before} is gone"
-    return f"{change.before} -> {change.after}"
+        return f"{_value(change.before)} is gone"
+    return f"{_value(change.before)} -> {_value(change.after)}"
+
+
+def _value(text: str) -> str:
+    """Return a value so that Markdown takes a list or a map as one piece of code."""
+    return f"`{text}`" if re.search(r"[\[{\"]", text) and "`" not in text else text
 
 
 def _lines(row: _Row) -> Iterator[Line]:

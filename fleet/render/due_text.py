@@ -24,6 +24,8 @@ def _lines(image: DueImage) -> Iterator[Line]:
         yield line("  ", Span("not known", Style.YELLOW), f": {image.unknown}")
     if image.steps and image.serving:
         yield line(f"  machines boot {image.serving} meanwhile")
+    if image.waiting:
+        yield line(f"  {image.waiting.said}; {image.waiting.command}")
     if image.is_due:
         yield from (line(f"  $ {command}") for command in commands_of(image))
 

@@ -4,8 +4,9 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from fleet.errors import StoreFailed, VersionMoved
+from fleet.facts.manifest import Manifest
 from fleet.facts.versions import Version
-from fleet.store.tables import IMAGES
+from fleet.store.tables import IMAGES, MANIFESTS
 
 
 def read_versions(connection: sa.Connection) -> tuple[Version, ...]:
@@ -41,13 +42,40 @@ def write_version(connection: sa.Connection, version: Version, was: Version | No
 
 
 def drop_version(connection: sa.Connection, image: str, version: str) -> None:
-    """Forget a version; one that is not known is fine."""
-    if sa.inspect(connection).has_table(IMAGES.name):
-        connection.execute(sa.delete(IMAGES).where(*_ours(image, version)))
+    """Forget a version and its manifest; one that is not known is fine."""
+    for table in (IMAGES, MANIFESTS):
+        if sa.inspect(connection).has_table(table.name):
+            connection.execute(sa.delete(table).where(*_ours(image, version, table)))
 
 
-def _ours(image: str, version: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return (IMAGES.c.image == image, IMAGES.c.version == version)
+def write_manifest(connection: sa.Connection, manifest: Manifest) -> None:
+    """Write down what a published version holds, in place of what was known of it."""
+    MANIFESTS.create(connection, checkfirst=True)
+    row = {"image": manifest.image, "version": manifest.version}
+    connection.execute(sa.delete(MANIFESTS).where(*_ours(**row, table=MANIFESTS)))
+    row |= {"manifest": manifest.model_dump_json()}
+    connection.execute(sa.insert(MANIFESTS), [row])
+
+
+def read_manifest(connection: sa.Connection, image: str, version: str) -> Manifest | None:
+    """Return what a published version holds; None where nobody wrote it down."""
+    if not sa.inspect(connection).has_table(MANIFESTS.name):
+        return None
+    query = sa.select(MANIFESTS.c.manifest).where(*_ours(image, version, MANIFESTS))
+    text = connection.execute(query).scalar()
+    try:
+        return None if text is None else Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise StoreFailed(
+            f"the store holds the manifest of image {image} {version} in a form that this fleet "
+            "cannot read; another release of fleet wrote it"
+        ) from error
+
+
+def _ours(
+    image: str, version: str, table: sa.Table = IMAGES
+) -> tuple[sa.ColumnElement[bool], ...]:
+    return (table.c.image == image, table.c.version == version)
 
 
 def _read(record: str) -> Version:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache, partial
 
 from fleet.allocate import Proof
 from fleet.allocate.programme import GAP, NODES
@@ -17,6 +18,7 @@ from fleet.draft import Draft, is_going
 from fleet.draft.limits import is_booting
 from fleet.draft.shortage import find_unserved
 from fleet.draft.staffing import Service
+from fleet.exports.in_force import judge_rules, say_whether_in_force
 from fleet.facts import World
 from fleet.guard.approvals import judge_approvals, warn_of_approvals
 from fleet.making.base_changes import find_base_changes
@@ -33,11 +35,14 @@ from fleet.plan import (
     Signature,
     TagDifference,
     Unserved,
+    Warning_,
     WorkerVerdict,
+    serves,
 )
 from fleet.plan.digests import config_digest, seal, world_digest
 from fleet.plan.limits import LimitVerdict
 from fleet.plan.money import BudgetVerdict, Optimum
+from fleet.plan.rules import RulesVerdict
 from fleet.schema.model import Fleet, Pool, Workers
 from fleet.schema.units import write_count
 from fleet.verdicts.attention import find_attention, find_unknown, warn_of_durations
@@ -48,10 +53,11 @@ from fleet.verdicts.bystanders import (
     static_pools,
     static_workers,
     unseen_workers,
-    warn_of_rivals,
+    warn_of_queues,
 )
 from fleet.verdicts.heartbeats import warn_of_cadence
 from fleet.verdicts.keeping import why_kept
+from fleet.verdicts.promotions import find_promotions
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
 
@@ -72,7 +78,6 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
     unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
     waiting = _waiting_for(unserved)
     images = {name: draft.choice.images for name, draft in drafts.items()}
-    censuses = [draft.census for draft in drafts.values()]
     pools = (
         *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
         *static_pools(fleet, world),
@@ -81,6 +86,8 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
     releases = tuple(find_releases(fleet, world, actions))
     known = {pool.pool for pool in pools} | {each.pool for each in releases}
     approvals = judge_approvals(fleet, world, known)
+    moving = find_promotions(fleet, world, drafts)
+    rules = tuple(judge_rules(fleet, world))
     plan = Plan(
         fleet=fleet.fleet,
         time=world.time,
@@ -88,27 +95,24 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         actions=actions,
         releases=releases,
         bases=tuple(find_base_changes(fleet, world)),
-        workers=(
-            *(verdict for draft in drafts.values() for verdict in _judge_workers(draft)),
-            *unseen_workers(censuses),
-            *static_workers(fleet, world),
-            *gone_workers(fleet, world, {u.name for c in censuses for u in (*c.units, *c.unseen)}),
-        ),
+        promotions=moving.now,
+        waiting_versions=moving.waiting,
+        workers=tuple(_all_workers(fleet, world, drafts)),
         pools=tuple(sorted(pools, key=lambda pool: pool.pool)),
-        signatures=_signatures(decided, drafts),
+        signatures=_signatures(fleet, decided, drafts, rules),
         approvals=approvals,
         unserved=unserved,
         budgets=decided.budgets,
         limits=decided.limits,
         optimum=_optimum(decided),
         unknown=tuple(find_unknown(fleet, world, drafts)),
+        rules=rules,
         warnings=(
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),
-            *warn_of_cadence(fleet, world),
-            *warn_of_durations(fleet, decided.demand, decided.budgets),
-            *warn_of_rivals(world),
+            *_warn(fleet, world, decided),
         ),
+        rivals={q: r.rivals for q, r in sorted(world.queues.items()) if r.rivals},
         unread=tuple(q for q in sorted(world.queues) if demand_trouble(fleet, world, q)),
         estimates=tuple(_estimates(fleet, world)),
         attention=tuple(find_attention(world, drafts)),
@@ -116,7 +120,25 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         cost_after=sum((pool.cost_after for pool in pools), Decimal(0)),
         digests=Digests(config=config_digest(fleet), world=world_digest(world)),
     )
-    return seal(plan)
+    return seal(plan.model_copy(update={"optimum": plan.optimum_of(actions)}))
+
+
+def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
+    yield from warn_of_cadence(fleet, world)
+    yield from warn_of_durations(fleet, decided.demand, decided.budgets)
+    yield from warn_of_queues(fleet, world, decided.demand)
+
+
+def _all_workers(
+    fleet: Fleet, world: World, drafts: Mapping[str, Draft]
+) -> Iterator[WorkerVerdict]:
+    censuses = [draft.census for draft in drafts.values()]
+    for draft in drafts.values():
+        yield from _judge_workers(draft)
+    yield from unseen_workers(censuses)
+    yield from static_workers(fleet, world)
+    seen = {unit.name for census in censuses for unit in (*census.units, *census.unseen)}
+    yield from gone_workers(fleet, world, seen)
 
 
 def _estimates(fleet: Fleet, world: World) -> Iterator[Estimate]:
@@ -191,6 +213,7 @@ def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
         create=sum(a.action == "create" for a in actions),
         drain=sum(a.action == "drain" for a in actions),
         delete=len(removed),
+        served=draft.served,
         max=draft.pool.workers.max if draft.pool else 0,
         price=draft.price or Decimal(0),
         cost_before=before,
@@ -275,7 +298,9 @@ def _optimum(decided: Decided) -> Optimum | None:
             else f"the search ends when what it found is proven to within {GAP:.1%}"
         )
     return Optimum(
-        cost=Decimal(repr(proof.cost)),
+        cost=Decimal(0),
+        machines=decided.service.turns,
+        model=Decimal(repr(proof.cost)),
         bound=Decimal(repr(proof.bound)),
         relaxed=Decimal(repr(proof.relaxed)),
         gap=round(gap, 6),
@@ -288,8 +313,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         return "it is no longer in fleet.yaml: its machines go as their work ends"
     parts = []
     if draft.served:
-        are = "request is" if draft.served == 1 else "requests are"
-        parts.append(f"{draft.served} waiting {are} served here")
+        parts.append(serves(draft.served))
     if waiting:
         others = f"{waiting:,} more" if draft.served else write_count(waiting, "request")
         parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
@@ -298,6 +322,9 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
+    paid = sum(reason is Reason.PAID_FOR for reason, _ in draft.kept.values())
+    if paid:
+        parts.append(f"{write_count(paid, 'machine')} kept while paid for")
     if not parts:
         unsure = draft.census.blind or draft.census.frozen or draft.census.sampled
         parts.append("what waits for it is not known" if unsure else "nothing waits for it")
@@ -322,8 +349,11 @@ def _said_of_warm(draft: Draft, workers: Workers) -> Iterator[str]:
             yield f"workers.{key} is {figure}{f', but {stop}' if stop else ''}"
 
 
-def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signature, ...]:
+def _signatures(
+    fleet: Fleet, decided: Decided, drafts: Mapping[str, Draft], rules: Sequence[RulesVerdict]
+) -> tuple[Signature, ...]:
     by_worker = decided.service.by_worker
+    said = cache(partial(say_whether_in_force, fleet, rules))
     created = {
         request: action.worker
         for draft in drafts.values()
@@ -349,7 +379,11 @@ def _signatures(decided: Decided, drafts: Mapping[str, Draft]) -> tuple[Signatur
             ),
             dropped=tuple(sorted(signed.dropped)),
             differences=tuple(
-                TagDifference(tag=each.tag, because=each.because, path=each.path)
+                TagDifference(
+                    tag=each.tag,
+                    because="; ".join(filter(None, (each.because, said(signed.queue, each.path)))),
+                    path=each.path,
+                )
                 for each in signed.differences
             ),
         )

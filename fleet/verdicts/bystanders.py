@@ -4,10 +4,11 @@ A worker that is left behind keeps its request `running` for ever, and a token t
 for: it is released, once nobody at all knows its machine.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fleet.census import PoolCensus
+from fleet.demand import Signed
 from fleet.facts import (
     Demand,
     Listing,
@@ -20,8 +21,11 @@ from fleet.facts import (
 from fleet.facts.versions import ImageVersion
 from fleet.plan import Action, Delete, PoolVerdict, Reason, Release, Warning_, WorkerVerdict
 from fleet.schema.model import DebusineQueue, Fleet, Pool, StaticPool, TicketQueue
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_count
 from fleet.tagrules import find_doubts, serves_queue
 from fleet.tagrules.told import find_differing_records, told_of
+from fleet.tagrules.vocabulary import Vocabulary
 
 _OFF = "its machine is off"
 
@@ -186,11 +190,32 @@ def said_of_rivals(queue: str, rivals: Collection[str]) -> str:
     )
 
 
-def warn_of_rivals(world: World) -> Iterator[Warning_]:
-    """Yield the queues that make machines by themselves too: apply refuses to work there."""
+def warn_of_queues(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
+    """Yield the queues that make machines by themselves too, and what their storing prevents."""
     for queue, reading in sorted(world.queues.items()):
         if reading.rivals:
             yield Warning_(rule="own-provisioner", message=said_of_rivals(queue, reading.rivals))
+    yield from _warn_of_patience(fleet, world, demand)
+
+
+def _warn_of_patience(fleet: Fleet, world: World, demand: Iterable[Signed]) -> Iterator[Warning_]:
+    """Yield the tags that a request could do without, but for its queue: that stored them."""
+    vocabulary = Vocabulary(fleet)
+    waiting: Counter[tuple[str, str]] = Counter()
+    for signed in demand:
+        reading = world.queues[signed.queue].demand
+        names = {name for tag in signed.ask.required for name in vocabulary.names_of(tag)}
+        if isinstance(reading, Demand) and reading.stored:
+            for name in sorted(names):
+                if isinstance(fleet.tags[name].otherwise, Otherwise):
+                    waiting[signed.queue, name] += len(signed.requests)
+    for (queue, name), count in sorted(waiting.items()):
+        yield Warning_(
+            rule="otherwise-without-effect",
+            message=f"tags.{name}.otherwise has no effect on {write_count(count, 'request')} at "
+            f"queue {queue}: it stored the tag with each, and assigns them only to workers that "
+            "have it",
+        )
 
 
 def find_releases(fleet: Fleet, world: World, actions: Iterable[Action]) -> Iterator[Release]:

@@ -1,9 +1,9 @@
 """This module says why a worker stays to which nothing is done."""
 
+from fleet.census.readiness import why_late
 from fleet.census.units import (
     DEAF_SAID,
     FAILED_SAID,
-    NEVER_REGISTERED_SAID,
     STOPPED_SAID,
     State,
     Unit,
@@ -16,7 +16,6 @@ from fleet.schema.units import write_duration
 _PLAIN: dict[State, tuple[Reason, str]] = {
     State.STARTING: (Reason.STARTING, "its machine boots"),
     State.ASSUMED: (Reason.NO_REGISTRY, "no registry says whether it is busy"),
-    State.NEVER_REGISTERED: (Reason.NEVER_REGISTERED, NEVER_REGISTERED_SAID),
     State.DEAF: (Reason.DEAF, DEAF_SAID),
     State.STOPPED: (Reason.STOPPED, STOPPED_SAID),
     State.FAILED: (
@@ -39,6 +38,8 @@ def why_kept(draft: Draft, unit: Unit, staying: int) -> tuple[Reason, str]:
         return Reason.BUSY, f"it runs {work}{away}{last}"
     if unit.name in draft.used:
         return Reason.SERVES_WAITING, f"it is counted for request {draft.used[unit.name]}"
+    if unit.state is State.NEVER_REGISTERED and unit.name not in draft.kept:
+        return Reason.NEVER_REGISTERED, why_late(draft.pool)
     return draft.kept.get(unit.name) or _PLAIN.get(unit.state) or _why_idle(draft, staying)
 
 

@@ -11,6 +11,8 @@ from fleet.facts.recipes import recipe_digest
 from fleet.images.folder import QCOW2, finish_build, open_build
 from fleet.images.role import role_digest
 from fleet.schema.model import ImageRecipe
+from fleet.store.database import DatabaseStore
+from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.trial import Trial
@@ -24,19 +26,25 @@ def build(folder: Path, uri: str) -> None:
     """Put the folder of a build there, whose worker came from a mirror."""
     partial = open_build(folder, "trixie", VERSION)
     (partial / QCOW2).write_bytes(b"disk")
-    worker = Package(
+    finish_build(
+        partial,
+        a_manifest(
+            recipe_digest=recipe_digest(RECIPE),
+            role_digest=role_digest(),
+            packages=(worker_of(uri),),
+        ),
+    )
+
+
+def worker_of(uri: str) -> Package:
+    """Return the worker as it was installed from a mirror."""
+    return Package(
         name="debusine-worker",
         version="0.16.2-1",
         architecture="all",
         source="debusine",
         source_version="0.16.2-1",
         origin=f"trixie/main at {uri}",
-    )
-    finish_build(
-        partial,
-        a_manifest(
-            recipe_digest=recipe_digest(RECIPE), role_digest=role_digest(), packages=(worker,)
-        ),
     )
 
 
@@ -114,3 +122,35 @@ def test_a_fleet_that_bakes_nothing_says_so(trial: Trial) -> None:
     trial.write(text)
 
     assert trial.do("image", "due") == (0, "fleet.yaml has no image that fleet bakes\n")
+
+
+def test_newer_packages_are_found_from_the_published_manifest_where_no_build_is_here(
+    trial: Trial,
+) -> None:
+    with Loopback(answer) as mirror:
+        remember(trial)
+        manifest = a_manifest(packages=(worker_of(f"{mirror.url}/debian"),))
+        DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial").save_manifest(manifest)
+
+        _, said = trial.do("image", "due", "--json")
+
+    (image,) = json.loads(said)["images"]
+    assert [cause["reason"] for cause in image["causes"]] == ["newer-worker"]
+
+
+def test_a_version_that_waits_for_a_person_is_said_with_the_command(trial: Trial) -> None:
+    path = trial.folder / "fleet.yaml"
+    text = path.read_text(encoding="utf-8")
+    recipe = "{suite: trixie, architecture: amd64"
+    assert recipe in text
+    path.write_text(text.replace(recipe, f"{recipe}, publish: [desk], promote: manual"))
+    uploads = {"desk": {"id": "d1", "at": NOW, "verified": True}}
+    remember(trial, state="tested", publications=uploads)
+
+    code, said = trial.do("image", "due")
+
+    assert code == 0
+    assert (
+        f"  version {VERSION} waits for promotion since 2026-11-21 07:00 UTC: "
+        f"images.trixie.promote is manual; fleet image promote trixie {VERSION}\n"
+    ) in said

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -170,18 +171,19 @@ def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
     rig: RescueRig, folder: Path
 ) -> None:
     smallest = min(
-        (each["disk"], each["name"])
+        (each["disk"], Decimal(at["price_hourly"]["net"]), each["name"])
         for each in rig.api.state.resources["server_types"].values()
-        if each["architecture"] == "x86"
+        for at in each["prices"]
+        if each["architecture"] == "x86" and at["location"] == "fsn1"
     )
-    rig.api.state.stock[smallest[1]] = 0
+    rig.api.state.stock[smallest[-1]] = 0
 
     rig.publisher().publish(a_build(folder), str(folder), Watcher())
 
     made = [each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")]
     asked = [each.body["server_type"] for each in made]
     assert len(asked) > 1
-    assert asked[0] == smallest[1]
+    assert asked[0] == smallest[-1]
 
 
 def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Builds at a Debusine server: what is posted, how it is followed, what is taken or refused."""
 
 import hashlib
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import BuildFailed
-from fleet.facts.image_request import LISTED
+from fleet.facts.image_request import LISTED, customization_script
 from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
 from fleet.images.folder import list_builds, verify
 from fleet.images.requests import RequestBuilder
@@ -275,6 +276,21 @@ def posted_data(debusine: DebusineBuilds) -> Callable[[str], object]:
     data = debusine.posted["task_data"]
     assert isinstance(data, dict)
     return lambda key: data[key]
+
+
+def test_the_script_deletes_names_that_the_task_s_own_mkfs_refuses(tmp_path: Path) -> None:
+    """A real worker failed on such a certificate of ca-certificates: it runs mkfs in locale C."""
+    (tmp_path / "mozilla").mkdir()
+    for name in ("NetLock_Főtanúsítvány.crt", "GTS_Root_R1.crt"):
+        (tmp_path / "mozilla" / name).touch()
+    (line,) = [
+        line for line in customization_script(b"", {}).splitlines() if "-print -delete" in line
+    ]
+
+    command = line.replace(" / ", f" {tmp_path} ")
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+
+    assert [path.name for path in tmp_path.rglob("*.crt")] == ["GTS_Root_R1.crt"]
 
 
 def test_the_task_is_given_suite_packages_and_a_script_that_holds_the_role(site: Site) -> None:

@@ -6,11 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing, VersionMoved
+from fleet.facts.manifest import Package
 from fleet.facts.versions import Move, Publication
 from fleet.ports.store import Store
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW
-from tests.builders.versioning import a_version
+from tests.builders.versioning import a_manifest, a_version
 from tests.ports.stores import Opener, opener, postgres_url, store
 
 __all__ = ["opener", "postgres_url", "store"]
@@ -134,3 +135,39 @@ def test_versions_go_along_when_the_store_is_carried_elsewhere(tmp_path: Path) -
     elsewhere.fill(store.dump())
 
     assert elsewhere.image_versions() == (a_version(),)
+
+
+def test_a_manifest_comes_back_whole_and_goes_with_its_version(
+    store: Store, opener: Opener
+) -> None:
+    worker = Package(
+        name="debusine-worker",
+        version="0.16.2-1",
+        architecture="all",
+        source="debusine",
+        source_version="0.16.2-1",
+        origin="trixie/main at http://deb.example.org/debian",
+    )
+    store.save_manifest(a_manifest())
+    store.save_manifest(a_manifest(packages=(worker,)))
+
+    assert opener("debian").manifest("trixie", a_manifest().version) == a_manifest(
+        packages=(worker,)
+    )
+    store.forget_image_version("trixie", a_manifest().version)
+    assert store.manifest("trixie", a_manifest().version) is None
+
+
+def test_a_store_that_an_older_fleet_made_has_no_manifests_and_gets_them(
+    tmp_path: Path,
+) -> None:
+    old = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    old.init()
+    with sa.create_engine(f"sqlite:///{tmp_path}/store.db").begin() as connection:
+        connection.execute(sa.text("DROP TABLE fleet_manifests"))
+
+    before = old.manifest("trixie", a_manifest().version)
+    old.save_manifest(a_manifest())
+
+    assert before is None
+    assert old.manifest("trixie", a_manifest().version) == a_manifest()

@@ -11,6 +11,7 @@ from fleet.changes import (
     OutdatedChange,
     PoolChange,
     RequestsChange,
+    Rest,
 )
 from fleet.changes.config import ConfigChange
 from fleet.facts import Unknown
@@ -21,7 +22,8 @@ from fleet.render.to_text import plan_to_text
 from tests.builders import a_plan
 
 TEXT = """\
-Because of this change: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
+Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
+  at rest: +0.0777 EUR/h, about +57 EUR per month (170 without it, 227 with it)
   pool builders
     * max 3 -> 8; machine type ccx23 -> ccx33
     * workers.spare 1 -> 2
@@ -46,7 +48,9 @@ Because of this change: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
 Below is the whole plan: also what is due without this change.
 """
 MARKDOWN = """\
-#### Because of this change: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
+#### Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.3885 with it)
+
+**at rest: +0.0777 EUR/h, about +57 EUR per month (170 without it, 227 with it)**
 
 | Where | What this change does | Why |
 | --- | --- | --- |
@@ -74,6 +78,9 @@ Below is the whole plan: also what is due without this change.
 QUIET = "The change makes no difference to machines now"
 
 
+AFTER = Rest(hour=Decimal("0.3108"), month=Decimal("226.884"))
+
+
 def a_change(**overrides: object) -> Changes:
     """Return a change that makes no difference."""
     defaults = {
@@ -83,6 +90,8 @@ def a_change(**overrides: object) -> Changes:
         "currency_before": "EUR",
         "cost_after": Decimal("0.2331"),
         "currency": "EUR",
+        "rest_before": Rest(hour=Decimal("0.2331"), month=Decimal("170.163")),
+        "rest_after": Rest(hour=Decimal("0.2331"), month=Decimal("170.163")),
     }
     return Changes.model_validate(defaults | overrides)
 
@@ -155,6 +164,7 @@ def a_telling_change() -> Changes:
     """Return a change that has something to say of everything."""
     return a_change(
         cost_after=Decimal("0.3885"),
+        rest_after=AFTER,
         pools=POOLS,
         actions=(CREATES, DRAINS),
         outdated=(OUTDATES,),
@@ -199,7 +209,8 @@ def test_a_change_without_effect_says_so() -> None:
 
 
 def test_a_change_without_effect_has_no_table() -> None:
-    assert f"#### {QUIET}\n\nBelow is" in plan_to_markdown(a_plan(), a_change())
+    at_rest = "**at rest: no difference (0.2331 EUR/h)**"
+    assert f"#### {QUIET}\n\n{at_rest}\n\nBelow is" in plan_to_markdown(a_plan(), a_change())
 
 
 def test_a_change_of_comments_says_so() -> None:
@@ -314,6 +325,23 @@ def test_other_keys_that_a_change_edits_are_named_in_both_surfaces() -> None:
 
     assert "    * budgets.x.per_day: 4 EUR -> 5 EUR\n" in text
     assert "    * durations.any: 40m is new\n" in text
-    assert "    * powerful[0]: {match: a} is gone\n" in text
+    assert "    * powerful[0]: `{match: a}` is gone\n" in text
     assert "| fleet.yaml | `budgets.x.per_day`: 4 EUR → 5 EUR |  |" in markdown
     assert "| fleet.yaml | `powerful[0]`: `{match: a}` is gone |  |" in markdown
+
+
+def test_what_a_change_costs_at_rest_is_not_known_where_a_price_is_not() -> None:
+    text = in_text(a_change(rest_after=None))
+
+    assert "  at rest: not known: a price is not known, or the currency changes\n" in text
+
+
+def test_lists_and_maps_of_a_rule_are_one_piece_of_code_in_a_merge_request() -> None:
+    rule = '{match: "a/.*", ask: ["x", "y"], reason: "24 h builds"}'
+    edit = ConfigChange(path=("powerful", 0), before="", after=rule)
+    allowed = ConfigChange(path=("guards", "x"), before='["a", "b c"]', after='["a"]')
+
+    markdown = plan_to_markdown(a_plan(), a_change(config=(edit, allowed)))
+
+    assert f"| fleet.yaml | `powerful[0]`: `{rule}` is new |  |" in markdown
+    assert '| fleet.yaml | guards.x: `["a", "b c"]` → `["a"]` |  |' in markdown

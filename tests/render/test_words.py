@@ -121,29 +121,35 @@ def test_what_waits_is_counted_with_what_of_it_has_a_machine() -> None:
     assert words.waiting(a_plan()) == ""
 
 
-def test_a_proof_without_a_gap_says_that_nothing_is_cheaper() -> None:
-    plan = a_plan(optimum=an_optimum())
-
-    assert words.proof(plan) == (
-        "New machines for them are expected to cost 2.00 EUR until they are let go; proven: no "
-        "other machines could serve the same requests for less (1.50 if machines could be "
-        "bought in parts)"
+def test_the_cost_of_new_machines_is_optimal_where_the_bound_is_of_the_same_figure() -> None:
+    assert words.proof(a_plan(optimum=an_optimum())) == (
+        "New machines: about 2.00 EUR until idle time-out (optimal)"
     )
 
 
-def test_a_proof_says_in_words_that_parts_of_machines_would_cost_as_much() -> None:
-    plan = a_plan(optimum=an_optimum(relaxed=Decimal(2)))
-
-    assert words.proof(plan).endswith("for less, not even if machines could be bought in parts")
+@pytest.mark.parametrize("model", [None, "2.1"])
+def test_a_cost_that_the_model_did_not_weigh_is_not_said_to_be_optimal(model: str | None) -> None:
+    assert words.proof(a_plan(optimum=an_optimum(model=model))) == (
+        "New machines: about 2.00 EUR until idle time-out"
+    )
 
 
 def test_a_proof_with_a_gap_says_what_ended_the_search() -> None:
     optimum = an_optimum(bound=Decimal("1.9"), gap=0.05, because="the search ended")
 
     assert words.proof(a_plan(optimum=optimum)) == (
-        "New machines for them are expected to cost 2.00 EUR until they are let go; proven: no "
-        "other machines could serve the same requests for less than 1.90 (1.50 if machines "
-        "could be bought in parts), so at most 5.00% could be saved: the search ended"
+        "New machines: about 2.00 EUR until idle time-out "
+        "(at most 5.00% could be saved: the search ended)"
+    )
+
+
+def test_what_a_cost_assumes_and_leaves_out_is_named() -> None:
+    optimum = an_optimum(machines=3, withheld=12, assumed=3, unpriced=1)
+
+    assert words.proof(a_plan(optimum=optimum)) == (
+        "New machines: about 2.00 EUR until idle time-out; 3 requests of unknown duration "
+        "counted as 1h each; 1 machine of unknown price counted as 0; 12 machines withheld by a "
+        "guard not counted"
     )
 
 
@@ -152,5 +158,5 @@ def test_without_machines_for_what_waits_nothing_is_proven() -> None:
 
 
 def an_optimum(**overrides: object) -> Optimum:
-    defaults = {"cost": "2", "bound": "2", "relaxed": "1.5", "gap": 0.0}
+    defaults = {"cost": "2", "model": "2", "bound": "2", "relaxed": "1.5", "gap": 0.0}
     return Optimum.model_validate(defaults | overrides)

@@ -1,7 +1,5 @@
 """Which keys of fleet.yaml a change edits, beside what a plan says of pools."""
 
-from datetime import date
-
 import pytest
 
 from fleet.changes.config import find_config_changes
@@ -58,12 +56,18 @@ def test_of_a_list_the_entries_that_came_and_went_are_named() -> None:
     ]
 
 
-def test_a_long_entry_is_cut() -> None:
-    rule = {"match": "a" * 200, "ask": ["big"], "expires": date(2027, 3, 1)}
+def test_a_long_entry_is_cut_between_its_keys_and_its_brackets_are_closed() -> None:
+    rule = {"match": "a" * 200, "ask": ["big"], "at_most": 4, "reason": "24 h " * 9}
 
     ((_, _, after),) = edits({}, {"powerful": [rule]})
 
-    assert after == "{match: " + "a" * 112 + "…"
+    assert after == "{match: " + "a" * 200 + ", ask: [big], at_most: 4, …}"
+
+
+def test_of_a_key_that_is_too_long_itself_its_beginning_is_kept() -> None:
+    ((_, _, after),) = edits({}, {"powerful": [{"match": "a" * 300, "ask": ["big"]}]})
+
+    assert after == "{match:…"
 
 
 def test_what_a_plan_says_of_pools_is_left_to_it() -> None:

@@ -1,0 +1,87 @@
+"""This module says which images a change of fleet.yaml makes due, and what follows from that."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from fleet.facts import World
+from fleet.facts.recipes import recipe_digest
+from fleet.facts.values import Value
+from fleet.plan import Plan, Replaced
+from fleet.schema.model import Fleet, ImageRecipe, Pool
+from fleet.schema.pools import Promote
+from fleet.schema.units import write_duration
+
+_WAYS = {
+    "disk": "on the computer that ran it, no machine was bought",
+    "instance": "on a temporary machine at its provider, whose price is not known here",
+    "debusine": "on a worker of a Debusine server, whose price is not known here",
+}
+
+
+class ImageChange(Value):
+    """An image that is due because of the change: no machine boots it as it is written now."""
+
+    image: str
+    change: Literal["added", "recipe changed"]
+    build: str = Field(description="What a build took last, and where, as far as that is known.")
+    promotion: str = Field(description="How the new version reaches machines.")
+    replaces: tuple[Replaced, ...] = Field((), description="The machines that it replaces then.")
+
+
+def find_image_changes(
+    base: Fleet, head: Fleet, world: World, plan: Plan
+) -> tuple[ImageChange, ...]:
+    """Return the images that `fleet image due` names because of the change; `plan` is its own."""
+    return tuple(_find(base, head, world, plan))
+
+
+def _find(base: Fleet, head: Fleet, world: World, plan: Plan) -> Iterator[ImageChange]:
+    for name, recipe in sorted(head.images.items()):
+        before = base.images.get(name)
+        if not isinstance(recipe, ImageRecipe):
+            continue
+        old = recipe_digest(before) if isinstance(before, ImageRecipe) else ""
+        if old == recipe_digest(recipe):
+            continue
+        yield ImageChange(
+            image=name,
+            change="recipe changed" if old else "added",
+            build=_build(world, name),
+            promotion=_promotion(name, recipe),
+            replaces=tuple(_replaced(head, plan, name)),
+        )
+
+
+def _build(world: World, image: str) -> str:
+    """Return what the newest build took of which that is known."""
+    timed = [each for each in world.versions if each.image == image and each.built_in is not None]
+    last = max(timed, key=lambda each: each.version, default=None)
+    if last is None or last.built_in is None:
+        return "how long a build takes and what it costs is not known: none was timed"
+    where = _WAYS.get(last.way, "where is not known")
+    return f"the last build took {write_duration(last.built_in)} ({where})"
+
+
+def _promotion(name: str, recipe: ImageRecipe) -> str:
+    rule = recipe.promotion
+    if recipe.version is not None:
+        return f"no machine boots it: images.{name}.version pins {recipe.version}"
+    if isinstance(rule, Promote):
+        after = write_duration(rule.after)
+        return f"first on {rule.candidate}% of each pool's workers, after {after} everywhere"
+    return "at once" if rule == "tested" else f"by hand: fleet image promote {name}"
+
+
+def _replaced(fleet: Fleet, plan: Plan, image: str) -> Iterator[Replaced]:
+    for verdict in plan.pools:
+        pool = fleet.pools.get(verdict.pool)
+        machines = verdict.busy + verdict.idle + verdict.starting + verdict.other
+        if isinstance(pool, Pool) and pool.image == image and machines:
+            yield Replaced(
+                pool=verdict.pool,
+                machines=machines,
+                at_a_time=pool.replace.at_a_time,
+                windows=tuple(pool.replace.windows),
+            )

@@ -1,0 +1,75 @@
+"""Promotions of a plan are carried out as planned, but for what somebody moved meanwhile."""
+
+from decimal import Decimal
+
+from fleet.facts.versions import State, Version
+from fleet.operate.promoting import promote_all
+from fleet.plan import Promotion, Reason
+from tests.builders import NOW, a_plan
+from tests.builders.versioning import a_version
+from tests.fakes.store import FakeStore, Shelf
+
+OLD, NEW = "20261114T060000Z", "20261121T060000Z"
+CURRENT = a_version(version=OLD, state="current")
+
+
+def promotion(now: State, was: State = "tested", share: int = 0) -> Promotion:
+    return Promotion(
+        image="trixie",
+        version=NEW,
+        was=was,
+        now=now,
+        share=share,
+        reason=Reason.NEWER_VERSION,
+        because="it passed its test",
+        cost=Decimal(0),
+    )
+
+
+def promoted(
+    step: Promotion, *versions: Version
+) -> tuple[tuple[str, ...], dict[str, State], list[str], list[str]]:
+    """Return what was moved, the states after it, the journal, and what was told."""
+    store = FakeStore(Shelf(fleet="debian-ci"), "debian-ci")
+    for each in versions:
+        store.save_image_version(each, was=None)
+    journal, said = list[str](), list[str]()
+    done = promote_all(a_plan(promotions=(step,)), store, NOW, journal.append, said.append)
+    return done, {each.version: each.state for each in store.image_versions()}, journal, said
+
+
+def test_a_candidate_boots_beside_the_current_version() -> None:
+    done, states, journal, said = promoted(promotion("candidate", share=20), CURRENT, a_version())
+
+    assert done == (f"trixie {NEW}",)
+    assert states == {OLD: "current", NEW: "candidate"}
+    assert journal == [f"image trixie: promote to candidate (20%) {NEW}"]
+    assert said == [f"image trixie: promote to candidate (20%) {NEW}: it passed its test"]
+
+
+def test_a_version_that_becomes_current_makes_the_other_the_previous_one() -> None:
+    _, states, _, _ = promoted(
+        promotion("current", was="candidate"), CURRENT, a_version(state="candidate", share=20)
+    )
+
+    assert states == {OLD: "previous", NEW: "current"}
+
+
+def test_a_candidate_that_is_given_up_retires() -> None:
+    _, states, journal, _ = promoted(
+        promotion("retired", was="candidate"), CURRENT, a_version(state="candidate", share=20)
+    )
+
+    assert states == {OLD: "current", NEW: "retired"}
+    assert journal == [f"image trixie: retire {NEW}"]
+
+
+def test_a_version_that_somebody_moved_meanwhile_stays_as_they_left_it() -> None:
+    done, states, journal, said = promoted(
+        promotion("current", was="candidate"), CURRENT, a_version(state="retired")
+    )
+
+    assert (done, journal) == ((), [])
+    assert states == {OLD: "current", NEW: "retired"}
+    why = f"image trixie {NEW} is no longer candidate"
+    assert said == [f"image trixie: promote to current {NEW} was not done: {why}"]

@@ -1,0 +1,87 @@
+"""Every surface says which version of an image waits, since when, why, and the command."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.explain.reasons import Case
+from fleet.facts.versions import ImageVersion
+from fleet.operate.doctor import Asked, examine
+from fleet.operate.observe import Sources
+from fleet.reconcile import reconcile
+from fleet.render.doctor_text import diagnosis_to_text
+from fleet.render.status_text import status_to_text
+from fleet.render.to_gitlab import plan_to_terraform_report
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from fleet.store.secrets import HostSecrets
+from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
+from tests.fakes.engine import FakeEngine
+from tests.fakes.store import FakeStore, Shelf
+
+OLD, NEW = "20261114T060000Z", "20261121T060000Z"
+SAID = f"version {NEW} waits for promotion since 2026-11-21 07:00 UTC"
+WHY = "images.trixie.promote is manual"
+COMMAND = f"fleet image promote trixie {NEW}"
+
+
+def the_case(promote: str) -> Case:
+    recipe = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"], "promote": promote}
+    pools = {"builders": a_pool(provider="desk", min=0)}
+    fleet = a_sim_fleet(images={"trixie": recipe}, pools=pools)
+    images = tuple(
+        ImageVersion.model_validate(
+            {
+                "image": "trixie",
+                "version": version,
+                "state": state,
+                "ids": {"desk": version},
+                "since": ago(hours=1),
+                "by_rule": True,
+            }
+        )
+        for version, state in ((OLD, "current"), (NEW, "tested"))
+    )
+    world = a_sim_world(images=images)
+    return Case(fleet, world, reconcile(fleet, world))
+
+
+def diagnosed(case: Case) -> str:
+    sources = Sources(
+        queues={},
+        providers={},
+        registries={},
+        engine_of=lambda _: FakeEngine(),
+        store=FakeStore(Shelf(fleet="debian-ci"), "debian-ci"),
+    )
+    found = examine(case, Asked(sources=sources, secrets=HostSecrets({}, Path())))
+    return diagnosis_to_text(found, colour=False)
+
+
+def shown(case: Case) -> dict[str, str]:
+    return {
+        "plan": plan_to_text(case.plan, colour=False),
+        "status": status_to_text(case.plan, colour=False),
+        "merge request": plan_to_markdown(case.plan),
+        "doctor": diagnosed(case),
+    }
+
+
+@pytest.mark.parametrize("surface", ["plan", "status", "merge request", "doctor"])
+def test_a_version_that_waits_for_a_person_is_said_with_the_command(surface: str) -> None:
+    text = shown(the_case("manual"))[surface].replace("`", "").replace("\\", "")
+
+    assert [each for each in (SAID, WHY, COMMAND) if each not in text] == []
+
+
+@pytest.mark.parametrize("surface", ["plan", "status", "merge request"])
+def test_a_version_that_the_next_run_moves_is_said(surface: str) -> None:
+    text = shown(the_case("tested"))[surface].replace("`", "")
+
+    assert "promote to current" in text
+    assert NEW in text
+
+
+def test_a_version_that_moves_is_an_update_in_gitlab_s_report() -> None:
+    assert '"update": 1' in plan_to_terraform_report(the_case("tested").plan)
+    assert '"update": 0' in plan_to_terraform_report(the_case("manual").plan)

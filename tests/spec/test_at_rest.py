@@ -1,0 +1,57 @@
+"""What a change costs for good: once nothing waits, and nothing is replaced any more."""
+
+from fleet.changes.at_rest import find_rest
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
+
+
+def fleet_of(**pool: object) -> Fleet:
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)})
+
+
+def rest(fleet: Fleet, world: World) -> tuple[float, float] | None:
+    """Return what a fleet costs at rest, in an hour and in a month."""
+    found = find_rest(fleet, guard(fleet, reconcile(fleet, world)))
+    return None if found is None else (float(found.hour), float(found.month))
+
+
+def priced(price: str, **pool: object) -> Fleet:
+    return fleet_of(machine={"type": "ccx33", "price": f"{price} EUR/h"}, **pool)
+
+
+def test_machines_that_wait_to_be_replaced_count_at_the_price_of_what_replaces_them() -> None:
+    world = a_sim_world(*(a_worker(name=n, machine=n, busy=True) for n in ("a", "b")))
+
+    assert rest(priced("0.10", max=4), world) == (0.2, 146)
+    assert rest(priced("0.25", max=4), world) == (0.5, 365)
+
+
+def test_machines_for_requests_that_wait_are_gone_at_rest_and_spare_ones_are_there() -> None:
+    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(4)))
+
+    assert rest(priced("0.10", max=4), world) == (0, 0)
+    assert rest(priced("0.10", max=4, spare=1), world) == (0.1, 73)
+    assert rest(priced("0.10", max=4, min=3, spare=1), world) == (0.3, 219)
+
+
+def test_a_month_has_no_more_hours_than_its_provider_bills() -> None:
+    fleet = a_sim_fleet(
+        pools={
+            "builders": a_pool(
+                provider="desk", max=1, min=1, machine={"type": "ccx33", "price": "1 EUR/h"}
+            )
+        },
+        providers={"desk": {"kind": "sim", "billing": {"hours_per_month": 624}}},
+    )
+
+    assert rest(fleet, a_sim_world()) == (1, 624)
+
+
+def test_without_a_price_what_a_change_costs_at_rest_is_not_known() -> None:
+    fleet = fleet_of(max=2, machine={"cores": 8, "memory": "16GiB"})
+
+    assert rest(fleet, a_sim_world(a_worker(busy=True))) is None
+    assert rest(fleet, a_sim_world()) == (0, 0)

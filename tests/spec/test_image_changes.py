@@ -1,0 +1,89 @@
+"""Which images a change of fleet.yaml makes due, what a build of them took, what they replace."""
+
+import pytest
+
+from fleet.changes.images import ImageChange, find_image_changes
+from fleet.facts.versions import ImageVersion
+from fleet.plan import PoolVerdict, Replaced
+from fleet.schema.model import Fleet
+from tests.builders import a_plan, a_pool, a_sim_fleet, a_sim_world
+
+PLAN = a_plan(
+    pools=(
+        PoolVerdict(pool="builders", mode="apply", because="", busy=2, idle=1, starting=1),
+        PoolVerdict(pool="empty", mode="apply", because=""),
+    )
+)
+
+
+def a_fleet_of(**recipe: object) -> Fleet:
+    declared = {"suite": "trixie", "architecture": "amd64"} | recipe
+    pools = {
+        name: a_pool(provider="desk", replace={"at_a_time": "20%"})
+        for name in ("builders", "empty")
+    }
+    return a_sim_fleet(images={"trixie": declared}, pools=pools)
+
+
+def change(*versions: ImageVersion, **recipe: object) -> ImageChange:
+    head = a_fleet_of(packages=["ccache"], **recipe)
+    (found,) = find_image_changes(a_fleet_of(), head, a_sim_world(images=versions), PLAN)
+    return found
+
+
+def timed(version: str, seconds: int | None, way: str) -> ImageVersion:
+    return ImageVersion(image="trixie", version=version, built_in=seconds, way=way)
+
+
+def test_what_changes_nothing_in_the_image_makes_nothing_due() -> None:
+    head = a_fleet_of(promote="manual", rebuild={"every": "7d"})
+
+    assert find_image_changes(a_fleet_of(), head, a_sim_world(), PLAN) == ()
+
+
+def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> None:
+    found = change()
+
+    assert (found.image, found.change) == ("trixie", "recipe changed")
+    assert found.replaces == (Replaced(pool="builders", machines=4, at_a_time=20),)
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ((), "how long a build takes and what it costs is not known: none was timed"),
+        (
+            (timed("20261121T060000Z", 227, "disk"), timed("20261122T060000Z", None, "")),
+            "the last build took 3m 47s (on the computer that ran it, no machine was bought)",
+        ),
+        (
+            (timed("20261121T060000Z", 60, "instance"),),
+            (
+                "the last build took 1m (on a temporary machine at its provider, whose price is "
+                "not known here)"
+            ),
+        ),
+    ],
+)
+def test_a_build_is_said_as_far_as_it_is_known(
+    versions: tuple[ImageVersion, ...], said: str
+) -> None:
+    assert change(*versions).build == said
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ({}, "first on 20% of each pool's workers, after 6h everywhere"),
+        ({"promote": "tested"}, "at once"),
+        ({"promote": "manual"}, "by hand: fleet image promote trixie"),
+        (
+            {"version": "20261121T060000Z"},
+            "no machine boots it: images.trixie.version pins 20261121T060000Z",
+        ),
+    ],
+)
+def test_it_is_said_how_the_new_version_reaches_machines(
+    recipe: dict[str, object], said: str
+) -> None:
+    assert change(**recipe).promotion == said

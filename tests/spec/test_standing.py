@@ -1,0 +1,119 @@
+"""Which version of an image comes next by `images.NAME.promote`: one never in use, published."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.facts.versions import ImageVersion
+from fleet.making.image_standing import Standing, find_standing
+from fleet.schema.model import ImageRecipe
+from tests.builders import NOW, ago
+
+OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
+
+
+def version(name: str, state: str, **overrides: object) -> ImageVersion:
+    values = {
+        "image": "trixie",
+        "version": name,
+        "state": state,
+        "ids": {"desk": f"id-{name}"},
+        "since": ago(hours=1),
+        "by_rule": True,
+    }
+    return ImageVersion.model_validate(values | overrides)
+
+
+CURRENT = version(OLD, "current")
+
+
+def standing(*versions: ImageVersion, **recipe: object) -> Standing | None:
+    declared = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]} | recipe
+    return find_standing("trixie", ImageRecipe.model_validate(declared), versions, NOW)
+
+
+def steps(*versions: ImageVersion, **recipe: object) -> tuple[str, str | None, int] | None:
+    found = standing(*versions, **recipe)
+    return (found.version.version, found.becomes, found.share) if found else None
+
+
+def test_a_newer_tested_version_becomes_the_candidate_on_a_fifth_by_default() -> None:
+    assert steps(CURRENT, version(NEW, "tested")) == (NEW, "candidate", 20)
+
+
+def test_a_version_becomes_current_at_once_where_none_is_current() -> None:
+    assert steps(version(NEW, "tested")) == (NEW, "current", 0)
+
+
+def test_a_tested_version_becomes_current_at_once_where_promote_says_tested() -> None:
+    assert steps(CURRENT, version(NEW, "tested"), promote="tested") == (NEW, "current", 0)
+
+
+@pytest.mark.parametrize(("hours", "becomes"), [(5.9, None), (6, "current")])
+def test_a_candidate_becomes_current_after_its_time(hours: float, becomes: str | None) -> None:
+    candidate = version(NEW, "candidate", since=ago(hours=hours))
+
+    found = standing(CURRENT, candidate)
+
+    assert found is not None
+    assert (found.becomes, found.is_on_trial) == (becomes, True)
+    assert found.until == (None if becomes else candidate.since and NOW + timedelta(hours=0.1))
+
+
+def test_a_still_newer_version_waits_for_the_end_of_a_trial() -> None:
+    found = steps(CURRENT, version(NEW, "candidate"), version(NEWEST, "tested"))
+
+    assert found == (NEW, None, 0)
+
+
+@pytest.mark.parametrize("used", ["retired", "previous", "candidate"])
+def test_what_is_older_than_a_version_that_was_in_use_does_not_come_next(used: str) -> None:
+    found = standing(version(OLD, "current"), version(NEW, "tested"), version(NEWEST, used))
+
+    assert found is None or found.version.version == NEWEST
+
+
+@pytest.mark.parametrize("ids", [{}, {"desk": "id"}, {"hetzner": "7"}])
+def test_a_version_that_is_not_published_everywhere_does_not_come_next(
+    ids: dict[str, str],
+) -> None:
+    fresh = version(NEW, "tested", ids=ids)
+
+    assert standing(CURRENT, fresh, publish=["desk", "hetzner"]) is None
+
+
+def test_a_version_of_an_image_that_is_published_nowhere_does_not_come_next() -> None:
+    assert standing(CURRENT, version(NEW, "tested"), publish=[]) is None
+
+
+def test_a_pinned_version_wins() -> None:
+    assert standing(CURRENT, version(NEW, "tested"), version=OLD) is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recipe", "why"),
+    [
+        ({}, {"promote": "manual"}, "images.trixie.promote is manual"),
+        ({"by_rule": False}, {}, "it was tested before fleet promoted versions by itself"),
+    ],
+)
+def test_a_version_waits_for_a_person(
+    overrides: dict[str, object], recipe: dict[str, object], why: str
+) -> None:
+    found = standing(CURRENT, version(NEW, "tested", **overrides), **recipe)
+
+    assert found is not None
+    assert (found.becomes, found.is_on_trial, found.why) == (None, False, why)
+    assert found.waiting().command == f"fleet image promote trixie {NEW}"
+
+
+def test_a_candidate_that_a_person_made_waits_for_a_person() -> None:
+    found = standing(CURRENT, version(NEW, "candidate", by_rule=False, share=5))
+
+    assert found is not None
+    assert (found.becomes, found.is_on_trial) == (None, False)
+    assert found.why == "no rule made it the candidate: a person did"
+
+
+def test_recordings_that_tell_no_times_move_nothing() -> None:
+    assert standing(CURRENT, version(NEW, "tested", since=None)) is None
