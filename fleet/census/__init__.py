@@ -10,11 +10,12 @@ from datetime import datetime
 
 from fleet.census.estimates import estimate_of
 from fleet.census.freshness import stale_demand
+from fleet.census.readiness import is_overdue
 from fleet.census.registrations import enrols_at, queue_registries, registries_of, revokes_at
 from fleet.census.sightings import Seen
 from fleet.census.units import Sightings, State, Unit, registered_state, units_of
 from fleet.facts import Listing, Stack, Unknown, Worker, World
-from fleet.schema.model import Boot, Fleet, Pool
+from fleet.schema.model import Fleet, Pool
 from fleet.tagrules import serves_queue
 from fleet.tickets.desk import desks_of
 
@@ -100,7 +101,7 @@ def _census_of(fleet: Fleet, world: World, name: str, seen: Seen) -> PoolCensus:
         provider=provider,
         units=units_of(
             Sightings(name, seen.machines(provider, name), stack, seen.registered(registries)),
-            deadline=(pool.boot if isinstance(pool, Pool) else Boot()).deadline,
+            is_overdue=lambda machine: is_overdue(pool, machine, world.time),
             now=world.time,
             has_registry=bool(registries) and not unreadable,
         ),

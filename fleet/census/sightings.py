@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fleet.census.readiness import is_up
 from fleet.census.registrations import Registries, workers_by_machine
 from fleet.census.renames import find_owners
 from fleet.facts import Listing, Machine, Unknown, Worker, World
@@ -18,6 +19,7 @@ class Seen:
         self.owners = find_owners(fleet, world)
         self._registered: dict[object, Mapping[str, tuple[str, Worker]]] = {}
         self._world = world
+        self._fleet = fleet
         self._attended: dict[object, Mapping[str, tuple[Worker, ...]] | Unknown] = {}
         self._machines: dict[str, dict[str, list[Machine]]] = {}
         self._ids: dict[str, set[tuple[str, str]]] = {}
@@ -50,8 +52,11 @@ class Seen:
         """Return the workers of a provider's machines by the desk that gives them out."""
         key = (desks, provider)
         if key not in self._attended:
-            self._attended[key] = attend(self._world, desks, listing)
+            self._attended[key] = attend(self._world, desks, listing, self._is_up)
         return self._attended[key]
+
+    def _is_up(self, machine: Machine) -> bool:
+        return is_up(self._fleet, self.owners.owner_of(machine), machine)
 
     def registered(self, registries: Registries) -> Mapping[str, tuple[str, Worker]]:
         """Return machine name to where its worker is registered, and the worker."""

@@ -1,10 +1,11 @@
 """This module says what a unit is, a worker and its machine, by all that was told of the two."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from fleet.census.readiness import has_failed
 from fleet.census.registrations import is_busy
 from fleet.facts import Machine, MachineState, Stack, Unknown, Worker, WorkerInputs, WorkerState
 
@@ -34,7 +35,6 @@ DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
 FAILED_SAID = "its provider has looked at it several times, and each time it did not work"
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
-NEVER_REGISTERED_SAID = "its worker did not register within boot.deadline"
 STOPPED_SAID = "its machine is off: nothing runs on it"
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})
 
@@ -61,7 +61,15 @@ class Unit:
     @property
     def has_failed(self) -> bool:
         """Say whether its provider found again and again that its machine does not work."""
-        return _has_failed(self.machine)
+        return has_failed(self.machine)
+
+    @property
+    def failed_said(self) -> str:
+        """Return what was found of a machine that does not work."""
+        misses = self.machine.misses if self.machine else None
+        if misses:
+            return f"the port of its `ready` did not answer at the last {misses} looks"
+        return FAILED_SAID
 
     @property
     def awaits_token(self) -> bool:
@@ -96,7 +104,7 @@ class Sightings:
 
 
 def units_of(
-    seen: Sightings, *, deadline: int, now: datetime, has_registry: bool
+    seen: Sightings, *, is_overdue: Callable[[Machine], bool], now: datetime, has_registry: bool
 ) -> tuple[Unit, ...]:
     """Return the units of a pool, sorted by name."""
     machines = {machine.name: machine for machine in seen.machines}
@@ -120,15 +128,14 @@ def units_of(
                 worker,
                 now,
                 has_registry=has_registry,
-                overdue=machine is not None
-                and (now - machine.created_at).total_seconds() > deadline,
+                overdue=machine is not None and is_overdue(machine),
             )
         )
         units.append(
             Unit(
                 name=name,
                 pool=seen.pool,
-                state=State.FAILED if state is State.ASSUMED and _has_failed(machine) else state,
+                state=State.FAILED if state is State.ASSUMED and has_failed(machine) else state,
                 machine=machine,
                 worker=worker,
                 inputs=inputs.get(name),
@@ -136,10 +143,6 @@ def units_of(
             )
         )
     return tuple(units)
-
-
-def _has_failed(machine: Machine | None) -> bool:
-    return machine is not None and machine.state is MachineState.FAILED
 
 
 def _witnessed(*, listed: bool, wanted: bool, recorded: bool) -> State | None:

@@ -1,10 +1,10 @@
-"""This module finds patterns of the allow-list that RE2 does not take, and where they go wrong."""
+"""This module finds patterns that RE2 does not take, and where they go wrong."""
 
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fleet.schema.findings import Finding, as_written
+from fleet.schema.findings import Finding, Path, as_written
 from fleet.schema.model import Fleet
 
 if TYPE_CHECKING:
@@ -47,23 +47,28 @@ _WORDS = {
 
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Require that every pattern is one that RE2 takes."""
-    if not fleet.powerful:
+    patterns = list(_patterns(fleet))
+    if not patterns:
         return
     from fleet.tagrules.allow import BadPattern, compile_pattern
 
-    for number, rule in enumerate(fleet.powerful):
+    for pattern, path in patterns:
         try:
-            compile_pattern(rule.match)
+            compile_pattern(pattern)
         except BadPattern as bad:
-            error = _named_reference(rule.match) or bad
+            error = _named_reference(pattern) or bad
             message, hint = _explained(error)
-            yield Finding(
-                RULE,
-                message,
-                ("powerful", number, "match"),
-                hint=hint,
-                part=_part(rule.match, error),
-            )
+            yield Finding(RULE, message, path, hint=hint, part=_part(pattern, error))
+
+
+def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:
+    """Yield every pattern of the allow-list and of `durations`, and where it stands."""
+    for number, rule in enumerate(fleet.powerful):
+        yield rule.match, ("powerful", number, "match")
+    for task, stated in fleet.durations.items():
+        for number, each in enumerate(stated if isinstance(stated, list) else ()):
+            if each.match is not None:
+                yield each.match, ("durations", task, number, "match")
 
 
 def _explained(error: "BadPattern") -> tuple[str, str]:

@@ -21,6 +21,7 @@ class Look(Value):
 
     at: Moment
     failures: int = Field(ge=0, description="How many have failed in a row, this one counted.")
+    worked: bool = Field(False, description="One of its looks found it to work.")
 
 
 class _Looks(Value):
@@ -32,33 +33,53 @@ class Livechecks:
     """The livechecks of one provider's machines, noted in a file."""
 
     def __init__(
-        self, path: Path, works: Callable[[Machine], bool], *, every: int, at_once: int
+        self,
+        path: Path,
+        works: Callable[[Machine], bool],
+        *,
+        every: int,
+        at_once: int,
+        waits: bool = False,
     ) -> None:
-        """`works` looks at one machine, and is called from so many threads at once."""
+        """`works` looks at one machine, and is called from so many threads at once.
+
+        With `waits`, one that never worked is looked at each time: it is about to.
+        """
         self._path = path
         self._works = works
         self._at_once = at_once
         self._every = timedelta(seconds=every)
+        self._waits = waits
 
     def failures(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, int]:
         """Return by id how many livechecks of a machine have failed in a row.
 
         Raises OSError or ValueError where that cannot be noted.
         """
+        return {key: look.failures for key, look in self.looks(machines, now).items()}
+
+    def looks(self, machines: Sequence[Machine], now: datetime) -> Mapping[str, Look]:
+        """Return the latest look at each machine that runs, by id; raises as `failures` does."""
         before = self._read()
         running = [each for each in machines if each.state is MachineState.RUNNING]
         known = {each.id: before[each.id] for each in running if each.id in before}
         # A clock that was set back must not stop livechecks until it has caught up.
-        fresh = {k for k, look in known.items() if abs(now - look.at) < self._every}
+        fresh = {
+            key
+            for key, look in known.items()
+            if abs(now - look.at) < self._every and not (self._waits and not look.worked)
+        }
         due = [each for each in running if each.id not in fresh]
         with ThreadPoolExecutor(self._at_once) as threads:
             results = list(threads.map(self._works, due))
         for machine, works in zip(due, results, strict=True):
-            failed = known[machine.id].failures if machine.id in known else 0
-            known[machine.id] = Look(at=now, failures=0 if works else failed + 1)
+            last = known.get(machine.id)
+            failed = last.failures if last else 0
+            worked = works or (last is not None and last.worked)
+            known[machine.id] = Look(at=now, failures=0 if works else failed + 1, worked=worked)
         if known != before:
             self._write(known)
-        return {machine_id: look.failures for machine_id, look in known.items()}
+        return known
 
     def _read(self) -> dict[str, Look]:
         try:

@@ -80,7 +80,7 @@ class LocalMachines:
             id=f"local-{secrets.token_hex(4)}",
             inputs=inputs,
             created_at=self._clock.now(),
-            boots=inputs.type not in self._faults.never_boots,
+            boots={inputs.type, inputs.image}.isdisjoint(self._faults.never_boots),
         )
         try:
             self._check(inputs)

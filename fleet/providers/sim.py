@@ -75,7 +75,7 @@ class SimCloud:
             self._refuse(contents, inputs)
             menu = contents.menu or Menu()
             now = self._clock.now()
-            boots = inputs.type not in menu.never_boots
+            boots = {inputs.type, inputs.image}.isdisjoint(menu.never_boots)
             machine = SimMachine(
                 inputs=inputs,
                 created_at=now,

@@ -63,6 +63,8 @@ class Project:
         """The same of servers that run it."""
         self.address: str | None = None
         """The public address of every new server, where a machine does stand behind it."""
+        self.on_loopback = False
+        """Whether each new server has an address of this computer's own, in 127.0.0.0/8."""
         self.frozen = False
         """Whether nothing that was begun comes to its end: servers stay `initializing`."""
         self._last = 1000

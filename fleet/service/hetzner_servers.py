@@ -49,7 +49,7 @@ def create_server(project: Project, body: Body) -> Reply:
     project.check_new("servers", name)
     _take(project, sold)
     server = project.add("servers", fields)
-    server["public_net"] = _addressed(public_net, server["id"], project.address)
+    server["public_net"] = _addressed(public_net, server["id"], project)
     project.user_data[server["id"]] = user_data
     for network in networks:
         attach(project, server, network, None)
@@ -174,9 +174,10 @@ def _public_net(project: Project, body: Body) -> Resource:
     }
 
 
-def _addressed(public_net: Resource, number: int, address: str | None) -> Resource:
+def _addressed(public_net: Resource, number: int, project: Project) -> Resource:
     # Addresses of ranges that are set aside for tests and documentation.
-    ipv4 = address or str(ipaddress.ip_address("198.18.0.0") + number)
+    first = ipaddress.ip_address("127.18.0.0" if project.on_loopback else "198.18.0.0")
+    ipv4 = project.address or str(first + number)
     ipv6 = f"2001:db8:{number >> 16 & 0xFFFF:x}:{number & 0xFFFF:x}::"
     return public_net | {
         "ipv4": {"id": number, "ip": ipv4, "blocked": False, "dns_ptr": f"{number}.example"}

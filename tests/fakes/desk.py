@@ -1,6 +1,6 @@
 """This module is a written fake of the port `Desk`."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -80,14 +80,26 @@ class FakeDesk:
                 refused[each.ticket] = str(error)
                 continue
             self.known[each.machine] = tenancy
-            self.all[each.ticket] = give(ticket, each.machine, each.answer)
+            self.all[each.ticket] = give(ticket, each)
             got.append(each.ticket)
         return Leased(tuple(got), refused)
 
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits."""
+        for ticket in self.tickets():
+            if ticket.state is TicketState.WAITING:
+                self.all[ticket.id] = replace(ticket, note=notes.get(ticket.id, ""))
+
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""
-        return workers_of(self.fleet, self.tickets(), self.known.values(), now)
+        return workers_of(self.fleet, (*self.tickets(), *self._ended()), self.known.values(), now)
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits and who works."""
-        return read_desk(self.fleet, self.tickets(), self.known.values(), now)
+        return read_desk(self.fleet, self.tickets(), self.known.values(), now, self._ended())
+
+    def _ended(self) -> tuple[Ticket, ...]:
+        """Return the tickets to whose machines nothing was done since they ended."""
+        since = {name: tenancy.since for name, tenancy in self.known.items()}
+        ended = [ticket for ticket in self.all.values() if ticket.machine and ticket.ended_at]
+        return tuple(ticket for ticket in ended if since.get(ticket.machine) == ticket.ended_at)

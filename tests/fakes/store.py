@@ -9,6 +9,7 @@ from decimal import Decimal
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
 from fleet.facts import Attempt
 from fleet.facts.ledger import Charge, Entry, Ledger
+from fleet.facts.manifest import Manifest
 from fleet.facts.versions import Move, Version
 from fleet.ports.store import Charging, Since, StackRecord
 
@@ -27,6 +28,8 @@ class Shelf:
     attempts: dict[tuple[datetime, str], Attempt] = field(default_factory=dict)
     spent: dict[str, set[str]] = field(default_factory=dict)
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
+    manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    rules: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
 
@@ -175,6 +178,23 @@ class FakeStore:
     def forget_image_version(self, image: str, version: str) -> None:
         """Drop a version."""
         self._shelf.images.pop((image, version), None)
+        self._shelf.manifests.pop((image, version), None)
+
+    def save_manifest(self, manifest: Manifest) -> None:
+        """Remember a manifest."""
+        self._shelf.manifests[manifest.image, manifest.version] = manifest
+
+    def manifest(self, image: str, version: str) -> Manifest | None:
+        """Return a manifest."""
+        return self._shelf.manifests.get((image, version))
+
+    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
+        """Return what was remembered."""
+        return dict(self._shelf.rules)
+
+    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
+        """Remember it."""
+        self._shelf.rules.update(seen)
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

@@ -1,6 +1,7 @@
 """Every desk keeps one contract: a ticket has one machine, a machine one ticket at a time."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -348,3 +349,45 @@ def test_a_machine_that_could_not_be_cleaned_gets_no_other_ticket(
     refused = {second: "machine m1 gets no tickets any more"}
     assert desk.lease([given(second)], LATER) == Leased((), refused)
     assert [worker.draining for worker in workers_of(desk)] == [True]
+
+
+def test_what_holds_a_ticket_back_is_noted_until_it_gets_its_machine(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    first, second = client.open(a_ticket()), client.open(a_ticket())
+
+    desk.note({first: "budgets.blue.per_day is 2.00 EUR", second: "the same"})
+    held = {each.id: each.note for each in desk.settle(NOW, None)}
+    desk.note({second: "the same"})
+    desk.lease([replace(given(second), note="without extra_powerful")], LATER)
+    noted = {each.id: each.note for each in desk.settle(LATER, None)}
+
+    assert held == {first: "budgets.blue.per_day is 2.00 EUR", second: "the same"}
+    assert noted == {first: "", second: "without extra_powerful"}
+
+
+def test_the_work_of_a_ticket_asks_for_the_tags_that_it_was_given_for(
+    place: tuple[Desk, Client],
+) -> None:
+    desk, client = place
+    number = client.open(a_ticket())
+
+    desk.lease([replace(given(number), tags=("arch_x86_64", "extra_powerful"))], NOW)
+
+    (worker,) = workers_of(desk)
+    assert worker.work is not None
+    assert worker.work.required == ("arch_x86_64", "extra_powerful")
+
+
+def test_what_a_machine_ran_last_is_told_with_its_end(place: tuple[Desk, Client]) -> None:
+    desk, client = place
+    number = client.open(a_ticket(team="blue"))
+    desk.lease([given(number)], NOW)
+
+    client.change(number, lambda ticket: close(ticket, LATER), LATER)
+
+    (worker,) = workers_of(desk, LATER + timedelta(minutes=1))
+    assert worker.state is WorkerState.IDLE
+    assert worker.ended is not None
+    assert (worker.ended.work.team, worker.ended.at) == ("blue", LATER)

@@ -17,6 +17,7 @@ from tests.builders import (
     a_stack,
     a_worker,
     ago,
+    an_attempt,
     some_inputs,
 )
 
@@ -91,17 +92,35 @@ def a_made_machine(**overrides: object) -> Machine:
     return a_machine(**(seen | overrides))
 
 
-def unnoted(machine: Machine, stack: Stack | None) -> World:
-    """Return a world in which a machine is listed that its pool's stack knows nothing of."""
+def unnoted(machine: Machine, stack: Stack | None, result: str = "starting") -> World:
+    """Return a world in which a machine is listed that its pool's stack knows nothing of.
+
+    The store remembers a try to make it, with this result; empty: it remembers none.
+    """
     listing = a_listing(machine, workers=())
     stacks = {"builders": stack} if stack else {}
-    return a_sim_world(providers={"desk": listing}, stacks=stacks)
+    tried = an_attempt(worker=machine.name, at=ago(minutes=2), result=result) if result else None
+    return a_sim_world(
+        providers={"desk": listing}, stacks=stacks, attempts=(tried,) if tried else ()
+    )
 
 
-def test_what_was_made_and_never_noted_is_finished_like_what_was_begun() -> None:
+@pytest.mark.parametrize("result", ["", "registered", "out-of-stock", "quota"])
+def test_a_machine_with_copied_labels_is_left_to_a_person(result: str) -> None:
+    world = unnoted(a_made_machine(), a_stack(provider="desk"), result)
+
+    plan = reconcile(a_sim_fleet(), world)
+
+    assert not plan.actions
+    (said,) = plan.attention
+    assert "its provider lists it and it costs money, but no stack knows it" in said
+
+
+@pytest.mark.parametrize("result", ["starting", "gone", "error"])
+def test_what_was_made_and_never_noted_is_finished_like_what_was_begun(result: str) -> None:
     machine = a_made_machine()
 
-    plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk")))
+    plan = reconcile(a_sim_fleet(), unnoted(machine, a_stack(provider="desk"), result))
 
     assert actions_of(plan) == [("create", FIRST, Reason.INTERRUPTED)]
     (create,) = plan.actions

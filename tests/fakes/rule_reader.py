@@ -1,0 +1,17 @@
+"""This module holds a written reader of a queue's rules."""
+
+from collections.abc import Mapping
+
+from fleet.facts import Unknown
+from fleet.facts.rules import HeldRules
+
+
+class FakeRuleReader:
+    """The rules of a queue, as a test says them."""
+
+    def __init__(self, rules: Mapping[str, HeldRules | Unknown]) -> None:
+        self.rules = dict(rules)
+
+    def read(self) -> Mapping[str, HeldRules | Unknown]:
+        """Return them."""
+        return self.rules

@@ -1,0 +1,136 @@
+"""This module holds what any server of task configuration has to do with what fleet delivers.
+
+tests.ports.test_rule_reader.py runs it against the stand-in, tests/live/test_rules.py against a
+real Debusine.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fleet.errors import SourceUnreachable
+from fleet.exports.delivering import Delivery
+from fleet.facts import Unknown
+from fleet.facts.rules import HeldRules, QueueRule
+from fleet.operate.deliver import deliver
+from fleet.queues.debusine.task_rules import TaskRules
+from fleet.schema.model import DebusineQueue
+
+PATH = "fleet/debian-ci.yaml"
+POWERFUL = "worker:class:powerful"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server with an empty collection `default` in one workspace."""
+
+    url: str
+    place: str
+    owner: str
+    viewer: str
+
+    def rules(self, token: str = "", *, collection: str = "default") -> TaskRules:
+        """Return what fleet reads and writes with; without a token, as a viewer."""
+        said = {"workspaces": [self.place], "collection": collection}
+        queue = DebusineQueue.model_validate(
+            {"kind": "debusine", "url": self.url, "scopes": ["debian"], "rules": said}
+        )
+        assert queue.rules is not None
+        return TaskRules(queue, queue.rules, token or self.viewer, path=PATH)
+
+
+def an_entry(package: str, **more: object) -> dict[str, Any]:
+    """Return an entry as it is exported."""
+    return {
+        "task_type": "Worker",
+        "task_name": "noop",
+        "tags_provided": [f"task:source-package:{package}"],
+        "require_tags": [POWERFUL],
+        "comment": f"fleet debian-ci, {package}",
+        **more,
+    }
+
+
+def a_rule(package: str) -> QueueRule:
+    """Return such an entry as a rule."""
+    provided = (f"task:source-package:{package}",)
+    return QueueRule(task="noop", when_provided=provided, requires=(POWERFUL,))
+
+
+PEOPLES: dict[str, Any] = {
+    "task_type": "Worker",
+    "task_name": "noop",
+    "default_values": {"result": True},
+    "comment": "a person wrote this",
+}
+"""It has few keys, as an entry that did not come from Debusine's own client."""
+
+
+class TaskRulesSuite:
+    """What a server does, whichever it is; the fixture `api` gives one."""
+
+    def test_nothing_is_there_at_first_and_a_viewer_may_see_that(self, api: Server) -> None:
+        assert api.rules().read() == {api.place: HeldRules()}
+
+    def test_what_is_delivered_is_there_and_others_stay_as_they_are_stored(
+        self, api: Server
+    ) -> None:
+        owner = api.rules(api.owner)
+        owner.post(api.place, [PEOPLES], dry_run=False)
+
+        done = self.deliver(api, "chromium", "llvm").done
+
+        assert done == (f"{api.place}: 2 added, 0 deleted",)
+        held = HeldRules(written=(a_rule("chromium"), a_rule("llvm")), uncompared=1)
+        assert api.rules().read() == {api.place: held}
+        assert PEOPLES in owner.stored(api.place)
+
+    def test_what_was_delivered_already_is_posted_no_more(self, api: Server) -> None:
+        self.deliver(api, "chromium")
+        owner = api.rules(api.owner)
+
+        again = owner.post(api.place, owner.stored(api.place), dry_run=True)
+
+        assert self.deliver(api, "chromium").done == ()
+        assert (again.added, again.updated, again.removed, again.unchanged) == (0, 0, 0, 1)
+
+    def test_a_rule_that_is_gone_is_deleted_and_others_are_not(self, api: Server) -> None:
+        api.rules(api.owner).post(api.place, [PEOPLES], dry_run=False)
+        self.deliver(api, "chromium", "llvm", "webkit2gtk")
+
+        done = self.deliver(api, "chromium", "webkit2gtk").done
+
+        assert done == (f"{api.place}: 0 added, 1 deleted",)
+        held = HeldRules(written=(a_rule("chromium"), a_rule("webkit2gtk")), uncompared=1)
+        assert api.rules().read() == {api.place: held}
+
+    def test_a_viewer_may_not_write(self, api: Server) -> None:
+        with pytest.raises(SourceUnreachable, match="writing owner"):
+            api.rules().post(api.place, [PEOPLES], dry_run=True)
+
+        assert api.rules().read() == {api.place: HeldRules()}
+
+    def test_a_wrong_token_and_a_missing_collection_are_not_no_rules(self, api: Server) -> None:
+        wrong = api.rules("0" * 64).read()[api.place]
+        missing = api.rules(collection="other").read()[api.place]
+
+        assert isinstance(wrong, Unknown)
+        assert "status 403: its token may not" in wrong.unknown
+        assert isinstance(missing, Unknown)
+        assert "status 404: there is no such workspace or collection" in missing.unknown
+
+    def test_an_entry_that_the_server_does_not_know_is_refused(self, api: Server) -> None:
+        owner = api.rules(api.owner)
+
+        with pytest.raises(SourceUnreachable, match="status 400: it refuses the entries"):
+            owner.post(api.place, [an_entry("llvm", require_tag=["x"])], dry_run=False)
+
+        assert owner.stored(api.place) == []
+
+    def deliver(self, api: Server, *packages: str) -> Any:  # noqa: ANN401 - what deliver returns
+        """Deliver rules for these packages."""
+        owner = api.rules(api.owner)
+        entries = [an_entry(package) for package in packages]
+        held = owner.stored(api.place)
+        return deliver([(owner, Delivery(api.place, PATH, held, entries))])

@@ -1,0 +1,154 @@
+"""What a look at the ports of `ready` says of machines, over listings of Hetzner and AWS alike."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fleet.facts import Listing, Machine, Unknown
+from fleet.ports import Provider
+from fleet.providers.aws import AwsMachines
+from fleet.providers.hcloud import HcloudMachines
+from fleet.providers.ready import ReadyLooks
+from fleet.schema.model import Fleet, HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
+from tests.builders import NOW, a_pool
+from tests.builders.ticketing import a_ticket_fleet
+from tests.fakes.aws import PROVIDER, Amazon
+from tests.fakes.engine import FixedClock
+from tests.fakes.prober import FakeProber
+from tests.rigs.hetzner import a_server
+
+NAME = "demo-builders-1"
+HETZNER = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
+AMAZON = {"kind": "aws", "region": PROVIDER.region}
+
+
+@dataclass
+class Cloud:
+    """A cloud with one machine of the pool `builders`, that runs."""
+
+    provider: Provider
+    declared: dict[str, object]
+
+
+def _hcloud(stack: ExitStack) -> Cloud:
+    api = stack.enter_context(SimulatedHetzner())
+    a_server(api, NAME)
+    declared = HcloudProvider.model_validate(HETZNER)
+    machines = HcloudMachines(declared, api.token, base_url=api.endpoint, now=lambda: NOW)
+    machines.list("demo")  # it was made: from now on it runs
+    return Cloud(machines, dict(HETZNER))
+
+
+def _aws(stack: ExitStack) -> Cloud:
+    amazon = stack.enter_context(Amazon())
+    amazon.launch(NAME)
+    return Cloud(AwsMachines(PROVIDER, now=lambda: NOW), dict(AMAZON))
+
+
+@pytest.fixture(params=[_hcloud, _aws])
+def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    """Return each kind of cloud."""
+    make: Callable[[ExitStack], Cloud] = request.param
+    with ExitStack() as stack:
+        yield make(stack)
+
+
+class Looking:
+    """Looks at the machines of one cloud, as time passes."""
+
+    def __init__(self, cloud: Cloud, folder: Path, ready: object) -> None:
+        pool = a_pool(provider="cloud", ready=ready)
+        self.fleet: Fleet = a_ticket_fleet(
+            fleet="demo", providers={"cloud": cloud.declared}, pools={"builders": pool}
+        )
+        self.prober = FakeProber()
+        self.clock = FixedClock(NOW)
+        self._cloud = cloud
+        self._folder = folder
+
+    def look(self) -> Machine | Unknown:
+        """Return the machine as the next run sees it: each begins with what is noted."""
+        looks = ReadyLooks(self.fleet, self._folder, self.prober, self.clock)
+        listing = looks({"cloud": self._cloud.provider.list("demo")})["cloud"]
+        if isinstance(listing, Unknown):
+            return listing
+        (machine,) = listing.machines
+        return machine
+
+    def boot(self, greeting: str = "SSH-2.0-OpenSSH_9.9") -> None:
+        """Have the machine's port answer."""
+        listing = self._cloud.provider.list("demo")
+        assert isinstance(listing, Listing)
+        self.prober.up[listing.machines[0].address or "", 22] = greeting
+
+
+def seen(machine: Machine | Unknown) -> tuple[int | None, bool]:
+    assert isinstance(machine, Machine), machine
+    return machine.misses, machine.was_ready
+
+
+@pytest.fixture
+def looking(cloud: Cloud, tmp_path: Path) -> Looking:
+    """Return looks at a pool that asks for ssh's greeting."""
+    return Looking(cloud, tmp_path, {"port": 22, "banner": "SSH-"})
+
+
+def test_a_machine_that_boots_is_looked_at_in_each_run(looking: Looking) -> None:
+    looks = [seen(looking.look()) for _ in range(3)]
+    looking.boot()
+
+    assert [*looks, seen(looking.look())] == [(1, False), (2, False), (3, False), (0, True)]
+
+
+def test_a_port_that_greets_otherwise_is_not_ready(looking: Looking) -> None:
+    looking.boot("220 mail.example.org")
+
+    assert seen(looking.look()) == (1, False)
+
+
+def test_a_machine_that_answered_is_looked_at_once_a_minute(looking: Looking) -> None:
+    looking.boot()
+    looking.look()
+    looking.prober.up.clear()
+
+    looks = []
+    for seconds in (30, 31, 30, 31, 61):
+        looking.clock.moment += timedelta(seconds=seconds)
+        looks.append(seen(looking.look()))
+
+    assert looks == [(0, True), (1, True), (1, True), (2, True), (3, True)]
+
+
+def test_a_machine_that_answers_again_is_ready_again(looking: Looking) -> None:
+    looking.boot()
+    looking.look()
+    looking.prober.up.clear()
+    looking.clock.moment += timedelta(minutes=1)
+    looking.look()
+    looking.boot()
+    looking.clock.moment += timedelta(minutes=1)
+
+    assert seen(looking.look()) == (0, True)
+
+
+def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking) -> None:
+    looking.prober.broken = True
+
+    found = looking.look()
+
+    assert isinstance(found, Unknown)
+    assert "could not be tried" in found.unknown
+    assert "too many open files" in found.unknown
+
+
+def test_nothing_is_tried_at_a_pool_without_ready(cloud: Cloud, tmp_path: Path) -> None:
+    looking = Looking(cloud, tmp_path, None)
+    looking.boot()
+
+    assert seen(looking.look()) == (None, False)
+    assert not looking.prober.tried

@@ -1,0 +1,123 @@
+"""Whatever reads rules tells those of each place, and never takes silence for no rules.
+
+Debusine's stand-in is held to the suite that a real server keeps (tests/live/test_rules.py).
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fleet.errors import PlanRefused
+from fleet.exports.delivering import Delivery
+from fleet.facts import Unknown
+from fleet.facts.rules import HeldRules, QueueRule
+from fleet.operate.deliver import deliver
+from fleet.ports import RuleReader
+from fleet.queues.copr_rules import CoprAllowList
+from fleet.schema.model import CoprRulesFile, CoprRulesUrl
+from tests.fakes.files import FakeFiles
+from tests.fakes.rule_reader import FakeRuleReader
+from tests.ports.task_rules_suite import PATH, Server, TaskRulesSuite, a_rule, an_entry
+from tests.rigs.loopback import Answer, Loopback
+from tests.rigs.task_configuration import OWNER, VIEWER, TaskConfiguration
+
+PLACE = "debian/builds"
+
+
+@pytest.fixture
+def configuration() -> TaskConfiguration:
+    return TaskConfiguration()
+
+
+@pytest.fixture
+def api(configuration: TaskConfiguration) -> Iterator[Server]:
+    with configuration.serve() as loopback:
+        yield Server(loopback.url, PLACE, OWNER, VIEWER)
+
+
+class TestStandIn(TaskRulesSuite):
+    """The suite."""
+
+
+COPR = """
+EXTRA_BUILDCHROOT_TAGS = [
+    {"pattern": r"praiskup/ping/.*/chromium\\Z", "tags": ["extra_powerful"]},
+]
+"""
+HELD = HeldRules(
+    written=(QueueRule(pattern=r"praiskup/ping/.*/chromium\Z", requires=("extra_powerful",)),)
+)
+
+
+def copr_from_file(name: str, content: bytes) -> CoprAllowList:
+    return CoprAllowList(
+        CoprRulesFile(file="copr.conf"), "/there/copr.conf", FakeFiles({name: content})
+    )
+
+
+def test_every_reader_tells_the_rules_of_the_places_that_are_named(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    configuration.entries[PLACE] = [an_entry("llvm", path=PATH, position=0)]
+    with Loopback(lambda _: Answer(200, COPR.encode())) as web:
+        url = f"{web.url}/copr.conf"
+        readers: dict[str, tuple[RuleReader, HeldRules]] = {
+            PLACE: (api.rules(), HeldRules(written=(a_rule("llvm"),))),
+            "copr.conf": (copr_from_file("/there/copr.conf", COPR.encode()), HELD),
+            url: (CoprAllowList(CoprRulesUrl(url=url), "", FakeFiles({})), HELD),
+            "any": (FakeRuleReader({"any": HELD}), HELD),
+        }
+        for place, (reader, held) in readers.items():
+            assert reader.read() == {place: held}
+
+
+def test_no_reader_takes_what_cannot_be_read_for_no_rules(api: Server) -> None:
+    with Loopback(lambda _: Answer(503, b"")) as web:
+        readers: list[RuleReader] = [
+            api.rules("0" * 64),
+            copr_from_file("/elsewhere", b""),
+            copr_from_file("/there/copr.conf", b"OTHER = 1\n"),
+            copr_from_file("/there/copr.conf", b"EXTRA_BUILDCHROOT_TAGS = load()\n"),
+            CoprAllowList(CoprRulesUrl(url=web.url), "", FakeFiles({})),
+        ]
+        for reader in readers:
+            (read,) = reader.read().values()
+            assert isinstance(read, Unknown), read
+            assert read.unknown
+
+
+def test_more_entries_than_a_page_are_all_read(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    configuration.entries[PLACE] = [an_entry("x", path="a.yaml", position=n) for n in range(120)]
+
+    assert len(api.rules().stored(PLACE)) == 120
+
+
+def test_what_somebody_pushes_meanwhile_is_not_overwritten(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    owner = api.rules(api.owner)
+    delivery = Delivery(PLACE, PATH, owner.stored(PLACE), [an_entry("llvm")])
+    theirs = an_entry("gcc", path="theirs.yaml", position=0)
+    configuration.meanwhile = [theirs]
+
+    with pytest.raises(PlanRefused, match="somebody changed its task configuration meanwhile"):
+        deliver([(owner, delivery)])
+
+    assert configuration.entries[PLACE] == [theirs]
+
+
+def test_a_second_place_that_fails_leaves_the_first_done(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    configuration.entries["debian/lost"] = []
+    configuration.lost_at_change = "debian/lost"
+    owner = api.rules(api.owner)
+    places = (PLACE, "debian/lost")
+
+    delivered = deliver([(owner, Delivery(at, PATH, [], [an_entry("llvm")])) for at in places])
+
+    assert delivered.exit_code == 5
+    assert delivered.done == (f"{PLACE}: 1 added, 0 deleted",)
+    assert "status 500: the trouble is the server's" in delivered.failed
