@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fleet.ports import Console
     from fleet.schema.model import Fleet
 
+_LIMIT_BYTES = 10 * 1000 * 1000
+
 
 def run(args: argparse.Namespace, console: "Console") -> int:
     """Write the export; exit 1, writing nothing, where it would not be true."""
@@ -31,10 +33,22 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     if has_errors(exported.findings):
         console.note(f"fleet: error: {args.target}: nothing written, see above")
         return 1
+    if args.target == "debusine" and (args.diff or args.apply):
+        from fleet.commands.export_rules import deliver_rules
+
+        return deliver_rules(args, checked.fleet, today, console)
+    text = exported.text
+    if args.target == "copr" and args.patch:
+        from fleet.commands.copr_patch import find_lost, patch_of
+
+        content = LocalFiles().read(args.patch, _LIMIT_BYTES)
+        for lost in find_lost(args.patch, content, checked.fleet, today):
+            console.note(f"fleet: warning: {lost}: no rule of {args.file} gives it; deleted")
+        text = patch_of(args.patch, content, text)
     if args.out:
-        LocalFiles().write_text(args.out, exported.text)
+        LocalFiles().write_text(args.out, text)
     else:
-        console.out(exported.text)
+        console.out(text)
     return 0
 
 

@@ -48,6 +48,16 @@ def export_copr(fleet: Fleet, digest: str, today: date) -> Exported:
     return Exported(header(fleet, "copr", digest) + body, tuple(findings))
 
 
+def rules_for_copr(fleet: Fleet, today: date) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield what Copr has to have: the rule, its pattern and its tags; expired ones left out."""
+    for index, rule in enumerate(fleet.powerful):
+        if not is_expired(rule, today):
+            try:
+                yield index, pattern_for_copr(rule), tuple(rule.ask)
+            except CannotWrite:
+                continue
+
+
 def pattern_for_copr(rule: PowerfulRule) -> str:
     """Return what `re.match` takes exactly the rule's names with; raises CannotWrite."""
     strange = _OTHER_MEANING.search(rule.match)
@@ -158,4 +168,4 @@ def _known_names(rules: Iterable[PowerfulRule]) -> list[str]:
     return sorted({name for rule in rules for name in rule.matches})
 
 
-__all__ = ["WIDTH", "CannotWrite", "export_copr", "pattern_for_copr"]
+__all__ = ["WIDTH", "CannotWrite", "export_copr", "pattern_for_copr", "rules_for_copr"]

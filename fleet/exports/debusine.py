@@ -49,23 +49,32 @@ def export_debusine(
     fleet: Fleet, digest: str, today: date, tasks: Sequence[str] = DEFAULT_TASKS
 ) -> Exported:
     """Return the entries as YAML; what they cannot say becomes comments and warnings."""
-    entries: list[Entry] = []
+    made, findings = entries_of(fleet, today, tasks)
+    text = header(fleet, "debusine", digest) + _how_to() + _workers(fleet)
+    text += "".join(f"# Not exported: {f.path[0]}[{f.path[1]}]: {f.message}\n" for f in findings)
+    return Exported(text + listed([entry for _, entry in made]), findings)
+
+
+def entries_of(
+    fleet: Fleet, today: date, tasks: Sequence[str]
+) -> tuple[tuple[tuple[Path, Entry], ...], tuple[Finding, ...]]:
+    """Return the entries, each with the rule that it comes from, and what no entry can say."""
+    made: list[tuple[Path, Entry]] = []
     findings: list[Finding] = []
     for index, rule in enumerate(fleet.powerful):
         if is_expired(rule, today):
             continue
         try:
-            entries += _entries_of(fleet, index, rule, tasks)
+            found = _entries_of(fleet, index, rule, tasks)
+            made += [(("powerful", index), entry) for entry in found]
         except CannotExpress as reason:
             findings.append(_not_exported(("powerful", index, "match"), str(reason)))
     for index, derive in enumerate(fleet.derive):
         try:
-            entries.append(_entry_of_derive(fleet, index, derive))
+            made.append((("derive", index), _entry_of_derive(fleet, index, derive)))
         except CannotExpress as reason:
             findings.append(_not_exported(("derive", index), str(reason)))
-    text = header(fleet, "debusine", digest) + _how_to() + _workers(fleet)
-    text += "".join(f"# Not exported: {f.path[0]}[{f.path[1]}]: {f.message}\n" for f in findings)
-    return Exported(text + _listed(entries), tuple(findings))
+    return tuple(made), tuple(findings)
 
 
 def _how_to() -> str:
@@ -76,7 +85,8 @@ def _how_to() -> str:
     )
 
 
-def _listed(entries: Sequence[Entry]) -> str:
+def listed(entries: Sequence[Entry]) -> str:
+    """Return entries as the YAML of a file of task configuration."""
     if not entries:
         return "[]\n"
     return yaml.safe_dump(list(entries), sort_keys=False, allow_unicode=True, width=99)

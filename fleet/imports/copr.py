@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fleet.errors import FileUnreadable
 from fleet.imports.changes import Change, Imported, Notes, decoded, read_plain
 from fleet.imports.copr_limits import import_limits, is_backend
 from fleet.imports.prefixes import (
@@ -59,6 +60,25 @@ def import_copr(
     if recorded is not None:
         changes = tuple(_with_names(change, rules, recorded) for change in changes)
     return Imported(written, document(_lines(name, fleet, rules, blocks)), changes)
+
+
+def read_list(name: str, content: bytes) -> tuple[Rule, ...]:
+    """Return the rules of a configuration; raises FileUnreadable where they are no literals."""
+    text, wrong = decoded(name, content)
+    notes = Notes()
+    rules = tuple(_rules(name, text or "", notes)) if wrong is None else ()
+    for finding in (wrong, *notes.findings):
+        if finding is not None:
+            raise FileUnreadable(f"{finding.span}: {finding.message}")
+    return rules
+
+
+def find_list(text: str) -> tuple[int, int] | None:
+    """Return the first and the last line of the list, counted from 1; None where it is not set."""
+    for statement in ast.parse(text).body:
+        if LIST in _assigned(statement):
+            return statement.lineno, statement.end_lineno or statement.lineno
+    return None
 
 
 def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:

@@ -8,7 +8,6 @@ tags and scopes (WORDS). What only the server knows is marked as to do.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fleet.catalogue import AS_OF
 from fleet.imports.changes import Imported, Notes, decoded, read_plain, read_yaml
 from fleet.imports.debusine_pool import ListedPool, Machine, machine_of, read_pool
 from fleet.imports.writing import (
@@ -227,4 +226,4 @@ def _money(found: _Fleet) -> Iterator[str]:
         yield "money: {currency: USD}"
     elif "aws" in kinds:
         yield from comments(["to do: the rate is invented"])
-        yield f"money: {{exchange: {{USD: {{rate: 1.0, as_of: {AS_OF}}}}}}}"
+        yield "money: {exchange: {USD: {rate: 1.0, as_of: 2025-06-01}}}"

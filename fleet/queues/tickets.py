@@ -3,7 +3,7 @@
 It is also where the workers of its machines are told to stop: they get no ticket any more.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -35,7 +35,8 @@ class TicketDesk:
         self._told = None
         try:
             tickets = self._book.tickets()
-            reading = read_desk(self._fleet, tickets, self._book.tenancies(), now)
+            tenancies, ended = self._book.tenancies(), self._book.ended()
+            reading = read_desk(self._fleet, tickets, tenancies, now, ended)
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
@@ -73,11 +74,16 @@ class TicketDesk:
 
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""
-        return workers_of(self._fleet, self._book.ready(), self._book.tenancies(), now)
+        had = (*self._book.ready(), *self._book.ended())
+        return workers_of(self._fleet, had, self._book.tenancies(), now)
 
     def lease(self, given: Sequence[Given], now: datetime) -> Leased:
         """Give machines to tickets that still wait, and return which got theirs."""
         return self._book.lease(given, now)
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits; nothing for those left out."""
+        self._book.note(notes)
 
     def drain(self, worker: str) -> None:
         """Give a machine no other ticket."""

@@ -34,7 +34,7 @@ class WorldQueue:
         if isinstance(reading.demand, Unknown):
             return reading
         demand = reading.demand.model_copy(update={"read_at": now})
-        return QueueReading(demand=demand, workers=reading.workers)
+        return reading.model_copy(update={"demand": demand})
 
     def _pick(self, world: World) -> QueueReading:
         name = self._queue.queue

@@ -80,6 +80,15 @@ def test_a_machine_of_no_known_type_is_only_planned() -> None:
     assert any("figures are invented" in each for each in said(found, "to-do"))
 
 
+def test_requirements_without_a_price_on_demand_are_only_observed() -> None:
+    found = of_text(
+        "{provider_type: aws, instance_market_type: on-demand, launch_templates: "
+        "[{ImageId: ami-1, InstanceRequirements: {VCpuCount: {Min: 8}, MemoryMiB: {Min: 16384}}}]}"
+    )
+
+    assert a_pool_of(found, "p").mode == "observe"
+
+
 def test_requirements_in_place_of_a_type_are_the_figures() -> None:
     found = of_text(
         "{provider_type: aws, launch_templates: [{ImageId: ami-1, KeyName: k, "

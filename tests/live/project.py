@@ -54,11 +54,13 @@ class Project:
         name: str,
         pools: Mapping[str, object],
         admin: object = None,
+        rules: object = None,
         **more: object,
     ) -> None:
         """Write a fleet.yaml, and make its store.
 
-        `admin` is a command in place of SQL, `more` are further keys.
+        `admin` is a command in place of SQL, `rules` says where the server keeps its task
+        configuration, `more` are further keys.
         """
         self.name = name
         server = self._workspace.server
@@ -71,6 +73,7 @@ class Project:
             "token": {"env": "DEBUSINE_TOKEN"},
             "read": {"env": "READ_DSN"},
             "admin": admin or {"dsn": {"env": "ADMIN_DSN"}},
+            **({"rules": rules} if rules else {}),
         }
         written = {
             "fleet": name,
@@ -156,6 +159,7 @@ class Project:
     def _environment(self) -> dict[str, str]:
         secrets = {
             "DEBUSINE_TOKEN": self._workspace.viewer,
+            "DEBUSINE_OWNER": self._workspace.builder,
             "READ_DSN": self._access.reader,
             "ADMIN_DSN": self._access.admin,
         }

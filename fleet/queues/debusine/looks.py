@@ -9,6 +9,7 @@ histories look at, only what they make of it matters: see `packages`.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from fleet.demand.durations import patterns_of
 from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.told import ENVIRONMENTS
 
@@ -52,6 +53,6 @@ def looks_of(fleet: Fleet, required_by_workers: Iterable[str] = ()) -> Looks:
         scope="scope" in per or any(b.scope is not None for b in fleet.budgets.values()),
         submitter="submitter" in per,
         environments=any(rule.lookup == ENVIRONMENTS for rule in fleet.derive),
-        named=bool(fleet.powerful),
+        named=bool(fleet.powerful or patterns_of(fleet)),
         history=any(rule.history is not None for rule in fleet.derive),
     )

@@ -5,18 +5,19 @@ be told apart. Those for which the same follows are one class, whatever they are
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.demand.durations import is_about, patterns_of
 from fleet.facts import Request, TaskHistory
 from fleet.queues.debusine.earlier import read_peaks
 from fleet.queues.debusine.looks import ARCHITECTURE_FIELDS, Looks
 from fleet.queues.debusine.rows import PACKAGE_TAG
 from fleet.schema.model import Fleet
 from fleet.tagrules.history import needed
-from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE
+from fleet.tagrules.names import ANY_ARCHITECTURE, SOURCE_ARCHITECTURE, names_of
 from fleet.tagrules.told import Told
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class _Decided(NamedTuple):
     """What may follow from a package."""
 
     taken: tuple[tuple[int, ...], ...]
-    """The rules that take it, for each architecture that may stand in a name."""
+    """The rules that take it, for each architecture that may stand in a name; below 0 those of
+    `durations`."""
     asked: tuple[tuple[str, tuple[object, ...]], ...]
     """What its history asks for, for each task."""
 
@@ -73,6 +75,7 @@ class Decider:
         for task, package in self._told.history:
             self._tasks[package].add(task)
         self._allowed = _compile(fleet, today) if fleet.powerful else None
+        self._timed = patterns_of(fleet)
 
     def of_place(self, place: Place, architectures: Iterable[str]) -> _Decided | None:
         """Return what may follow from a package for any request about it; None: nothing does."""
@@ -88,13 +91,21 @@ class Decider:
     def of_request(self, request: Request) -> Hashable | None:
         """Return what follows from the name of one request; None where nothing does."""
         rules = self._allowed.rules_for(request) if self._allowed else ()
-        taken = tuple(rule.index for rule in rules)
+        names = (*names_of(request), request.package or "")
+        taken = (*(rule.index for rule in rules), *self._lasting(names))
         asked = self._asked(request.task, request.package)
         return (taken, asked) if taken or any(asked) else None
 
     def _taken(self, name: str) -> tuple[int, ...]:
         rules = self._allowed.rules_for_name(name) if self._allowed else ()
-        return tuple(rule.index for rule in rules)
+        names = (name, name.rpartition("/")[2])
+        return (*(rule.index for rule in rules), *self._lasting(names))
+
+    def _lasting(self, names: tuple[str, ...]) -> Iterator[int]:
+        """Yield the patterns of `durations` that take a name, counted from -1 down."""
+        for number, pattern in enumerate(self._timed):
+            if is_about(pattern, names):
+                yield -1 - number
 
     def _asked(self, task: str, package: str | None) -> tuple[object, ...]:
         request = Request(id="any", task=task, package=package)

@@ -174,6 +174,7 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
         started_at=started,
         expected_seconds=seconds.expected(task, tags, package_of(provided)),
         requester=str(submitter),
+        package=package_of(provided),
         scope=scope,
     )
 

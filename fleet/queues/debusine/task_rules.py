@@ -1,0 +1,164 @@
+"""This module reads and replaces a workspace's task configuration over REST (0.16.2).
+
+The server knows no change of a part: who posts sends all entries, and those that come back as they
+are stored stay untouched. So entries of others are read as stored (`…/item/`), and each post is
+tried with `dry_run` first. Entries of fleet have a path of their own, as a file of a checkout has.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fleet.errors import SourceUnreachable
+from fleet.exports.in_force import rule_of_entry
+from fleet.facts import Unknown
+from fleet.facts.rules import HeldRules, QueueRule
+from fleet.schema.model import DebusineQueue, DebusineRules
+from fleet.web.reader import Body, Limits, Reader, Reply
+
+_OK = 200
+_CATEGORY = "debusine:task-configuration"
+_MOST_PAGES = 200
+
+Entry = dict[str, Any]
+
+
+class _Collection(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    id: int
+    name: str
+    data: dict[str, Any]
+
+
+class _Contents(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    collection: _Collection
+    items: list[Entry]
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    data: Entry
+
+
+class _Items(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    next: str | None
+    results: list[_Item]
+
+
+class Counts(BaseModel):
+    """What a server says that a post changes."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    added: Annotated[int, Field(ge=0)]
+    updated: Annotated[int, Field(ge=0)]
+    removed: Annotated[int, Field(ge=0)]
+    unchanged: Annotated[int, Field(ge=0)]
+
+
+class TaskRules:
+    """The task configuration of the workspaces that one queue names."""
+
+    def __init__(
+        self,
+        queue: DebusineQueue,
+        rules: DebusineRules,
+        token: str | None,
+        *,
+        path: str,
+        seconds: float = 300,
+    ) -> None:
+        """`path` is that of the entries that fleet writes."""
+        self._url = queue.url
+        self._rules = rules
+        self._token = token
+        self._path = path
+        self._limits = Limits(total=seconds)
+
+    def read(self) -> dict[str, HeldRules | Unknown]:
+        """Return the rules of each workspace; what cannot be read is Unknown."""
+        return {place: self._held(place) for place in self._rules.workspaces}
+
+    def stored(self, place: str) -> list[Entry]:
+        """Return the entries of a workspace just as they are stored; raises SourceUnreachable."""
+        return list(self._stored(place))
+
+    def post(self, place: str, entries: Sequence[Entry], *, dry_run: bool) -> Counts:
+        """Replace all entries of a workspace, or say what that would change."""
+        with Reader(self._url, limits=self._limits) as reader:
+            contents = self._contents(reader, place)
+            body: Body = {
+                "collection": contents.collection.model_dump(),
+                "items": list(entries),
+                "dry_run": dry_run,
+            }
+            reply = reader.change("POST", self._at(place), self._headers(place), body)
+            return self._checked(reply, place).parse(Counts)
+
+    def _held(self, place: str) -> HeldRules | Unknown:
+        try:
+            with Reader(self._url, limits=self._limits) as reader:
+                entries = self._contents(reader, place).items
+        except SourceUnreachable as error:
+            return Unknown(unknown=str(error))
+        ours = [rule_of_entry(each) for each in entries if each.get("path") == self._path]
+        others = [rule_of_entry(each) for each in entries if each.get("path") != self._path]
+        return HeldRules(
+            written=_sorted(ours),
+            others=_sorted(others),
+            uncompared=(*ours, *others).count(None),
+        )
+
+    def _contents(self, reader: Reader, place: str) -> _Contents:
+        reply = reader.get(self._at(place), {}, self._headers(place))
+        return self._checked(reply, place).parse(_Contents)
+
+    def _stored(self, place: str) -> Iterator[Entry]:
+        workspace, name = quote(place.partition("/")[2]), quote(self._rules.collection)
+        path = f"/api/1.0/collection/{workspace}/{_CATEGORY}/{name}/item/"
+        with Reader(self._url, limits=self._limits) as reader:
+            for page in range(1, _MOST_PAGES + 1):
+                reply = reader.get(path, {"page": str(page)}, self._headers(place))
+                items = self._checked(reply, place).parse(_Items)
+                yield from (item.data for item in items.results)
+                if items.next is None:
+                    return
+        raise SourceUnreachable(f"{self._url}{path}: the list of entries does not end")
+
+    def _at(self, place: str) -> str:
+        workspace, name = place.partition("/")[2], self._rules.collection
+        return f"/api/1.0/task-configuration/{quote(workspace)}/{quote(name)}/"
+
+    def _headers(self, place: str) -> Mapping[str, str]:
+        scope = {"X-Debusine-Scope": place.partition("/")[0]}
+        return scope if self._token is None else {**scope, "Token": self._token}
+
+    def _checked(self, reply: Reply, place: str) -> Reply:
+        if reply.status == _OK:
+            return reply
+        workspace = place.partition("/")[2]
+        create = (
+            f"debusine collection create --workspace {workspace} "
+            f"{self._rules.collection}@{_CATEGORY}"
+        )
+        advice = {
+            401: "give the queue a `token`",
+            403: "its token may not: reading needs role viewer in the workspace, writing owner",
+            404: f"there is no such workspace or collection; an owner creates it: `{create}`",
+            400: "it refuses the entries; is its version supported (0.16)?",
+        }.get(reply.status, "the trouble is the server's; try again, then look at its log")
+        raise SourceUnreachable(f"{reply.place} answered with status {reply.status}: {advice}")
+
+
+def _sorted(rules: Sequence[QueueRule | None]) -> tuple[QueueRule, ...]:
+    return tuple(
+        sorted({rule for rule in rules if rule is not None}, key=QueueRule.model_dump_json)
+    )
