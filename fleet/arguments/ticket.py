@@ -20,11 +20,14 @@ def add_ticket(verbs: Verbs) -> None:
     for name, help_text in (
         ("check", "print the answer of a ticket that is ready; exit 1 while it is not"),
         ("wait", "wait until a ticket is ready and print its answer"),
+        ("show", "show a ticket: its tags, what the rules add, what it waits for"),
         ("close", "close a ticket: what it has, or what starts for it, is let go"),
     ):
         action = add_verb(actions, name, help_text)
         action.add_argument("ticket", metavar="ID", help="as `ticket open` printed it")
         _common(action)
+        if name == "show":
+            add_json(action)
         if name == "wait":
             action.add_argument(
                 "--for", dest="most", metavar="DURATION", help="wait no longer, as in --for 30m"
@@ -48,6 +51,12 @@ def _open(parser: Parser) -> None:
     )
     parser.add_argument(
         "--owner", metavar="NAME", help="whose turn it is, and whose limits count (default: user)"
+    )
+    parser.add_argument(
+        "--build",
+        metavar="NAME",
+        help="of which build it is, OWNER/PROJECT/CHROOT/PACKAGE: the rules of `powerful` and "
+        "`derive` act on it",
     )
     parser.add_argument("--team", default="", metavar="NAME", help="whose budget it is")
     parser.add_argument(

@@ -6,7 +6,7 @@ runs reserves what it is expected still to cost, and each machine or request tak
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
 
@@ -158,7 +158,7 @@ class _Books:
             limit=amount,
             spent=spent,
             reserved=reserved,
-            row=self._row(limit, window, because, left),
+            row=replace(self._row(limit, window, because, left), when=when),
             known=not silent,
         )
 

@@ -173,6 +173,11 @@ def _spans(
 ) -> Iterator[tuple[datetime, datetime, _Account]]:
     """Yield the parts of a machine's time: what nobody saw working, then its present work."""
     since = max(since, holding.created_at)
+    # A ticket gets its machine in a run, which charges up to then: it ended later than that.
+    ended = holding.unit.worker.ended if holding.unit and holding.unit.worker else None
+    if ended is not None and since < ended.at <= until:
+        yield since, ended.at, _payer(holding.pool, ended.work)
+        since = ended.at
     work = work_of(holding)
     begun = until
     if work is not None:
@@ -180,8 +185,11 @@ def _spans(
     if since < begun:
         yield since, begun, _Account(holding.pool)
     if work is not None and begun < until:
-        tags = work.required
-        yield begun, until, _Account(holding.pool, work.scope, work.team, work.owner, tags)
+        yield begun, until, _payer(holding.pool, work)
+
+
+def _payer(pool: str, work: Work) -> _Account:
+    return _Account(pool, work.scope, work.team, work.owner, work.required)
 
 
 def work_of(holding: Holding) -> Work | None:

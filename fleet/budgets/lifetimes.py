@@ -15,7 +15,7 @@ from fleet.catalogue.billing import MACHINE_HOURS, Life, Tariff, paid_until, tar
 from fleet.census.registrations import is_busy
 from fleet.census.units import CAPACITY, State
 from fleet.demand.choices import Fit, Group, Place
-from fleet.demand.durations import remaining_seconds
+from fleet.demand.durations import kind_of, remaining_seconds
 from fleet.facts import World
 from fleet.facts.versions import ImageVersion
 from fleet.schema.model import Fleet, Pool
@@ -88,9 +88,7 @@ class Lifetimes:
     def running(self, number: int, window: Window, *, hours: bool) -> Decimal:
         """Return what the work on an existing machine costs in a window."""
         holding = self._holdings[number]
-        worker = holding.unit.worker if holding.unit else None
-        left = remaining_seconds(self._fleet, worker, self._now) if worker else None
-        end = FOREVER if left is None else self._now + timedelta(seconds=left)
+        end = _after(self._now, self._left(holding))
         life = self._life(holding.tariff, holding.created_at, window, hours=hours)
         return life.accrued(window.start, min(window.end, end)) if end > window.start else _NONE
 
@@ -165,8 +163,7 @@ class Lifetimes:
             return FOREVER
         idle_since, patience = self._now, self._patience(holding.pool)
         if unit.worker is not None and unit.may_run:
-            left = remaining_seconds(self._fleet, unit.worker, self._now)
-            idle_since = _after(self._now, left)
+            idle_since = _after(self._now, self._left(holding))
             patience = timedelta() if unit.worker.draining else patience
         elif unit.state in _GOING:
             return self._now + self._looks
@@ -177,6 +174,14 @@ class Lifetimes:
         else:
             return FOREVER  # nobody knows what it does, so nobody lets it go
         return self._gone(holding.tariff, holding.created_at, idle_since, patience)
+
+    def _left(self, holding: Holding) -> int | None:
+        """Return how long the work on a machine is expected to go on; None: nothing says so."""
+        unit = holding.unit
+        if unit is None or unit.worker is None:
+            return None
+        kind = kind_of(self._fleet, holding.pool, unit)
+        return remaining_seconds(self._fleet, unit.worker, self._now, kind)
 
     def _gone(
         self,
@@ -205,7 +210,7 @@ class Lifetimes:
         if unit is None or unit.state is State.IDLE or not isinstance(pool, Pool):
             return self._now
         if unit.worker is not None and is_busy(unit.worker):
-            return _after(self._now, remaining_seconds(self._fleet, unit.worker, self._now))
+            return _after(self._now, self._left(holding))
         return max(self._now, holding.created_at + timedelta(seconds=pool.boot.expected))
 
     def _patience(self, name: str) -> timedelta:

@@ -1,7 +1,13 @@
 """This module finds the queue of tickets that a command is about."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from fleet.errors import WrongUsage
+from fleet.facts import Unknown
 from fleet.schema.model import Fleet, TicketQueue
+from fleet.store.files import LocalFiles
+from fleet.store.members import FileMembers
 
 
 def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
@@ -21,3 +27,10 @@ def find_desk(fleet: Fleet, asked: str | None) -> tuple[str, TicketQueue]:
     raise WrongUsage(
         f"queue {asked} is of kind {fleet.queues[asked].kind}: it has no tickets of fleet's"
     )
+
+
+def read_members(fleet: Fleet, file: str) -> Mapping[str, tuple[str, ...]] | Unknown:
+    """Return who is in which group, from the file that `members` names beside fleet.yaml."""
+    if fleet.members is None:
+        return {}
+    return FileMembers(str(Path(file).resolve().parent / fleet.members.file), LocalFiles()).read()

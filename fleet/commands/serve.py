@@ -12,7 +12,7 @@ from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config, refuse_throwaway_state
 from fleet.commands.credentials import CredentialFiles
 from fleet.commands.crew import Pace, default_jobs
-from fleet.commands.desks import find_desk
+from fleet.commands.desks import find_desk, read_members
 from fleet.commands.options import read_seconds
 from fleet.commands.runs import Runs, keep_running
 from fleet.engines.evaluate import evaluate
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
     # A store that was never made is told now, and not to each client.
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.ring)
+    calls.members = lambda: read_members(runs.fleet, args.file)
     runs.watch = calls.tell
     credentials = CredentialFiles(args, console)
 

@@ -2,22 +2,38 @@
 
 import argparse
 import getpass
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from fleet.commands.clock import SystemClock
-from fleet.commands.config import load_config
-from fleet.commands.desks import find_desk
+from fleet.commands.config import Config, load_config
+from fleet.commands.desks import find_desk, read_members
 from fleet.commands.signals import Signals
 from fleet.errors import TicketRefused, WrongUsage
-from fleet.handout.prospects import provided_in, why_all_wait, why_refused, why_waits
+from fleet.handout.prospects import (
+    Judged,
+    judge,
+    provided_in,
+    why_all_wait,
+    why_refused,
+    why_waits,
+)
 from fleet.ports import Clock, Console, Waiter
-from fleet.render.tickets import ticket_to_text, tickets_to_json
+from fleet.render.tickets import (
+    ticket_shown,
+    ticket_shown_to_json,
+    ticket_to_text,
+    tickets_to_json,
+)
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import read_duration
 from fleet.store.database import DatabaseStore
 from fleet.store.places import find_places
 from fleet.store.tickets import DatabaseTickets
+from fleet.tagrules.asking import Memberships
+from fleet.tagrules.names import PARTS
+from fleet.tagrules.vocabulary import Path
 from fleet.tickets import Ticket, TicketState, close, expire, hear
 
 _POLL_SECONDS = 3
@@ -27,7 +43,8 @@ _POLL_SECONDS = 3
 class _Counter:
     """What every action needs: the queue, its tickets, and who stands before it."""
 
-    fleet: Fleet
+    config: Config
+    members: Memberships
     name: str
     queue: TicketQueue
     book: DatabaseTickets
@@ -35,11 +52,30 @@ class _Counter:
     clock: Clock
     console: Console
 
-    def own(self, text: str) -> Ticket:
-        """Return a ticket of this user, just heard of; TicketRefused where there is none."""
+    @property
+    def fleet(self) -> Fleet:
+        """Return what fleet.yaml says."""
+        return self.config.fleet
+
+    def judge(self, ticket: Ticket) -> Judged:
+        """Return what the rules make of a ticket's tags today."""
+        return judge(self.fleet, ticket, self.members, self.clock.now().date())
+
+    def place(self, path: Path) -> str:
+        """Return a key of fleet.yaml, and where it stands."""
+        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
+        return f"{key.removeprefix('.')}, {self.config.document.place(path)}"
+
+    def find(self, text: str) -> Ticket:
+        """Return a ticket, whoever's it is; TicketRefused where there is none."""
         found = self.book.find(int(text)) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - more digits no id has
         if found is None:
             raise TicketRefused(f"there is no ticket {text} in queue {self.name}")
+        return expire(found, self.clock.now())
+
+    def own(self, text: str) -> Ticket:
+        """Return a ticket of this user, just heard of; TicketRefused where there is none."""
+        found = self.find(text)
         if found.submitter != self.user:
             raise TicketRefused(
                 f"ticket {found.id} is of {found.submitter}, not of {self.user}; whoever looks "
@@ -60,7 +96,8 @@ def run(
     name, declared = find_desk(config.fleet, args.queue)
     store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
     counter = _Counter(
-        config.fleet,
+        config,
+        read_members(config.fleet, args.file),
         name,
         declared,
         DatabaseTickets(store.begin, name),
@@ -77,36 +114,75 @@ def run(
             return _wait(args, counter, waiter or Signals())
         case "close":
             return _close(args, counter)
+        case "show":
+            return _show(args, counter)
         case _:
             return _list(args, counter)
 
 
 def _open(args: argparse.Namespace, counter: _Counter) -> int:
     now = counter.clock.now()
+    owner, project, chroot, package = _build(args.build)
+    if owner and args.owner not in (None, owner):
+        raise WrongUsage(f"--owner {args.owner}: the build {args.build} is of {owner}")
     asked = Ticket(
         0,
         tuple(sorted(set(args.tag))),
         opened_at=now,
         heard_at=now,
         submitter=counter.user,
-        owner=args.owner or counter.user,
+        owner=args.owner or owner or counter.user,
         team=args.team,
         sandbox=args.sandbox,
         priority=_priority(args.priority),
         background=args.background,
         lease=None if args.lease is None else _seconds("--lease", args.lease),
+        project=project,
+        chroot=chroot,
+        package=package,
     )
     provided = provided_in(counter.fleet, counter.name)
     fault = why_refused(counter.fleet, counter.name, asked, provided)
     if fault:
         raise TicketRefused(f"no ticket was opened: {fault}")
+    judged = counter.judge(asked)
+    if judged.denied:
+        because = "; ".join(
+            f"{each.because} ({counter.place(each.path)})" for each in judged.denied
+        )
+        raise TicketRefused(f"no ticket was opened: {because}")
     ticket = counter.book.open(
         asked,
         most=counter.queue.most_open,
         most_of_submitter=counter.queue.most_open_per_submitter,
     )
     counter.console.out(str(ticket.id))
+    for said in _of_rules(counter.judge(ticket), counter):
+        counter.console.note(f"ticket {ticket.id} {said}")
     _explain(ticket, counter)
+    return 0
+
+
+def _of_rules(judged: Judged, counter: _Counter) -> Iterator[str]:
+    """Yield what the rules make of a ticket's tags, each with its line of fleet.yaml."""
+    for each in judged.given:
+        yield f"asks for {each.tag} by {counter.place(each.path)} ({each.because})"
+    for each in (*judged.dropped, *judged.denied):
+        may = "runs without" if each in judged.dropped else "gets no machine without"
+        yield f"{may} {each.tag}: {each.because} ({counter.place(each.path)})"
+
+
+def _show(args: argparse.Namespace, counter: _Counter) -> int:
+    ticket = counter.find(args.ticket)
+    waits = ""
+    if ticket.state is TicketState.WAITING:
+        waits = why_waits(counter.fleet, counter.name, ticket, counter.book.tickets())
+    rules = [*_of_rules(counter.judge(ticket), counter)] if ticket.is_open else []
+    counter.console.out(
+        ticket_shown_to_json(ticket, waits, rules)
+        if args.json
+        else ticket_shown(ticket, waits, rules)
+    )
     return 0
 
 
@@ -114,6 +190,8 @@ def _check(args: argparse.Namespace, counter: _Counter) -> int:
     ticket = counter.own(args.ticket)
     if ticket.state is TicketState.READY:
         counter.console.out(ticket.answer)
+        if ticket.note:
+            counter.console.note(f"ticket {ticket.id} runs {ticket.note}")
         return 0
     _explain(ticket, counter)
     return 1
@@ -154,7 +232,8 @@ def _list(args: argparse.Namespace, counter: _Counter) -> int:
         counter.console.out(tickets_to_json(tickets, waits))
         return 0
     for ticket in tickets:
-        counter.console.out(ticket_to_text(ticket, waits.get(ticket.id, ticket.because)))
+        because = waits.get(ticket.id, ticket.because or ticket.note)
+        counter.console.out(ticket_to_text(ticket, because))
     return 0
 
 
@@ -166,6 +245,18 @@ def _explain(ticket: Ticket, counter: _Counter) -> None:
     elif ticket.state is not TicketState.READY:
         why = f": {ticket.because}" if ticket.because else ""
         counter.console.note(f"ticket {ticket.id} is {ticket.state}{why}")
+
+
+def _build(said: str | None) -> tuple[str, str, str, str]:
+    """Return owner, project, chroot and package of a build; nothing where none is said."""
+    if said is None:
+        return ("", "", "", "")
+    owner, project, chroot, package, *more = [*said.split("/"), "", "", ""]
+    if any(more) or said.count("/") != PARTS - 1 or not all((owner, project, chroot)):
+        raise WrongUsage(
+            f"--build {said}: expected OWNER/PROJECT/CHROOT/PACKAGE, as `powerful` matches it"
+        )
+    return (owner, project, chroot, package)
 
 
 def _priority(number: int) -> int:

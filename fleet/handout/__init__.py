@@ -1,22 +1,31 @@
 """This module gives the machines of a world to the tickets that wait, as every plan would have it.
 
-Who may ask for what, what fits and what may be dropped after a while is what the plan says; in
-which order tickets get machines, `assignment` says.
+Who may ask for what, what fits, what may be dropped after a while and what budgets have left is
+what the plan says; in which order tickets get machines, `assignment` says.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
+from fleet.budgets.ledger import periods
+from fleet.budgets.spending_limits import spending_limits
+from fleet.census.readiness import is_up
 from fleet.census.units import State
-from fleet.demand import Signed, Supply, sign_demand
+from fleet.demand import Signed, Supply, required_of, sign_demand
 from fleet.draft import Draft
+from fleet.draft.layout import Layout, lay_out
 from fleet.draft.limits import limits_on
 from fleet.draft.supplies import find_supplies
-from fleet.facts import World
+from fleet.facts import Machine, World
 from fleet.handout.prospects import terms_of
+from fleet.plan import Plan, Unserved
+from fleet.plan.money import BudgetVerdict
 from fleet.schema.model import Fleet, Pool
 from fleet.steps.drafting import begin
 from fleet.tickets import SANDBOX, Ticket, expire
-from fleet.tickets.assignment import Assignment, Ready, Suitable, assign
+from fleet.tickets.assignment import Assignment, Budget, Ready, Suitable, Terms, assign
 from fleet.tickets.desk import desks_of
 
 
@@ -32,29 +41,98 @@ def hand_out(
     What the world does not tell of, as a ticket that was opened since, waits for the next time.
     No ticket gets a machine that is `besides`.
     """
-    terms = terms_of(fleet, queue)
     drafts = begin(fleet, world)
     supplies = find_supplies(fleet, world, drafts)
+    demand = sign_demand(fleet, world, supplies)
     signed = {
-        request.key: each
-        for each in sign_demand(fleet, world, supplies)
-        if each.queue == queue
-        for request in each.requests
+        request.key: each for each in demand if each.queue == queue for request in each.requests
     }
+    terms = terms_of(fleet, queue)
+    if spending_limits(fleet):
+        terms = _with_budgets(terms, lay_out(fleet, world, drafts, supplies, demand), queue)
     current = [expire(ticket, world.time) for ticket in tickets]
+    # To limits and classes counts what a ticket asks for by the rules, too.
     taking = [
-        each
+        replace(each, tags=each.granted or each.tags)
+        if each.machine
+        else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
         for each in current
         if each.is_open and (each.machine or f"{queue}/{each.id}" in signed)
     ]
     free = _ready(drafts, supplies, queue, desks_of(fleet, world.queues))
-    return assign(
-        taking,
-        (each for each in free if each.name not in besides),
-        _suits(fleet, queue, supplies, signed),
-        terms,
-        world.time,
+    kinds = {each.name: each for each in free if each.name not in besides}
+    assignment = assign(
+        taking, kinds.values(), _suits(fleet, queue, supplies, signed), terms, world.time
     )
+    for lease in assignment.leases:
+        each = signed[f"{queue}/{lease.ticket}"]
+        lacking = each.dropped - supplies[kinds[lease.machine].kind].offer.provides
+        ask = replace(each.ask, required=each.ask.required - lacking)
+        assignment.tags[lease.ticket] = tuple(required_of(ask))
+        if note := _note(each, lacking):
+            assignment.notes[lease.ticket] = note
+    return assignment
+
+
+def _note(signed: Signed, lacking: Collection[str]) -> str:
+    """Return which tags a ticket has to do without; empty where it has all that it asked for."""
+    parts = [
+        f"without {tag}: no machine with it came in time (tags.{tag}.otherwise)"
+        for tag in sorted(lacking)
+    ]
+    parts += [f"without {each.tag}: {each.because}" for each in signed.refused]
+    return "; ".join(parts)
+
+
+def _with_budgets(terms: Terms, layout: Layout, queue: str) -> Terms:
+    """Return the terms with what budgets have left by this plan, and what tickets take of it."""
+    groups = {each.key: group.id for group in layout.groups for each in group.requests}
+    rows = [account.row for account in layout.accounts]
+    return replace(
+        terms,
+        budgets=tuple(Budget(row.path, row.because, row.room, row.requests) for row in rows),
+        group_of=lambda ticket: groups.get(f"{queue}/{ticket.id}", ""),
+    )
+
+
+def find_held(fleet: Fleet, world: World, plan: Plan, queue: str) -> dict[int, str]:
+    """Return which tickets a budget holds back, until when, or a tag that they may not have."""
+    said: dict[int, str] = {}
+    for unserved in plan.unserved:
+        accounts = [each for each in plan.budgets if each.path in unserved.paths]
+        tickets = [key for key in unserved.requests if key.startswith(f"{queue}/")]
+        if tickets and (accounts or "asked_by" in unserved.path):
+            because = _why_held(fleet, world, unserved, accounts)
+            said |= {int(key.partition("/")[2]): because for key in tickets}
+    return said
+
+
+def _why_held(
+    fleet: Fleet, world: World, unserved: Unserved, accounts: Sequence[BudgetVerdict]
+) -> str:
+    """Return what holds tickets back: each budget in the period that has least left."""
+    if not accounts:
+        return unserved.because
+    ends = {period.name: (period.end, period.next_end) for period in periods(fleet, world.time)}
+    zone = ZoneInfo(fleet.money.time_zone)
+    parts = []
+    for path in dict.fromkeys(each.path for each in accounts):
+        key, own = ".".join(map(str, path)), [each for each in accounts if each.path == path]
+        left, at = min((each.left or Decimal(0), n) for n, each in enumerate(own))
+        each = own[at]
+        if each.left is None:
+            parts.append(f"{key}: what was spent is not known")
+            continue
+        planned = f", {each.planned:.2f} planned for others" if each.planned else ""
+        until = ends[each.period][each.coming].astimezone(zone)
+        parts.append(
+            f"{key}: {left:.2f} of {each.limit:.2f} {each.unit} left {each.when} "
+            f"({each.spent:.2f} spent, {each.reserved:.2f} reserved{planned}), too little for "
+            f"this ticket until {until:%Y-%m-%d %H:%M %Z}"
+        )
+    paths = {each.path for each in accounts}
+    others = [b.because for b in unserved.blocked if b.path not in paths]
+    return "; ".join((*parts, *dict.fromkeys(others)))
 
 
 def _ready(
@@ -72,8 +150,19 @@ def _ready(
         idle = {unit.name: unit for unit in draft.census.having(State.IDLE)}
         for name in supply.units if not _is_left_alone(draft) else ():
             unit = idle.get(name)
-            if unit is not None and unit.worker is not None and unit.registry in given_out:
+            if unit is None or not _answers(draft, unit.machine):
+                continue
+            if unit.worker is not None and unit.registry in given_out:
                 yield Ready(name, key, _sandbox(unit.worker.requires))
+
+
+def _answers(draft: Draft, machine: Machine | None) -> bool:
+    """Say whether a machine can be given out now: one that reboots or ends was up before."""
+    if machine is None:
+        return True
+    is_asked = draft.pool is not None and draft.pool.ready is not None
+    answers = machine.misses == 0 if is_asked else not machine.misses
+    return answers and is_up(draft.fleet, draft.name, machine)
 
 
 def _is_left_alone(draft: Draft) -> bool:

@@ -1,24 +1,26 @@
 """This module says what a ticket may hope for, from fleet.yaml and the other tickets alone."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from functools import cache, partial
+from typing import NamedTuple
 
 from fleet.draft.layout import class_of
 from fleet.draft.limits import limits_on
 from fleet.schema.findings import nearest
 from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules import Offer, ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.asking import Judge, Memberships
 from fleet.tagrules.numbers import tag_name
+from fleet.tagrules.told import NOTHING
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.tickets import Ticket, TicketState, find_fault
+from fleet.tickets import Ticket, TicketState, find_fault, to_request
 from fleet.tickets.assignment import Limit, Terms, in_order
 
 _SHOWN = 12
-_ITS_TURN = (
-    "no free machine fits it yet; each `fleet apply` gives out what is free and orders the rest"
-)
+_ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
 
 
 def provided_in(fleet: Fleet, queue: str) -> frozenset[str]:
@@ -31,6 +33,57 @@ def why_refused(fleet: Fleet, queue: str, ticket: Ticket, provided: Collection[s
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
     return fault or _find_unknown_tag(fleet, queue, ticket.tags, provided)
+
+
+class Grant(NamedTuple):
+    """A tag that a ticket asks for, or may not have, and the key of fleet.yaml that decides."""
+
+    tag: str
+    because: str
+    path: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rules make of a ticket's tags."""
+
+    given: tuple[Grant, ...] = ()
+    """Tags that `powerful` and `derive` ask for, of what the ticket says of its build."""
+    dropped: tuple[Grant, ...] = ()
+    """Tags that it asks for and may not have, and may do without (`otherwise`)."""
+    denied: tuple[Grant, ...] = ()
+    """Tags that it asks for and may not have: it gets no machine."""
+    unknown: str = ""
+    """Why nobody can tell, where that hangs on who is in which group."""
+
+
+def judge(fleet: Fleet, ticket: Ticket, memberships: Memberships, today: date) -> Judged:
+    """Return what the rules make of a ticket's tags, by its build and who asks."""
+    # Patterns are for builds, and take long to make ready.
+    acting = fleet if ticket.build else fleet.model_copy(update={"powerful": []})
+    asking = Judge(acting, memberships, today).ask_of(to_request(ticket), NOTHING)
+    own = [Grant(r.tag, r.because, r.path) for r in asking.refused if r.tag in ticket.tags]
+    names = {origin.tag: origin for origin in asking.origins if origin.path}
+    denied = own if asking.held else []
+    return Judged(
+        given=tuple(Grant(tag, o.because, o.path) for tag, o in sorted(names.items())),
+        dropped=() if asking.held else tuple(own),
+        denied=tuple(_with_hint(fleet, ticket, each) for each in denied),
+        unknown="" if isinstance(memberships, Mapping) or not denied else memberships.unknown,
+    )
+
+
+def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
+    """Return a refusal; where a rule may give the tag, with what the ticket has to say for it."""
+    ruled = any(denied.tag in rule.ask for rule in fleet.powerful)
+    if not ruled:
+        return denied
+    hint = (
+        f"no rule of powerful gives it to {ticket.build}"
+        if ticket.build
+        else "rules of powerful give it to builds: say which it is (--build)"
+    )
+    return denied._replace(because=f"{denied.because}; {hint}")
 
 
 def _find_unknown_tag(
@@ -57,12 +110,12 @@ def why_waits(fleet: Fleet, queue: str, ticket: Ticket, others: Iterable[Ticket]
 def why_all_wait(
     fleet: Fleet, queue: str, tickets: Iterable[Ticket], now: datetime
 ) -> dict[int, str]:
-    """Return why each ticket waits: it is blocked, nothing can fit it, a limit, or its turn.
+    """Return why each ticket waits: blocked, nothing can fit it, a limit, a budget, or its turn.
 
     To a limit counts who has a machine, and who waits for one before it.
     """
     terms = terms_of(fleet, queue)
-    open_tickets = [*tickets]
+    open_tickets = _as_asked(fleet, tickets, now)
     held = [each for each in open_tickets if each.state is TicketState.READY]
     waiting = [each for each in open_tickets if each.state is TicketState.WAITING]
     limits = cache(partial(limits_on, fleet, queue))
@@ -83,6 +136,8 @@ def why_all_wait(
         elif full:
             limit, who = full
             said[ticket.id] = limit.sentence(who, running[full], before[full])
+        elif ticket.note:
+            said[ticket.id] = ticket.note
         else:
             told = [
                 limit.sentence(who, running[limit, who], before[limit, who]) for limit, who in keys
@@ -90,6 +145,20 @@ def why_all_wait(
             before.update(keys)
             said[ticket.id] = "; ".join([turn(ticket.tags), *told])
     return said
+
+
+def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
+    """Return tickets with the tags that rules give them, as limits and pools look at them."""
+    known = [replace(each, tags=each.granted) if each.granted else each for each in tickets]
+    if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
+        return known
+    judge = Judge(fleet, {}, now.date())
+    found = []
+    for each in known:
+        origins = () if each.granted else judge.ask_of(to_request(each), NOTHING).origins
+        added = {origin.tag for origin in origins if origin.path}
+        found.append(replace(each, tags=tuple(sorted({*each.tags, *added}))))
+    return found
 
 
 def terms_of(fleet: Fleet, queue: str) -> Terms:

@@ -6,10 +6,12 @@ cleaned first, whatever becomes of it; one that livechecks found to be broken fa
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from fleet.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
-from fleet.handout import hand_out
+from fleet.handout import find_held, hand_out
 from fleet.operate.observe import Sources
+from fleet.plan import Plan
 from fleet.ports import Tell
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets import Given
@@ -35,10 +37,14 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> Wo
     for queue, tickets in open_tickets.items():
         world = _with_workers(world, sources) if has_moved else world
         withheld = _withheld(listed, sources)
-        leases = hand_out(fleet, world, queue, tickets, besides=withheld).leases
+        assigned = hand_out(fleet, world, queue, tickets, besides=withheld)
         given = [
-            _given(fleet, queue, lease.ticket, listed[lease.machine], sources)
-            for lease in leases
+            replace(
+                _given(fleet, queue, lease.ticket, listed[lease.machine], sources),
+                tags=assigned.tags[lease.ticket],
+                note=assigned.notes.get(lease.ticket, ""),
+            )
+            for lease in assigned.leases
             if lease.machine in listed
         ]
         got = _lease(queue, given, world, sources, tell)
@@ -47,6 +53,12 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> Wo
             world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
             has_moved = True
     return _with_workers(world, sources) if has_moved else world
+
+
+def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:
+    """Write down what of the plan holds tickets back, for who asks for them to be told."""
+    for queue, desk in sources.desks.items():
+        desk.note(find_held(fleet, world, plan, queue))
 
 
 _Listed = Mapping[str, tuple[str, Machine]]
@@ -91,13 +103,21 @@ def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
 
 
 def _with_workers(world: World, sources: Sources) -> World:
-    """Return the world with the workers as the desks know them now."""
-    queues = {
-        queue: reading.model_copy(update={"workers": sources.desks[queue].workers(world.time)})
-        if queue in sources.desks
-        else reading
-        for queue, reading in world.queues.items()
-    }
+    """Return the world with the workers as the desks know them now.
+
+    What a machine ran last is still to be charged, also where it was just given to another.
+    """
+    queues = {}
+    for queue, reading in world.queues.items():
+        queues[queue] = reading
+        if queue in sources.desks:
+            known = () if isinstance(reading.workers, Unknown) else reading.workers or ()
+            ended = {worker.name: worker.ended for worker in known if worker.ended}
+            workers = tuple(
+                worker.model_copy(update={"ended": worker.ended or ended.get(worker.name)})
+                for worker in sources.desks[queue].workers(world.time)
+            )
+            queues[queue] = reading.model_copy(update={"workers": workers})
     return world.model_copy(update={"queues": queues})
 
 

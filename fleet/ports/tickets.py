@@ -36,6 +36,9 @@ class Desk(Protocol):
         A machine that must not have its ticket is left out, and it is said why.
         """
 
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits; nothing for those left out."""
+
     def workers(self, now: datetime) -> tuple[Worker, ...]:
         """Return who has a ticket or had one."""
 

@@ -1,11 +1,11 @@
 """This module writes tickets down: a line as Resalloc's own, with more behind it, or JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fleet.tickets import Ticket
+from fleet.tickets import Ticket, TicketState
 
 
 def ticket_to_text(ticket: Ticket, because: str) -> str:
@@ -20,6 +20,36 @@ def ticket_to_text(ticket: Ticket, because: str) -> str:
     parts.append(f"since={ticket.opened_at:%Y-%m-%dT%H:%M:%SZ}")
     parts += [f"because={because}"] if because else []
     return " ".join(parts)
+
+
+def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
+    """Return all that is known of a ticket: a line for each, and what the rules make of it."""
+    why = waits or ticket.because
+    state = f"{ticket.state}: {why}" if why else ticket.state.value
+    facts = {
+        "state": state,
+        "machine": ticket.machine,
+        "answer": ticket.answer,
+        "tags": ", ".join(ticket.tags),
+        "given for": ", ".join(ticket.granted),
+        "build": ticket.build,
+        "owner": ticket.owner,
+        "team": ticket.team,
+        "submitter": ticket.submitter,
+        "sandbox": ticket.sandbox,
+        "opened": f"{ticket.opened_at:%Y-%m-%dT%H:%M:%SZ}",
+    }
+    lines = [f"ticket {ticket.id}"]
+    lines += [f"  {name:9}  {fact}" for name, fact in facts.items() if fact]
+    lines += [f"  {'rules':9}  {said}" for said in rules]
+    if ticket.state is TicketState.READY and ticket.note:
+        lines.append(f"  {'dropped':9}  {ticket.note}")
+    return "\n".join(lines)
+
+
+def ticket_shown_to_json(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
+    """Return a ticket with all that is known of it, and what the rules make of its tags."""
+    return json.dumps(_to_json(ticket, waits) | {"rules": [*rules]}, indent=1)
 
 
 def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:

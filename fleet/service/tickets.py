@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from xmlrpc.client import Fault
 
 from fleet.errors import FleetError, TicketRefused
-from fleet.handout.prospects import provided_in, why_refused, why_waits
+from fleet.handout.prospects import judge, provided_in, why_refused, why_waits
 from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
-from fleet.tickets import Ticket, TicketState, claim, close, expire
+from fleet.tagrules.asking import Memberships
+from fleet.tickets import Ticket, TicketState, claim, close, expire, fail
 from fleet.tickets.resalloc import bounded, collected, output, read_sandbox
 
 _REFUSED = 1
@@ -57,6 +58,8 @@ class TicketCalls:
         self._clock = clock
         self._fleet = fleet
         self._ring = ring
+        self.members: Callable[[], Memberships] = dict
+        """Who is in which group, for `asked_by`."""
         # One at a time: SQLite has one writer, and waits badly for its turn.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
@@ -109,7 +112,7 @@ class TicketCalls:
             raise TicketRefused("no ticket was opened: a tag is a text")
         fleet = self._fleet()
         desk = self._desk(fleet)
-        owner, submitter = read_sandbox(sandbox) or (client, client)
+        owner, project, submitter = read_sandbox(sandbox) or (client, "", client)
         now = self._clock.now()
         asked = Ticket(
             0,
@@ -119,12 +122,20 @@ class TicketCalls:
             submitter=bounded(submitter),
             owner=bounded(owner),
             sandbox=bounded(sandbox),
+            project=bounded(project),
             lease=desk.claim_within,
             client=client,
         )
         fault = why_refused(fleet, self._queue, asked, self._provided_by(fleet))
         if fault:
             raise TicketRefused(f"no ticket was opened: {fault}")
+        judged = judge(fleet, asked, self.members(), now.date())
+        if judged.denied:
+            because = "; ".join(each.because for each in judged.denied)
+            if judged.unknown:
+                raise TicketRefused(f"no ticket was opened: {because}")
+            # A fault would have the client ask again for ever: it hears of a ticket that failed.
+            asked = fail(asked, because, now)
         with self._turn:
             ticket = self._book.open(
                 asked, most=desk.most_open, most_of_submitter=desk.most_open_per_submitter

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.facts import Attempt
 from fleet.facts.ledger import Ledger
+from fleet.facts.manifest import Manifest
 from fleet.facts.versions import Move, Version
 from fleet.ports.store import Charging, Since, StackRecord
 from fleet.store import tables
@@ -23,11 +24,19 @@ from fleet.store.attempts import read_attempts, rename_in_attempts, write_attemp
 from fleet.store.connecting import FORMAT, Database
 from fleet.store.dump import Rows, read_rows, write_rows
 from fleet.store.holders import is_alive
-from fleet.store.images import drop_version, read_versions, write_version
+from fleet.store.images import (
+    drop_version,
+    read_manifest,
+    read_versions,
+    write_manifest,
+    write_version,
+)
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.spending import read_spent, take_back, write_spent
 from fleet.store.upgrading import make_tables
 
+_RULES = "rules "
+"""Begins the keys of the rules of queues that were seen; queue and place follow."""
 _JOURNAL = 10_000
 """How many runs the journal keeps: a week of a loop that runs every minute."""
 
@@ -214,6 +223,39 @@ class DatabaseStore(Database):
         """Drop what is remembered of a version; one that nobody remembers is fine."""
         with self._checked() as connection:
             drop_version(connection, image, version)
+
+    def save_manifest(self, manifest: Manifest) -> None:
+        """Remember what a published version holds, in place of what was known of it."""
+        with self._checked() as connection:
+            write_manifest(connection, manifest)
+
+    def manifest(self, image: str, version: str) -> Manifest | None:
+        """Return what a published version holds; None where nobody remembers it."""
+        with self._checked() as connection:
+            return read_manifest(connection, image, version)
+
+    def rules_seen(self) -> Mapping[str, tuple[str, datetime]]:
+        """Return, by queue and place, the digest of the rules seen last, and since when."""
+        about = tables.ABOUT.c
+        with self._checked() as connection:
+            rows = connection.execute(
+                sa.select(about.key, about.value).where(about.key.startswith(_RULES))
+            ).all()
+        parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
+        return {key: (digest, datetime.fromisoformat(since)) for key, digest, since in parted}
+
+    def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
+        """Remember that."""
+        rows = [
+            {"key": f"{_RULES}{key}", "value": f"{digest} {since.isoformat()}"}
+            for key, (digest, since) in seen.items()
+        ]
+        if not rows:
+            return
+        with self._transaction() as connection:
+            keys = [row["key"] for row in rows]
+            connection.execute(sa.delete(tables.ABOUT).where(tables.ABOUT.c.key.in_(keys)))
+            connection.execute(sa.insert(tables.ABOUT), rows)
 
     def begin(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""

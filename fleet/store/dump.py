@@ -9,6 +9,7 @@ from fleet.store.tables import (
     ATTEMPTS,
     IMAGES,
     LEDGER,
+    MANIFESTS,
     RUNS,
     SPENT,
     STACKS,
@@ -27,6 +28,7 @@ _TABLES = {
     "attempts": ATTEMPTS,
     "spent": SPENT,
     "images": IMAGES,
+    "manifests": MANIFESTS,
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }

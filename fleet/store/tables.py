@@ -66,6 +66,13 @@ IMAGES = sa.Table(
     sa.Column("version", sa.Text, primary_key=True),
     sa.Column("record", sa.Text, nullable=False),
 )
+MANIFESTS = sa.Table(
+    "fleet_manifests",
+    METADATA,
+    sa.Column("image", sa.Text, primary_key=True),
+    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("manifest", sa.Text, nullable=False),
+)
 LOCK = sa.Table(
     "fleet_lock",
     METADATA,
@@ -94,6 +101,11 @@ TICKETS = sa.Table(
     sa.Column("because", sa.Text, nullable=False),
     sa.Column("ended_at", sa.Text, nullable=False),
     sa.Column("client", sa.Text, nullable=False, server_default=""),
+    sa.Column("project", sa.Text, nullable=False, server_default=""),
+    sa.Column("chroot", sa.Text, nullable=False, server_default=""),
+    sa.Column("package", sa.Text, nullable=False, server_default=""),
+    sa.Column("granted", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("note", sa.Text, nullable=False, server_default=""),
 )
 sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
 sa.event.listen(

@@ -5,7 +5,7 @@ one that waits gets a machine only while it still waits, whoever does something 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -72,6 +72,13 @@ class DatabaseTickets:
         with self._tables() as connection:
             return tuple(map(_ticket, connection.execute(query).all()))
 
+    def ended(self) -> tuple[Ticket, ...]:
+        """Return the tickets, of every queue, to whose machines nothing was done since."""
+        same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
+        query = sa.select(TICKETS).where(~_OPEN, TICKETS.c.machine != "", *same)
+        with self._tables() as connection:
+            return tuple(map(_ticket, connection.execute(query).all()))
+
     def tenancies(self) -> tuple[Tenancy, ...]:
         """Return what is remembered of machines, of every queue."""
         query = sa.select(TENANCIES).order_by(TENANCIES.c.machine)
@@ -107,13 +114,28 @@ class DatabaseTickets:
         update = (
             sa.update(TICKETS)
             .where(TICKETS.c.id == sa.bindparam("number"), waits)
-            .values(state=TicketState.READY, machine=sa.bindparam("m"), answer=sa.bindparam("a"))
+            .values(
+                state=TicketState.READY,
+                machine=sa.bindparam("m"),
+                answer=sa.bindparam("a"),
+                granted=sa.bindparam("g"),
+                note=sa.bindparam("n"),
+            )
         )
         with self._tables() as connection:
             occupied, refused = self._admit(connection, given, now)
             fit = [each for each in given if each.ticket in occupied]
             if fit:
-                rows = [{"number": g.ticket, "m": g.machine, "a": g.answer} for g in fit]
+                rows = [
+                    {
+                        "number": each.ticket,
+                        "m": each.machine,
+                        "a": each.answer,
+                        "g": json.dumps(each.tags),
+                        "n": each.note,
+                    }
+                    for each in fit
+                ]
                 connection.execute(update, rows)
             held = _holders(connection)
             got = [each for each in fit if held.get(each.machine) == each.ticket]
@@ -142,6 +164,24 @@ class DatabaseTickets:
                     occupied[each.ticket] = tenancy
                     holders[each.machine] = each.ticket
         return occupied, refused
+
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Write down what holds back each ticket that waits; nothing for those left out."""
+        waits = (self._own(), TICKETS.c.state == TicketState.WAITING)
+        query = sa.select(TICKETS.c.id, TICKETS.c.note).where(*waits)
+        update = (
+            sa.update(TICKETS)
+            .where(TICKETS.c.id == sa.bindparam("number"), waits[1])
+            .values(note=sa.bindparam("n"))
+        )
+        with self._tables() as connection:
+            rows = [
+                {"number": row.id, "n": notes.get(row.id, "")}
+                for row in connection.execute(query)
+                if row.note != notes.get(row.id, "")
+            ]
+            if rows:
+                connection.execute(update, rows)
 
     def mark(
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
@@ -288,13 +328,19 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
         "because": ticket.because,
         "ended_at": ticket.ended_at.isoformat() if ticket.ended_at else "",
         "client": ticket.client,
+        "project": ticket.project,
+        "chroot": ticket.chroot,
+        "package": ticket.package,
+        "granted": json.dumps(ticket.granted),
+        "note": ticket.note,
     }
 
 
 def _ticket(row: Sequence[Any]) -> Ticket:
     # By place, not by name: a pass reads thousands, and a name is looked up in each.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
-    priority, background, lease, machine, answer, because, ended, client = rest
+    priority, background, lease, machine, answer, because, ended, *rest = rest
+    client, project, chroot, package, granted, note = rest
     return Ticket(
         id=number,
         tags=_tags(tags),
@@ -313,6 +359,11 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         because=because,
         ended_at=datetime.fromisoformat(ended) if ended else None,
         client=client,
+        project=project,
+        chroot=chroot,
+        package=package,
+        granted=_tags(granted),
+        note=note,
     )
 
 

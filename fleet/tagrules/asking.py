@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Literal, Union
 
 from fleet.schema.model import Askers, Fleet
-from fleet.schema.rules import Asker
+from fleet.schema.rules import Asker, Otherwise
 from fleet.tagrules.derive import derive
 from fleet.tagrules.names import is_source_build
 from fleet.tagrules.numbers import read_minimums, tag_name
@@ -77,7 +77,8 @@ class Asking:
     refused: tuple[Refusal, ...] = ()
     differences: tuple[Difference, ...] = ()
     held: bool = False
-    """The queue stored a tag that was asked for without permission: no machine may serve it."""
+    """The queue stored a tag that was asked for without permission, or a ticket needs one: no
+    machine may serve it."""
 
 
 def ask_of(
@@ -170,8 +171,18 @@ class Judge:
             origins=tuple(sorted(good, key=lambda origin: (origin.tag, origin.source))),
             refused=tuple(dict.fromkeys(refused)),
             differences=differences,
-            held=told.stored and any(refusal.tag in request.required for refusal in refused),
+            held=any(
+                refusal.tag in request.required
+                and (told.stored or self._needs(request, refusal.tag))
+                for refusal in refused
+            ),
         )
+
+    def _needs(self, request: "Request", tag: str) -> bool:
+        """Say whether a ticket asks for a tag without which it gets no machine."""
+        names = self._vocabulary.names_of(tag)
+        drops = any(isinstance(self.fleet.tags[name].otherwise, Otherwise) for name in names)
+        return "ticket" in (request.asked.get(tag), request.asked.get(tag_name(tag))) and not drops
 
     def _refusal(self, request: "Request", origin: TagOrigin) -> Refusal | None:
         """Say why a tag does not count; None where it does, or where nobody tells who asked."""

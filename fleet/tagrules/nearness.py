@@ -4,8 +4,9 @@ Tags become bits of an integer, so that an offer costs a few operations, whateve
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 
-from fleet.tagrules.numbers import unmet
+from fleet.tagrules.numbers import Numbers, unmet
 from fleet.tagrules.offers import Ask, Offer
 
 
@@ -21,15 +22,25 @@ class Nearness:
             for key, o in offers.items()
         ]
 
-    def count_mismatches(self, ask: Ask) -> Iterator[tuple[int, str]]:
-        """Yield for each offer how many tags and numbers stand against it, and its key."""
+    def count_mismatches(self, ask: Ask) -> Iterator[tuple[int, Decimal, str]]:
+        """Yield for each offer how many tags and numbers stand against it, by how much, its key.
+
+        By how much: what numbers lack of their minimums, as shares, added up.
+        """
         unheard = sum(tag not in self._bits for tag in ask.required)
         required, provided = self._mask(ask.required), self._mask(ask.provided)
         for key, provides, requires, exclusive in self._masks:
             missing = (required & ~provides).bit_count() + unheard
             unwanted = (requires & ~provided).bit_count() + (exclusive & ~required).bit_count()
             small = len(unmet(ask.minimums, self.offers[key].numbers)) if ask.minimums else 0
-            yield missing + unwanted + small, key
+            lack = _lack(ask.minimums, self.offers[key].numbers) if small else Decimal(0)
+            yield missing + unwanted + small, lack, key
 
     def _mask(self, tags: Iterable[str]) -> int:
         return sum(self._bits.get(tag, 0) for tag in tags)
+
+
+def _lack(minimums: Numbers, numbers: Numbers) -> Decimal:
+    have = dict(numbers)
+    short = ((least, max(Decimal(0), least - have.get(name, 0))) for name, least in minimums)
+    return sum((lack / least for least, lack in short if lack), Decimal(0))

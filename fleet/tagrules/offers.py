@@ -9,7 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.schema.model import (
+    AwsProvider,
+    DebusineQueue,
+    Fleet,
+    HcloudProvider,
+    Pool,
+    StaticPool,
+    TicketQueue,
+)
 from fleet.tagrules.numbers import Numbers, read_minimums, read_numbers, unmet
 from fleet.tagrules.sources import Doubt, Weighed, pool_sources, weigh, worker_sources
 from fleet.tagrules.vocabulary import Vocabulary
@@ -143,6 +151,18 @@ def _offer(fleet: Fleet, weighed: Weighed, requires: Iterable[str]) -> Offer:
 def serves_queue(pool: Pool | StaticPool, queue: str) -> bool:
     """Say whether a pool's workers register at this queue."""
     return pool.serves is None or queue in pool.serves
+
+
+def works_for_nobody(fleet: Fleet, pool: object) -> bool:
+    """Say whether a pool's machines are at a cloud, and no queue enrols them or gives them out."""
+    if not isinstance(pool, Pool):
+        return False
+    at_cloud = isinstance(fleet.providers.get(pool.provider), HcloudProvider | AwsProvider)
+    kinds = DebusineQueue | TicketQueue
+    return at_cloud and not any(
+        isinstance(queue, kinds) and serves_queue(pool, name)
+        for name, queue in fleet.queues.items()
+    )
 
 
 def static_names(fleet: Fleet) -> frozenset[str]:

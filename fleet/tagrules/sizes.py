@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from fleet.catalogue import MachineType, find_types
+from fleet.catalogue import find_types
+from fleet.catalogue.tables import MachineType
 from fleet.schema.model import Fleet, Machine, Pool, Size
 
 TOLERANCE = Decimal("0.05")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from fleet.catalogue import MachineType, find_types
+from fleet.catalogue import find_types
+from fleet.catalogue.tables import MachineType
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.rules import ProvidedBy
 from fleet.tagrules.images import newest_version

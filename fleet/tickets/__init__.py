@@ -59,6 +59,14 @@ class Ticket:
     ended_at: datetime | None = None
     client: str = ""
     """The client of `fleet serve` that took it; empty: it was opened at the command line."""
+    project: str = ""
+    chroot: str = ""
+    package: str = ""
+    """Of which build it is, for the rules of `powerful` and `derive`; empty: not told."""
+    granted: tuple[str, ...] = ()
+    """The tags that its machine was given for, those of rules among them; empty: `tags`."""
+    note: str = ""
+    """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
 
     @property
     def is_open(self) -> bool:
@@ -69,6 +77,12 @@ class Ticket:
     def place(self) -> str:
         """Return its sandbox; one of its own where it names none."""
         return self.sandbox or f"{_ALONE}{self.id}"
+
+    @property
+    def build(self) -> str:
+        """Return the name of its build as `powerful` matches it; empty where that is not told."""
+        parts = (self.owner, self.project, self.chroot, self.package)
+        return "/".join(parts) if self.chroot else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,10 @@ class Given:
     pool: str
     answer: str
     created_at: datetime
+    tags: tuple[str, ...] = ()
+    """The tags that count, those of rules among them."""
+    note: str = ""
+    """Which tags were dropped, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +171,18 @@ def settled(ticket: Ticket, broken: Collection[str], now: datetime) -> Ticket:
     return expire(ticket, now)
 
 
-def give(ticket: Ticket, machine: str, answer: str) -> Ticket:
+def give(ticket: Ticket, given: Given) -> Ticket:
     """Return a waiting ticket with its machine; raises ValueError for any other."""
     if ticket.state is not TicketState.WAITING:
         raise ValueError(f"ticket {ticket.id} is {ticket.state}, so that it gets no machine")
-    return replace(ticket, state=TicketState.READY, machine=machine, answer=answer)
+    return replace(
+        ticket,
+        state=TicketState.READY,
+        machine=given.machine,
+        answer=given.answer,
+        granted=given.tags,
+        note=given.note,
+    )
 
 
 def is_older(since: datetime, created_at: datetime) -> bool:
@@ -250,6 +275,10 @@ def to_request(ticket: Ticket) -> Request:
         pending_since=ticket.opened_at,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,
+        # Without its chroot it would be taken for a source build.
+        project=(ticket.chroot and ticket.project) or None,
+        chroot=ticket.chroot or None,
+        package=ticket.package or None,
         team=ticket.team or None,
         sandbox=ticket.place,
     )

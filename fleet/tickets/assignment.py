@@ -7,9 +7,10 @@ of another `priority` are another class: whatever its standing, one of `low` com
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.tickets import Ticket
@@ -72,13 +73,9 @@ class Terms:
     blocked_at: tuple[str | int, ...] = ()
     class_of: Callable[[tuple[str, ...]], int] = lambda _: 0
     """The class of who asks for these tags; the lower is served first."""
-
-
-class Lease(NamedTuple):
-    """A machine for a ticket."""
-
-    ticket: int
-    machine: str
+    budgets: tuple["Budget", ...] = ()
+    group_of: Callable[[Ticket], str] = lambda _: ""
+    """The group that a ticket is of, as budgets take it."""
 
 
 class Wait(NamedTuple):
@@ -88,12 +85,68 @@ class Wait(NamedTuple):
     path: tuple[str | int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Budget:
+    """One limit of money or machine hours in one period, as the plan has it."""
+
+    path: tuple[str | int, ...]
+    because: str
+    """What holds of it, with its figures."""
+    left: Decimal
+    takes: Mapping[tuple[str, str], Decimal]
+    """What work of a group takes of it on a kind of machine."""
+
+
+class Spending:
+    """What budgets have left while tickets get machines."""
+
+    def __init__(self, budgets: Iterable[Budget], group_of: Callable[[Ticket], str]) -> None:
+        self._waits: list[Wait] = []
+        self._left: list[Decimal] = []
+        self._amounts: defaultdict[tuple[str, str], list[tuple[int, Decimal]]] = defaultdict(list)
+        for number, budget in enumerate(budgets):
+            self._waits.append(Wait(budget.because, budget.path))
+            self._left.append(budget.left)
+            for at, amount in budget.takes.items():
+                self._amounts[at].append((number, amount))
+        self._group_of = group_of
+
+    def stops(self, ticket: Ticket, kinds: Iterable[str]) -> dict[str, Wait]:
+        """Return the kinds of machine that a ticket may not have, and the budget that forbids."""
+        if not self._amounts:
+            return {}
+        group = self._group_of(ticket)
+        found = {}
+        for kind in kinds:
+            for number, amount in self._amounts.get((group, kind), ()):
+                if amount > self._left[number]:
+                    found[kind] = self._waits[number]
+                    break
+        return found
+
+    def take(self, ticket: Ticket, kind: str) -> None:
+        """Take what a ticket costs on a kind of machine."""
+        for number, amount in self._amounts.get((self._group_of(ticket), kind), ()):
+            self._left[number] -= amount
+
+
+class Lease(NamedTuple):
+    """A machine for a ticket."""
+
+    ticket: int
+    machine: str
+
+
 @dataclass
 class Assignment:
     """Who gets what, and why the others wait."""
 
     leases: list[Lease] = field(default_factory=list)
     waits: dict[int, Wait] = field(default_factory=dict)
+    tags: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The tags that each machine was given for, those of rules among them."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """Which tags a ticket has to do without, and why."""
 
 
 NO_MACHINE = Wait("no free machine fits it")
@@ -107,6 +160,7 @@ def assign(
     now: datetime,
 ) -> Assignment:
     """Return which of the tickets that wait gets which machine; those that have one count."""
+    spending = Spending(terms.budgets, terms.group_of)
     each = sorted(tickets, key=lambda ticket: ticket.id)
     waiting = [ticket for ticket in each if not ticket.machine]
     held = [ticket for ticket in each if ticket.machine]
@@ -118,11 +172,12 @@ def assign(
     for ticket in in_order(waiting, held, terms, now):
         suitable = suits(ticket)
         wait = _stop(ticket, suitable, terms, counted)
-        machine = None if wait else yard.take(ticket, suitable)
+        machine, dear = (None, None) if wait else yard.take(ticket, suitable, spending)
         if machine is None:
-            assignment.waits[ticket.id] = wait or NO_MACHINE
+            assignment.waits[ticket.id] = wait or dear or NO_MACHINE
             continue
-        assignment.leases.append(Lease(ticket.id, machine))
+        assignment.leases.append(Lease(ticket.id, machine.name))
+        spending.take(ticket, machine.kind)
         counted.update(_keys(ticket, suitable))
     return assignment
 
@@ -183,18 +238,24 @@ class _Yard:
             else:
                 self._fresh[machine.kind].append(machine.name)
 
-    def take(self, ticket: Ticket, suitable: Suitable) -> str | None:
-        """Return the machine that suits best, no longer free; None where none does."""
-        kind = self._best_kind(suitable)
-        used = self._best_used(ticket, suitable)
+    def take(
+        self, ticket: Ticket, suitable: Suitable, spending: Spending
+    ) -> tuple[Ready | None, Wait | None]:
+        """Return the machine that suits best, no longer free; else the budget that forbids one."""
+        stops = spending.stops(ticket, suitable.kinds)
+        kind = self._best_kind(suitable, stops)
+        used = self._best_used(ticket, suitable, stops)
         if used is not None and (
             kind is None or suitable.kinds[used.kind] + self._prefer_reuse >= suitable.kinds[kind]
         ):
             self._used[ticket.sandbox].remove(used)
-            return used.name
-        return self._fresh[kind].popleft() if kind is not None else None
+            return used, None
+        if kind is not None:
+            return Ready(self._fresh[kind].popleft(), kind), None
+        dear = (stops[each] for each in sorted(stops) if self._is_free(ticket, each))
+        return None, next(dear, None)
 
-    def _best_kind(self, suitable: Suitable) -> str | None:
+    def _best_kind(self, suitable: Suitable, stops: Collection[str]) -> str | None:
         left = self._left.get(suitable)
         if left is None:
             # The best is the last, where it is cheap to let go of.
@@ -203,10 +264,18 @@ class _Yard:
             self._left[suitable] = left
         while left and not self._fresh.get(left[-1]):
             left.pop()
-        return left[-1] if left else None
+        best_first = (kind for kind in reversed(left) if kind not in stops)
+        return next((kind for kind in best_first if self._fresh.get(kind)), None)
 
-    def _best_used(self, ticket: Ticket, suitable: Suitable) -> Ready | None:
-        if not ticket.sandbox:
-            return None
-        fitting = [m for m in self._used.get(ticket.sandbox, ()) if m.kind in suitable.kinds]
-        return max(fitting, key=lambda m: suitable.kinds[m.kind], default=None)
+    def _best_used(
+        self, ticket: Ticket, suitable: Suitable, stops: Collection[str]
+    ) -> Ready | None:
+        fitting = [m for m in self._used_by(ticket) if m.kind in suitable.kinds]
+        able = [machine for machine in fitting if machine.kind not in stops]
+        return max(able, key=lambda m: suitable.kinds[m.kind], default=None)
+
+    def _is_free(self, ticket: Ticket, kind: str) -> bool:
+        return bool(self._fresh.get(kind)) or any(m.kind == kind for m in self._used_by(ticket))
+
+    def _used_by(self, ticket: Ticket) -> Sequence[Ready]:
+        return self._used.get(ticket.sandbox, ()) if ticket.sandbox else ()

@@ -4,13 +4,14 @@ A machine that has a ticket is a busy worker. One that was released is idle whil
 `reuse` lasts, and requires its sandbox of whatever is to run there; after that it drains.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from fleet.facts import (
     Demand,
+    Ended,
     Listing,
-    MachineState,
+    Machine,
     QueueReading,
     Unknown,
     Work,
@@ -33,24 +34,35 @@ from fleet.tickets import (
 
 
 def read_desk(
-    fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
+    fleet: Fleet,
+    tickets: Iterable[Ticket],
+    tenancies: Iterable[Tenancy],
+    now: datetime,
+    ended: Iterable[Ticket] = (),
 ) -> QueueReading:
-    """Return the demand and the workers of a queue, from its open tickets and all machines."""
+    """Return the demand and the workers of a queue, from its open tickets and all machines.
+
+    `ended` are the tickets that gave machines back which no ticket has had since.
+    """
     current = [expire(ticket, now) for ticket in sorted(tickets, key=lambda ticket: ticket.id)]
     waiting = tuple(to_request(t) for t in current if t.state is TicketState.WAITING)
     return QueueReading(
         demand=Demand(read_at=now, requests=waiting),
-        workers=workers_of(fleet, current, tenancies, now),
+        workers=workers_of(fleet, (*current, *ended), tenancies, now),
     )
 
 
 def workers_of(
     fleet: Fleet, tickets: Iterable[Ticket], tenancies: Iterable[Tenancy], now: datetime
 ) -> tuple[Worker, ...]:
-    """Return who has a ticket or had one; tickets that wait do not matter."""
+    """Return who has a ticket or had one; tickets that wait do not matter.
+
+    Of tickets that have ended, those matter that gave a machine back which nobody has had since.
+    """
     had = [expire(ticket, now) for ticket in tickets if ticket.machine]
     holding = {ticket.machine: ticket for ticket in had if ticket.is_open}
-    lapsed = {ticket.machine for ticket in had if not ticket.is_open}
+    last = {ticket.machine: ticket for ticket in had if ticket.ended_at}
+    lapsed = {ticket.machine for ticket in last.values() if ticket.ended_at == now}
     workers = []
     for tenancy in sorted(tenancies, key=lambda tenancy: tenancy.machine):
         ticket = holding.get(tenancy.machine)
@@ -58,14 +70,22 @@ def workers_of(
         current = touch(tenancy, now) if tenancy.machine in lapsed else tenancy
         spent = bool(why_spent(current, _reuse(fleet, current), now))
         draining = spent if ticket is None else current.draining
-        workers.append(_worker(current, ticket, draining=draining))
+        worker = _worker(current, ticket, draining=draining)
+        ended = _ended(last.get(tenancy.machine))
+        workers.append(worker.model_copy(update={"ended": ended}) if ended else worker)
     return tuple(workers)
+
+
+def _ended(ticket: Ticket | None) -> Ended | None:
+    if ticket is None or ticket.ended_at is None:
+        return None
+    return Ended(work=to_work(ticket), at=ticket.ended_at)
 
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
     """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
     return Work(
-        required=ticket.tags,
+        required=ticket.granted or ticket.tags,
         started_at=since,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,
@@ -80,11 +100,14 @@ def desks_of(fleet: Fleet, queues: Iterable[str]) -> tuple[str, ...]:
 
 
 def attend(
-    world: World, desks: Collection[str], listing: Listing
+    world: World,
+    desks: Collection[str],
+    listing: Listing,
+    is_up: Callable[[Machine], bool],
 ) -> dict[str, tuple[Worker, ...]] | Unknown:
     """Return the workers of a provider's machines as the desks that give them out know them.
 
-    Whatever runs, and registers nowhere else, can be given out; Unknown where a desk is.
+    What is up, and registers nowhere else, can be given out; Unknown where a desk is.
     """
     told: dict[str, tuple[str, Worker]] = {}
     for desk in desks:
@@ -98,12 +121,14 @@ def attend(
     created = {machine.name: machine.created_at for machine in listing.machines}
     found: dict[str, list[Worker]] = {desk: [] for desk in desks}
     first = next(iter(found))
-    for worker in _running(listing):
+    for worker in _running(listing, is_up):
         desk, own = told.pop(worker.name, (first, None))
         is_new = own is None or _is_of_older(own, created.get(worker.name))
         found[desk].append(worker if own is None or is_new else _joined(worker, own))
     for desk, own in told.values():
-        found[desk].append(own)
+        # What is told of a machine that is gone says nothing of one that starts under its name.
+        if not _is_of_older(own, created.get(own.name)):
+            found[desk].append(own)
     return {desk: tuple(workers) for desk, workers in found.items()}
 
 
@@ -114,13 +139,12 @@ def _is_of_older(own: Worker, created_at: datetime | None) -> bool:
     return is_older(own.since, created_at)
 
 
-def _running(listing: Listing) -> Iterator[Worker]:
+def _running(listing: Listing, is_up: Callable[[Machine], bool]) -> Iterator[Worker]:
     if listing.workers is not None:
         yield from listing.workers
         return
     for machine in listing.machines:
-        # What livechecks found to be broken was up: it is drained, and not waited for.
-        if machine.state in (MachineState.RUNNING, MachineState.FAILED):
+        if is_up(machine):
             yield Worker(
                 name=machine.name,
                 machine=machine.name,
@@ -138,6 +162,7 @@ def _joined(seen: Worker, told: Worker) -> Worker:
         "state": told.state,
         "running": told.running,
         "work": told.work,
+        "ended": told.ended,
         "uses": told.uses,
         "since": told.since,
         "draining": seen.draining or told.draining,

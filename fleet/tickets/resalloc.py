@@ -1,16 +1,26 @@
 """This module says what clients of Resalloc tell of themselves, and what they are told."""
 
+from typing import NamedTuple
+
 from fleet.canonical import digest
 from fleet.tickets import Ticket, TicketState, find_fault_of
 
 _SHOWN = 40
 
 
-def read_sandbox(sandbox: str) -> tuple[str, str] | None:
-    """Return the owner and the submitter in OWNER/PROJECT--SUBMITTER, as Copr calls sandboxes."""
+class Sandbox(NamedTuple):
+    """What Copr writes into the name of a sandbox: OWNER/PROJECT--SUBMITTER."""
+
+    owner: str
+    project: str
+    submitter: str
+
+
+def read_sandbox(sandbox: str) -> Sandbox | None:
+    """Return what stands in OWNER/PROJECT--SUBMITTER, as Copr calls sandboxes."""
     project, _, submitter = sandbox.rpartition("--")
     owner, _, name = project.partition("/")
-    return (owner, submitter) if owner and name and submitter else None
+    return Sandbox(owner, name, submitter) if owner and name and submitter else None
 
 
 def bounded(name: str) -> str:

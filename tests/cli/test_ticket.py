@@ -87,8 +87,8 @@ def test_a_ticket_that_is_not_ready_says_why_and_how_many_its_user_may_have(
     assert counter.do("ticket", "check", number, "--user", "ada") == (
         1,
         (
-            f"ticket {number} waits: no free machine fits it yet; each `fleet apply` gives out "
-            "what is free and orders the rest; tags.extra_powerful.limits.total is 2: 0 in use; "
+            f"ticket {number} waits: each `fleet apply` gives out the machines that are free "
+            "and orders the rest; tags.extra_powerful.limits.total is 2: 0 in use; "
             "tags.extra_powerful.limits.per.submitter is 1 for ada: 0 in use\n"
         ),
     )
@@ -366,7 +366,7 @@ def test_waiting_ends_after_the_time_that_was_said(
     assert run(args, TerminalConsole(), waiter=waiter, clock=clock) == 1
 
     assert waiter.waits == [3, 3, 3, 3]
-    assert capsys.readouterr().err.count("waits: no free machine") == 1
+    assert capsys.readouterr().err.count("waits: each `fleet apply`") == 1
 
 
 def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:

@@ -54,8 +54,8 @@ class Farm:
         *,
         at: datetime = NOW,
         stacks: Mapping[str, Stack | Unknown] = RECORDED,
-    ) -> None:
-        """Give out what is free."""
+    ) -> World:
+        """Give out what is free, and return the world as it is then."""
         world = World(
             fleet="debian-ci",
             time=at,
@@ -72,7 +72,7 @@ class Farm:
             desks={"tickets": self.desk},
             lenders={"desk": self.lender},
         )
-        hand_out_all(self.fleet, world, sources, self.said.append)
+        return hand_out_all(self.fleet, world, sources, self.said.append)
 
     def use(self) -> None:
         """Have alice use the machine and close her ticket; bob, of another sandbox, waits then."""
@@ -220,3 +220,20 @@ def test_an_answer_holds_what_its_provider_tells_of_a_machine() -> None:
     farm.run(listed(address="192.0.2.1"))
 
     assert farm.desk.all[number].answer == f"{NAME} 192.0.2.1:2222 as root"
+
+
+def test_what_a_machine_ran_is_charged_though_another_ticket_has_it_by_then() -> None:
+    farm = Farm()
+    farm.fleet = farm.desk.fleet = a_ticket_fleet(pool={"reuse": {"opportunity": "30m"}})
+    first = farm.desk.open(a_ticket(sandbox="s", team="blue"))
+    farm.run(listed())
+    farm.desk.change(first, lambda ticket: close(ticket, LATER), LATER)
+    second = farm.desk.open(a_ticket(sandbox="s", team="green"))
+
+    world = farm.run(listed(), at=LATER + timedelta(minutes=1))
+
+    workers = world.queues["tickets"].workers
+    assert isinstance(workers, tuple)
+    assert farm.desk.all[second].machine == NAME
+    assert workers[0].ended is not None
+    assert (workers[0].ended.work.team, workers[0].ended.at) == ("blue", LATER)

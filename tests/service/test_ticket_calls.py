@@ -7,6 +7,7 @@ from xmlrpc.client import Fault
 
 import pytest
 
+from fleet.facts import Unknown
 from fleet.tickets import TicketState, find_fault
 from tests.builders.ticketing import a_ticket_fleet
 from tests.rigs.ticket_service import TicketService
@@ -145,7 +146,7 @@ def test_who_waits_is_told_why_when_the_service_ends_and_asks_again(
         until_somebody_waits(service)
         service.calls.end()
 
-        with pytest.raises(Fault, match=f"ticket {number} waits: no free machine fits it yet"):
+        with pytest.raises(Fault, match=f"ticket {number} waits: each `fleet apply` gives out"):
             waiting.result(10)
 
 
@@ -285,3 +286,53 @@ def test_without_its_queue_in_fleet_yaml_no_ticket_is_taken(service: TicketServi
 
     with pytest.raises(Fault, match="has no queue tickets of kind tickets any more"):
         service.client.take("extra_powerful")
+
+
+# tags that a ticket may not have
+
+
+def test_a_client_that_asks_for_a_tag_it_may_not_have_hears_of_a_failed_ticket(
+    service: TicketService,
+) -> None:
+    service.fleet = a_ticket_fleet(tag={"asked_by": ["rules"]})
+
+    number = service.client.take("arch_x86_64", "extra_powerful")
+
+    assert service.client.collect(number) == {
+        "ready": False,
+        "output": None,
+        "closed": False,
+        "failed": True,
+    }
+    assert service.client.wait(number) == ""
+    ticket = service.book.find(number)
+    assert ticket is not None
+    assert ticket.because.startswith("user anybody (by ticket) may not ask for extra_powerful")
+    assert service.book.tickets() == ()
+
+
+def test_while_the_groups_are_unknown_a_client_is_told_a_fault_and_asks_again(
+    service: TicketService,
+) -> None:
+    service.fleet = a_ticket_fleet(tag={"asked_by": [{"groups": ["porters"]}]})
+    service.calls.members = lambda: Unknown(unknown="members.yaml: no such file")
+
+    with pytest.raises(Fault, match="who is in which group is not known"):
+        service.client.take("extra_powerful")
+
+    service.calls.members = lambda: {"porters": ("anybody",)}
+    assert service.client.collect(service.client.take("extra_powerful"))["failed"] is False
+
+
+def test_a_client_that_waits_is_told_which_budget_holds_its_ticket_back(
+    service: TicketService,
+) -> None:
+    number = service.client.take("extra_powerful")
+    service.book.note({number: "budgets.blue.per_day is 2.00 EUR: 0.52 left today"})
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(service.client.wait, number)
+        until_somebody_waits(service)
+        service.calls.end()
+
+        with pytest.raises(Fault, match=f"ticket {number} waits: budgets.blue.per_day is 2.00 E"):
+            waiting.result(10)

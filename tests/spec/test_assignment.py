@@ -1,6 +1,7 @@
 """Who gets which machine: by fit, priority, turn and age, within limits and sandboxes."""
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 
 import pytest
 
@@ -8,11 +9,13 @@ from fleet.tickets import Ticket
 from fleet.tickets.assignment import (
     NO_MACHINE,
     Assignment,
+    Budget,
     Lease,
     Limit,
     Ready,
     Suitable,
     Terms,
+    Wait,
     assign,
 )
 from tests.builders import NOW, ago
@@ -199,3 +202,52 @@ def test_who_asks_for_a_tag_of_low_priority_comes_after_all_others() -> None:
 
     assert served(handed([low, a_ticket(2, tags=first)], 1, terms=terms)) == [2]
     assert served(handed([low], 1, terms=terms)) == [1]
+
+
+# budgets
+
+
+def spending(left: str, **takes: str) -> Terms:
+    """Return terms with one budget: what it has left, what each kind of machine takes of it."""
+    of_kinds = {("work", kind): Decimal(amount) for kind, amount in takes.items()}
+    budget = Budget(("budgets", "blue", "per_day"), "blue is full", Decimal(left), of_kinds)
+    return Terms(budgets=(budget,), group_of=lambda t: "work" if t.team == "blue" else "other")
+
+
+def test_a_budget_that_is_used_up_gives_the_machine_to_who_comes_next() -> None:
+    tickets = [a_ticket(1, team="blue"), a_ticket(2, team="blue"), a_ticket(3)]
+
+    assignment = handed(tickets, 2, terms=spending("2", big="1.85"))
+
+    assert assignment.leases == [Lease(1, "m1"), Lease(3, "m2")]
+    assert list(assignment.waits) == [2]
+
+
+def test_a_ticket_that_a_budget_keeps_from_a_free_machine_is_told_which() -> None:
+    tickets = [a_ticket(1, team="blue"), a_ticket(2, team="blue")]
+
+    assignment = handed(tickets, 2, terms=spending("2", big="1.85"))
+
+    assert assignment.waits == {2: Wait("blue is full", ("budgets", "blue", "per_day"))}
+
+
+def test_a_ticket_gets_the_machine_that_its_budget_still_pays_for() -> None:
+    machines = [Ready("m1", "dear"), Ready("m2", "cheap")]
+    suits = suiting({"dear": 5, "cheap": 0})
+
+    assignment = handed(
+        [a_ticket(1, team="blue")], machines, suits, spending("1", dear="2", cheap="1")
+    )
+
+    assert assignment.leases == [Lease(1, "m2")]
+
+
+def test_a_machine_of_its_sandbox_is_not_given_past_a_budget() -> None:
+    machines = [Ready("m1", "dear", "s"), Ready("m2", "cheap")]
+    ticket = a_ticket(1, team="blue", sandbox="s")
+
+    assignment = handed(
+        [ticket], machines, suiting({"dear": 5, "cheap": 0}), spending("1", dear="2", cheap="1")
+    )
+
+    assert assignment.leases == [Lease(1, "m2")]

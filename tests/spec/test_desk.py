@@ -7,6 +7,7 @@ from fleet.census.units import State
 from fleet.facts import (
     Demand,
     Listing,
+    Machine,
     MachineState,
     QueueReading,
     Unknown,
@@ -24,6 +25,10 @@ from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 
 NAME = "debian-ci-powerful-1"
 FLEET = a_ticket_fleet()
+
+
+def is_running(machine: Machine) -> bool:
+    return machine.state is MachineState.RUNNING
 
 
 def a_reading(*tickets: Ticket, tenancies: tuple[Tenancy, ...] = ()) -> QueueReading:
@@ -123,7 +128,7 @@ def test_a_machine_with_a_ticket_is_busy_at_its_desk() -> None:
 def test_what_was_told_of_an_older_machine_of_that_name_is_not_this_one_s() -> None:
     reading = a_reading(tenancies=(used(machine=NAME, since=ago(hours=2)),))
 
-    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of())
+    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of(), is_running)
 
     assert isinstance(workers, dict)
     assert [worker.uses for worker in workers["tickets"]] == [None]
@@ -133,7 +138,7 @@ def test_a_machine_with_a_ticket_is_busy_also_where_its_provider_s_clock_is_ahea
     ticket = a_ticket(7, machine=NAME, state="ready")
     reading = a_reading(ticket, tenancies=(used(machine=NAME, since=ago(hours=2)),))
 
-    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of())
+    workers = attend(world_of(reading, listing_of()), ["tickets"], listing_of(), is_running)
 
     assert isinstance(workers, dict)
     assert [worker.running for worker in workers["tickets"]] == ["7"]
@@ -146,7 +151,7 @@ def test_a_worker_that_drains_at_its_provider_drains() -> None:
     )
     reading = a_reading(tenancies=(used(machine=NAME),))
 
-    workers = attend(world_of(reading, listing), ["tickets"], listing)
+    workers = attend(world_of(reading, listing), ["tickets"], listing, is_running)
 
     assert isinstance(workers, dict)
     (worker,) = workers["tickets"]
@@ -157,7 +162,7 @@ def test_a_worker_that_drains_at_its_provider_drains() -> None:
 def test_a_worker_that_its_provider_says_is_busy_is_busy() -> None:
     listing = a_listing(a_machine(name=NAME), workers=(a_worker(name=NAME, busy=True),))
 
-    workers = attend(world_of(a_reading(), listing), ["tickets"], listing)
+    workers = attend(world_of(a_reading(), listing), ["tickets"], listing, is_running)
 
     assert isinstance(workers, dict)
     assert [worker.state for worker in workers["tickets"]] == [WorkerState.BUSY]
@@ -245,3 +250,16 @@ def test_a_machine_that_livechecks_find_broken_is_let_go_of_although_it_had_no_t
     assert [(type(each), each.reason) for each in draft.actions] == [
         (Drain, Reason.LIVECHECK_FAILED)
     ]
+
+
+def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() -> None:
+    rule = {"match": "ada/ping/fedora-43/chromium", "ask": ["extra_powerful"]}
+    fleet = a_ticket_fleet(tag={"asked_by": ["rules"], "limits": {"total": 1}}, powerful=[rule])
+    build = {"project": "ping", "chroot": "fedora-43", "package": "chromium"}
+    tags = ("arch_x86_64", "extra_powerful")
+    other = a_ticket(7, machine="debian-ci-powerful-2", state="ready", granted=tags, **build)
+    waits = a_ticket(8, **build)
+    world = world_of(a_reading(other, waits), listing_of())
+
+    assert hand_out(fleet, world, "tickets", [other, waits]).leases == []
+    assert hand_out(fleet, world, "tickets", [waits]).leases == [(8, NAME)]

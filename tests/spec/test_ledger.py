@@ -8,7 +8,7 @@ import pytest
 
 from fleet.budgets.ledger import charge, gap_of, periods
 from fleet.census import take_census
-from fleet.facts import Machine, Unknown, Work, Worker, World
+from fleet.facts import Ended, Machine, Unknown, Work, Worker, World
 from fleet.facts.ledger import Entry, Ledger
 from fleet.schema.model import Fleet
 from tests.builders import (
@@ -242,3 +242,31 @@ def test_a_machine_pays_for_the_25_hours_of_the_day_on_which_clocks_go_back() ->
 
     assert len(entries) == 25
     assert {(entry.seconds, entry.money) for entry in entries} == {(3600, PRICE)}
+
+
+def test_work_that_ended_between_two_runs_is_charged_up_to_its_end() -> None:
+    ended = Ended(work=some_work(started_at=None), at=ago(minutes=2))
+    world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [
+        (None, 120, Decimal("0.012")),
+        ("debian", 480, Decimal("0.048")),
+    ]
+
+
+def test_work_that_ended_before_the_ledger_was_charged_is_charged_no_more() -> None:
+    ended = Ended(work=some_work(), at=ago(minutes=20))
+    world = a_charged_world(a_worker(ended=ended), since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [(None, 600, Decimal("0.06"))]
+
+
+def test_work_that_ended_pays_before_the_work_that_came_after_it_on_its_machine() -> None:
+    ended = Ended(work=some_work(scope="kali"), at=ago(minutes=4))
+    worker = a_worker(busy=True, work=some_work(started_at=NOW), ended=ended)
+    world = a_charged_world(worker, since=ago(minutes=10))
+
+    assert charged(a_priced_fleet(), world) == [
+        (None, 240, Decimal("0.024")),
+        ("kali", 360, Decimal("0.036")),
+    ]

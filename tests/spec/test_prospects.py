@@ -4,15 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.handout.prospects import why_all_wait, why_waits
+from fleet.facts import Unknown
+from fleet.handout.prospects import judge, why_all_wait, why_waits
 from fleet.schema.model import Fleet
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 
 TAGS = ("arch_x86_64", "extra_powerful")
-ITS_TURN = (
-    "no free machine fits it yet; each `fleet apply` gives out what is free and orders the rest"
-)
+ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
 
 
 def limited(**limits: object) -> Fleet:
@@ -123,3 +122,98 @@ def test_the_priority_of_a_tag_says_whose_turn_it_is_first(priority: str, waits:
 
     held_back = [number for number, because in said.items() if not because.startswith(ITS_TURN)]
     assert held_back == [waits]
+
+
+# what the rules make of a ticket's tags
+
+RULED = a_ticket_fleet(
+    tag={"asked_by": ["rules", {"groups": ["porters"]}]},
+    powerful=[{"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}],
+)
+CHROMIUM = {
+    "owner": "praiskup",
+    "project": "ping",
+    "chroot": "fedora-43-x86_64",
+    "package": "chromium",
+}
+NOBODY: dict[str, list[str]] = {}
+
+
+def test_a_rule_of_powerful_gives_a_ticket_the_tag_for_its_build() -> None:
+    ticket = a_ticket(1, tags=("arch_x86_64",), **CHROMIUM)
+
+    (given,) = judge(RULED, ticket, NOBODY, NOW.date()).given
+
+    assert (given.tag, given.path) == ("extra_powerful", ("powerful", 0))
+
+
+def test_a_ticket_may_ask_itself_for_the_tag_that_a_rule_gives_its_build() -> None:
+    ticket = a_ticket(1, tags=TAGS, **CHROMIUM)
+
+    assert judge(RULED, ticket, NOBODY, NOW.date()).denied == ()
+
+
+@pytest.mark.parametrize(
+    ("build", "hint"),
+    [
+        ({}, "rules of powerful give it to builds: say which it is (--build)"),
+        (
+            CHROMIUM | {"package": "bash"},
+            "no rule of powerful gives it to praiskup/ping/fedora-43-x86_64/bash",
+        ),
+    ],
+)
+def test_a_tag_that_nobody_gives_a_ticket_is_denied_with_what_would_give_it(
+    build: dict[str, object], hint: str
+) -> None:
+    (denied,) = judge(RULED, a_ticket(1, tags=TAGS, **build), NOBODY, NOW.date()).denied
+
+    assert denied.path == ("tags", "extra_powerful", "asked_by")
+    assert denied.because == (
+        "user ada (by ticket) may not ask for extra_powerful: tags.extra_powerful.asked_by lets "
+        f"only rules, group porters ask for it; {hint}"
+    )
+
+
+def test_who_is_in_a_group_may_ask_and_while_that_is_unknown_nobody_can_tell() -> None:
+    ticket = a_ticket(tags=TAGS)
+
+    allowed = judge(RULED, ticket, {"porters": ["ada"]}, NOW.date())
+    unsure = judge(RULED, ticket, Unknown(unknown="no such file"), NOW.date())
+
+    assert (allowed.denied, allowed.unknown) == ((), "")
+    assert (len(unsure.denied), unsure.unknown) == (1, "no such file")
+
+
+def test_a_tag_that_a_ticket_may_do_without_is_dropped_and_it_is_opened() -> None:
+    fleet = a_ticket_fleet(
+        tag={"asked_by": ["rules"], "otherwise": {"after": "30m", "drop": True}}
+    )
+
+    judged = judge(fleet, a_ticket(tags=TAGS), NOBODY, NOW.date())
+
+    assert ([each.tag for each in judged.dropped], judged.denied) == (["extra_powerful"], ())
+
+
+def test_what_a_rule_adds_does_not_make_a_project_alone_a_source_build() -> None:
+    fleet = a_ticket_fleet(derive=[{"source_build": True, "ask": "extra_powerful"}])
+
+    of_project = judge(fleet, a_ticket(project="ping"), NOBODY, NOW.date())
+    of_source = judge(fleet, a_ticket(project="ping", chroot="srpm-builds"), NOBODY, NOW.date())
+
+    assert of_project.given == ()
+    assert [each.tag for each in of_source.given] == ["extra_powerful"]
+
+
+def test_a_limit_of_a_tag_that_a_rule_gives_is_told() -> None:
+    fleet = a_ticket_fleet(
+        tag={"asked_by": ["rules"], "limits": {"per": {"owner": 1}}},
+        powerful=[{"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}],
+    )
+    tags: dict[str, object] = {"tags": ("arch_x86_64",)}
+
+    said = told(fleet, tags | CHROMIUM, tags | CHROMIUM)
+
+    assert said[1] == (
+        "tags.extra_powerful.limits.per.owner is 1 for praiskup: 0 in use, 1 waiting before it"
+    )

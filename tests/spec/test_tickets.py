@@ -9,6 +9,7 @@ from fleet.schema.model import Reuse
 from fleet.tickets import (
     MOST_LETTERS,
     MOST_TAGS,
+    Given,
     TicketState,
     close,
     expire,
@@ -27,16 +28,16 @@ REUSE = Reuse.model_validate({"opportunity": "5m", "max_uses": 3, "max_age": "1h
 
 
 def test_a_ticket_that_gets_a_machine_is_ready() -> None:
-    ready = give(a_ticket(), "m1", "192.0.2.1")
+    ready = give(a_ticket(), Given(1, "m1", "p", "192.0.2.1", NOW))
 
     assert (ready.state, ready.machine, ready.answer) == (TicketState.READY, "m1", "192.0.2.1")
 
 
 def test_a_ticket_never_gets_a_second_machine() -> None:
-    ready = give(a_ticket(), "m1", "")
+    ready = give(a_ticket(), Given(1, "m1", "p", "", NOW))
 
     with pytest.raises(ValueError, match="ticket 1 is ready, so that it gets no machine"):
-        give(ready, "m2", "")
+        give(ready, Given(1, "m2", "p", "", NOW))
 
 
 @pytest.mark.parametrize("state", [TicketState.CLOSED, TicketState.FAILED, TicketState.EXPIRED])

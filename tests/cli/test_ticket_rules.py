@@ -1,0 +1,80 @@
+"""What the rules make of a ticket at the command line: a tag is refused, given or dropped."""
+
+import json
+
+import pytest
+
+from tests.cli.test_ticket import TAGS, counter, open_ticket, ticket_yaml, tickets_of
+from tests.rigs.trial import Trial
+
+__all__ = ["counter"]
+
+RULED = TAGS.replace("exclusive: true", "exclusive: true, asked_by: [rules]") + (
+    'powerful:\n  - {match: "ada/ping/fedora-.*/chromium", ask: [extra_powerful]}\n'
+)
+
+
+def test_a_tag_that_a_ticket_may_not_have_is_refused_with_its_line(counter: Trial) -> None:
+    counter.write(ticket_yaml(more=RULED))
+
+    code, said = counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
+
+    assert code == 1
+    assert said.startswith(
+        "fleet: error: no ticket was opened: user ada (by ticket) may not ask for extra_powerful: "
+        "tags.extra_powerful.asked_by lets only rules ask for it; rules of powerful give it to "
+        "builds: say which it is (--build) (tags.extra_powerful.asked_by, fleet.yaml:"
+    )
+    assert tickets_of(counter) == {}
+
+
+def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter: Trial) -> None:
+    counter.write(ticket_yaml(more=RULED))
+    build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
+    number = open_ticket(counter, *build, tag="arch_x86_64")
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+
+    _, shown = counter.do("ticket", "show", number, "--user", "ada")
+    said = json.loads(counter.do("ticket", "show", number, "--user", "ada", "--json")[1])
+
+    assert "asks for extra_powerful by powerful[0], fleet.yaml:" in shown
+    assert (said["machine"], said["granted"]) == (
+        "trial-powerful-1",
+        ["arch_x86_64", "extra_powerful"],
+    )
+
+
+def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
+    otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
+    more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")
+    counter.write(ticket_yaml(more=more))
+
+    _, said = counter.do(
+        *("ticket", "open", "--tag", "arch_x86_64", "--tag", "extra_powerful", "--user", "ada")
+    )
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    _, checked = counter.do("ticket", "check", "1", "--user", "ada")
+
+    assert "ticket 1 runs without extra_powerful: user ada (by ticket) may not ask" in said
+    assert checked.startswith("trial-normal-1\nticket 1 runs without extra_powerful: user ada")
+    assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        ("ada/ping", "--build ada/ping: expected OWNER/PROJECT/CHROOT/PACKAGE"),
+        ("ada/ping/fedora/a/b", "--build ada/ping/fedora/a/b: expected OWNER/PROJECT/CHROOT"),
+        ("ben/ping/fedora/a", "--owner ada: the build ben/ping/fedora/a is of ben"),
+    ],
+)
+def test_a_build_that_is_no_name_is_refused(counter: Trial, build: str, said: str) -> None:
+    code, told = counter.do(
+        *("ticket", "open", "--tag", "arch_x86_64", "--owner", "ada", "--build", build)
+    )
+
+    assert (code, said in told) == (2, True)
