@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fleet.canonical import digest
 from fleet.census.freshness import demand_trouble
-from fleet.demand.durations import expected_seconds
+from fleet.demand.durations import Durations, Expected, Kind, Timing
 from fleet.facts import Demand, Request, Unknown, World
 from fleet.schema.model import Fleet, Limits, Otherwise, TicketQueue
 from fleet.tagrules import Ask, Offer
@@ -47,6 +47,12 @@ class Ordered(NamedTuple):
     seconds: int | None = None
     """How long it is expected to run; None where nothing says so."""
     since: datetime | None = None
+    timing: Timing | None = None
+    """What that depends on; None: every machine takes as long."""
+
+    def seconds_on(self, *kinds: Kind) -> int | None:
+        """Return how long it is expected to run on the slowest of some machines."""
+        return self.timing.slowest(kinds, self.seconds) if self.timing else self.seconds
 
 
 class Payer(NamedTuple):
@@ -93,6 +99,8 @@ class Signed:
     machines_of: tuple[str, ...]
     dropped: frozenset[str] = frozenset()
     """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
+    timing: Timing | None = None
+    """How their time depends on the machine, and how long they may run."""
 
 
 class _Kind(NamedTuple):
@@ -103,6 +111,7 @@ class _Kind(NamedTuple):
     priority: int
     payer: Payer
     dropped: frozenset[str]
+    timing: Timing | None
 
 
 def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> tuple[Signed, ...]:
@@ -111,6 +120,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     judge = judge_of(fleet, world, with_provided=looks_at_provided)
     payer_of = _payers(fleet)
     drops = _Drops(fleet, world.time)
+    durations = Durations(fleet)
     groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
     known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
@@ -125,12 +135,14 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             if shape is None:
                 shape = shapes[id(asking)] = _shape(asking)
             dropped = _NOTHING if demand.stored else drops.of(shape.ask, request)
-            alike = (queue, id(shape), request.priority, payer_of(queue, request), dropped)
+            expected = durations.of(queue, request)
+            payer, timing = payer_of(queue, request), expected[1]
+            alike = (queue, id(shape), request.priority, payer, dropped, id(timing))
             group = known.get(alike)
             if group is None:
-                kind = _Kind(queue, shape, request.priority, alike[3], dropped)
+                kind = _Kind(queue, shape, request.priority, payer, dropped, timing)
                 group = known[alike] = groups[kind]
-            group.extend(ordered(queue, request, expected_seconds(fleet, request)))
+            group.extend(ordered(queue, request, expected))
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
         _sign(kind, requests, able[kind.queue].to_serve(kind)) for kind, requests in groups.items()
@@ -197,20 +209,21 @@ def limits_of(limits: Limits) -> Iterator[tuple[str, int]]:
             yield of, most
 
 
-def ordered(queue: str, request: Request, seconds: int | None) -> list[Ordered]:
+def ordered(queue: str, request: Request, expected: Expected = (None, None)) -> list[Ordered]:
     """Return a request, each of a group by itself, with its place in the queue's order."""
     since = request.pending_since.isoformat() if request.pending_since else "~"
     is_number = request.id.isdecimal() and len(request.id) <= _MOST_DIGITS
     number = int(request.id) if is_number else 0
     key, first = f"{queue}/{request.id}", request.pending_since
     priority, own = -request.priority, request.id
+    seconds, timing = expected
     if request.count == 1:
-        return [Ordered((priority, since, queue, number, own, 1), key, seconds, first)]
+        return [Ordered((priority, since, queue, number, own, 1), key, seconds, first, timing)]
     turns = range(1, request.count + 1)
     orders = zip(*map(repeat, (priority, since, queue, number, own)), turns, strict=False)
     keys = [f"{key}#{nth}" for nth in turns]
     # Made without a call of Python's own for each: there are hundreds of thousands.
-    alike = zip(orders, keys, repeat(seconds), repeat(first), strict=False)
+    alike = zip(orders, keys, repeat(seconds), repeat(first), repeat(timing), strict=False)
     return list(map(partial(tuple.__new__, Ordered), alike))
 
 
@@ -289,11 +302,12 @@ def _asks(kind: _Kind) -> tuple[Ask, ...]:
 
 
 def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
-    queue, shape, priority, payer, dropped = kind
+    queue, shape, priority, payer, dropped, timing = kind
     ask = shape.ask
     said: list[object] = [queue, required_of(ask), sorted(ask.provided), priority]
     said += [payer.said] if any(payer) else []
     said += [sorted(dropped)] if dropped else []
+    said += [timing.said] if timing is not None and timing.said else []
     if shape.refused or shape.differences:
         said.append([each.because for each in shape.refused])
         said.append([each.because for each in shape.differences])
@@ -310,6 +324,7 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
         workers_of=choices.workers_of,
         machines_of=choices.machines_of,
         dropped=dropped,
+        timing=timing,
     )
 
 

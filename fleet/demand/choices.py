@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 
+from fleet.catalogue.billing import Tariff, bill
 from fleet.demand import Ordered, Payer
+from fleet.demand.durations import Kind
 from fleet.facts import Market
 
 Path = tuple[str | int, ...]
@@ -64,6 +66,14 @@ class Place:
     """Seconds that one more machine costs beside the work."""
     price: Decimal = Decimal(0)
     """Money per hour of one machine, address and disk included."""
+    kinds: tuple[Kind, ...] = ()
+    """What its machines are, as far as the time that work takes depends on it."""
+    tariff: Tariff | None = None
+    """How a machine made there is billed; None where nobody knows its price, or none is made."""
+
+    def billed(self, seconds: int) -> Decimal | None:
+        """Return what a machine made there is billed if its work takes so long."""
+        return bill(self.tariff, self.setup_seconds + seconds) if self.tariff else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,3 +90,5 @@ class Row:
     """Group and place to what each request served there takes."""
     kept: Mapping[str, Decimal] = field(default_factory=dict)
     """Place to what each machine takes that is made there to stay, for min or spare."""
+    when: str = ""
+    """Of a budget: the period that it is about, as `BudgetVerdict.when`."""

@@ -206,6 +206,8 @@ class Draft:
                 # What exists already is counted in what the pool costs now.
                 cost=Decimal(0) if why.exists else price or Decimal(0),
                 serves=why.serves,
+                until_idle=why.until_idle,
+                assumed=why.assumed,
                 turn=why.turn,
             )
         )
@@ -253,6 +255,10 @@ class Why(NamedTuple):
     serves: tuple[str, ...] = ()
     turn: int = 0
     """Its place in the order of service, over all pools; 0 goes before every request."""
+    until_idle: Decimal | None = None
+    """Money that it is billed until it is deleted after its idle time-out."""
+    assumed: int = 0
+    """How many of these requests nothing says how long they run."""
     exists: bool = False
     """Its machine is there already; only the record of it is missing."""
 

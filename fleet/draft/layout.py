@@ -1,7 +1,7 @@
 """This module lays out what allocation chooses among: who waits, where they could be served."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from fleet.catalogue.billing import Tariff, bill, tariff_of
 from fleet.census.units import State, Unit
 from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.demand.choices import Fit, Group, Place, Rank, Row
-from fleet.demand.durations import USUAL, remaining_seconds
+from fleet.demand.durations import USUAL, Kind, Timing, kind_at, kind_of, remaining_seconds
 from fleet.draft import Draft
 from fleet.draft.limits import Use, blocked_rows, find_uses, limited_tags, pool_rows, tag_rows
 from fleet.facts import World
@@ -26,7 +26,8 @@ from fleet.tagrules.vocabulary import Vocabulary
 _STEP = timedelta(minutes=10)
 """Who waits for twice as long is of an earlier rank, from this on; age inside a step is equal."""
 _LENGTHS = 64
-"""Where more different lengths than these wait, budgets count each rounded up."""
+"""Where more different lengths than these wait, budgets count each rounded up, and bills count
+their average."""
 _CLASSES = {"high": -1, "normal": 0, "low": 1}
 
 
@@ -72,8 +73,10 @@ def _places(
             draft = drafts.get(supply.pool)
             census = draft.census if draft else None
             units = {u.name: u for u in (*census.units, *census.unseen)} if census else {}
-            parts = (_part(fleet, world, draft, units.get(name)) for name in supply.units)
-            yield Place(key, supply.pool, makes=False, room=sum(parts))
+            own = [units.get(name) for name in supply.units]
+            parts = (_part(fleet, world, draft, unit) for unit in own)
+            kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
+            yield Place(key, supply.pool, makes=False, room=sum(parts), kinds=kinds)
     for draft in drafts.values():
         for option in draft.options if not draft.closed else ():
             if not option.closed:
@@ -85,7 +88,8 @@ def _part(fleet: Fleet, world: World, draft: Draft | None, unit: Unit | None) ->
     if draft is None or unit is None or unit.state is not State.BUSY:
         return 1.0
     wait = draft.pool.target_wait if draft.pool else None
-    left = remaining_seconds(fleet, unit.worker, world.time) if unit.worker else None
+    kind = kind_of(fleet, draft.name, unit)
+    left = remaining_seconds(fleet, unit.worker, world.time, kind) if unit.worker else None
     return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
 
 
@@ -93,9 +97,7 @@ def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
     pool = draft.pool
     if pool is None:
         raise TypeError(draft.name)
-    # It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
-    patience = 0 if draft.on_demand else pool.retire.idle_after
-    seconds = pool.boot.expected + patience + 2 * fleet.cadence
+    seconds = tail_seconds(fleet, pool, on_demand=draft.on_demand)
     tariff = tariff_of(fleet, pool, option.type, option.market)
     return Place(
         key=option.key,
@@ -106,10 +108,21 @@ def _to_be_made(fleet: Fleet, draft: Draft, option: Option) -> Place:
         setup=bill(tariff, seconds) if tariff else Decimal(0),
         setup_seconds=seconds,
         price=option.price or Decimal(0),
+        kinds=(kind_at(fleet, draft.name, option.type),),
+        tariff=tariff,
     )
 
 
-_Key = tuple[Rank, int, Payer, frozenset[str], int]
+def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
+    """Return the seconds that a new machine costs beside its work.
+
+    It boots, works, is idle until its time is over, and two runs look: one drains, one deletes.
+    """
+    patience = 0 if on_demand else pool.retire.idle_after
+    return pool.boot.expected + patience + 2 * fleet.cadence
+
+
+_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None]
 
 
 def _groups(
@@ -126,7 +139,7 @@ def _groups(
     for place in places.values():
         if place.makes:
             ways[place.pool].append(place.key)
-    pools = {place.key: _pool_at(fleet, drafts, place) for place in places.values()}
+    pools = {place.key: _pool_at(drafts, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
     budgeted = bool(spending_limits(fleet))
     lengths = _lengths(demand) if budgeted else {}
@@ -142,14 +155,15 @@ def _groups(
                 *(way for pool in signed.machines_of for way in ways[pool]),
             )
             known[fitting] = choices.setdefault(keys, len(choices))
-        able = known[fitting]
         classed = class_of(fleet, vocabulary, signed.ask.required)
+        timing = signed.timing if signed.timing and signed.timing.said else None
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
-            for length, alike in _by_length(requests, lengths).items():
-                together[rank, able, signed.payer, tags, length] += alike
+            for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
+                for length, alike in _by_length(in_time, lengths).items():
+                    together[rank, able, signed.payer, tags, length, timing] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
-    for (rank, able, payer, tags, _), requests in together.items():
+    for (rank, able, payer, tags, *_), requests in together.items():
         requests.sort()
         fits = _Fits(pools, requests, world.time, lengths)
         yield Group(
@@ -162,10 +176,41 @@ def _groups(
         )
 
 
+def _in_time(
+    signed: Signed,
+    requests: list[Ordered],
+    able: int,
+    choices: dict[tuple[str, ...], int],
+    places: Mapping[str, Place],
+) -> Iterable[tuple[int, list[Ordered]]]:
+    """Return requests by the places where they end before their deadline, by its number."""
+    timing = signed.timing
+    if timing is None or timing.deadline is None:
+        return [(able, requests)]
+    fitting = next(keys for keys, number in choices.items() if number == able)
+    known: dict[int | None, int] = {}
+    found: defaultdict[int, list[Ordered]] = defaultdict(list)
+    for request in requests:
+        if request.seconds not in known:
+            keys = tuple(
+                key for key in fitting if not timing.is_late(places[key].kinds, request.seconds)
+            )
+            known[request.seconds] = choices.setdefault(keys, len(choices))
+        found[known[request.seconds]].append(request)
+    return found.items()
+
+
 def _lengths(demand: Sequence[Signed]) -> dict[int, int]:
     """Return what each length counts as under budgets: itself, or rounded up where many differ."""
     found = {request.seconds or 0 for signed in demand for request in signed.requests}
     return {each: _rounded_up(each) if len(found) > _LENGTHS else each for each in found}
+
+
+def _rounded(seconds: int, lengths: Mapping[int, int]) -> int:
+    """Return what a length counts as under budgets; one of another machine rounded up like it."""
+    if seconds in lengths or len(lengths) <= _LENGTHS:
+        return lengths.get(seconds, seconds)
+    return _rounded_up(seconds)
 
 
 def _rounded_up(seconds: int) -> int:
@@ -174,15 +219,9 @@ def _rounded_up(seconds: int) -> int:
     return power * 3 // 4 if power * 3 // 4 >= seconds else power
 
 
-def _pool_at(
-    fleet: Fleet, drafts: Mapping[str, Draft], place: Place
-) -> tuple[Pool | None, Tariff | None]:
-    """Return the pool of a place, and how machines made there are billed."""
+def _pool_at(drafts: Mapping[str, Draft], place: Place) -> Pool | None:
     draft = drafts.get(place.pool)
-    pool = draft.pool if draft else None
-    if pool is None or not place.makes:
-        return pool, None
-    return pool, tariff_of(fleet, pool, place.type, place.market)
+    return draft.pool if draft else None
 
 
 def class_of(fleet: Fleet, vocabulary: Vocabulary, required: Iterable[str]) -> int:
@@ -221,7 +260,7 @@ class _Fits:
 
     def __init__(
         self,
-        pools: Mapping[str, tuple[Pool | None, Tariff | None]],
+        pools: Mapping[str, Pool | None],
         requests: Sequence[Ordered],
         now: datetime,
         lengths: Mapping[int, int],
@@ -229,26 +268,65 @@ class _Fits:
         self._pools = pools
         self._requests = requests
         self._now = now
-        known = [r.seconds for r in requests if r.seconds is not None]
-        whole = len(known) == len(requests)
-        longest = max(known, default=0)
-        self._longest = lengths.get(longest, longest) if whole else None
-        self._seconds = sum(known) // len(known) if whole else None
-        self._shares: dict[tuple[int, int], float] = {}
-        self._in_time: dict[int, tuple[list[int], list[int]]] = {}
+        self._lengths = lengths
+        self._on: dict[tuple[Kind, ...], _Load] = {}
 
     def at(self, place: Place) -> Fit:
         """Return what one takes of a place."""
-        pool, tariff = self._pools[place.key]
+        kinds = place.kinds if self._requests[0].timing else ()
+        if kinds not in self._on:
+            self._on[kinds] = _Load(self._requests, self._now, self._lengths, place)
+        return self._on[kinds].at(place, self._pools[place.key])
+
+
+class _Load:
+    """What one request of a group takes of the machines of one kind, on average."""
+
+    def __init__(
+        self,
+        requests: Sequence[Ordered],
+        now: datetime,
+        lengths: Mapping[int, int],
+        place: Place,
+    ) -> None:
+        self._requests = (
+            [each._replace(seconds=each.seconds_on(*place.kinds)) for each in requests]
+            if requests[0].timing
+            else requests
+        )
+        self._now = now
+        known = [r.seconds for r in self._requests if r.seconds is not None]
+        whole = len(known) == len(requests)
+        longest = max(known, default=0)
+        self._longest = _rounded(longest, lengths) if whole else None
+        self._seconds = sum(known) // len(known) if whole else None
+        self._lengths = Counter(USUAL if r.seconds is None else r.seconds for r in self._requests)
+        self._sum = sum(length * count for length, count in self._lengths.items())
+        if len(self._lengths) > _LENGTHS:
+            self._lengths = Counter({self._sum // len(requests): len(requests)})
+        self._bills: dict[tuple[Tariff, int], Decimal] = {}
+        self._shares: dict[tuple[int, int], float] = {}
+        self._in_time: dict[int, tuple[list[int], list[int]]] = {}
+
+    def at(self, place: Place, pool: Pool | None) -> Fit:
+        """Return what one takes of a place."""
         share = self._share(pool) if pool else 1.0
         if not place.makes or pool is None:
             return Fit(share, Decimal(0), self._seconds, self._longest)
-        seconds = USUAL if self._seconds is None else self._seconds
-        if tariff is None or share < 1:
-            money = place.price * seconds / 3600
-        else:
-            money = bill(tariff, place.setup_seconds + seconds) - place.setup
-        return Fit(share, money, self._seconds, self._longest)
+        return Fit(share, self._money(place, share), self._seconds, self._longest)
+
+    def _money(self, place: Place, share: float) -> Decimal:
+        """Return what one costs on average beside `place.setup`, whole steps of time where alone.
+
+        How those that share a machine fill its last step is not known before they are chosen.
+        """
+        tariff, setup = place.tariff, place.setup_seconds
+        if tariff is None or share < 1 or tariff.is_by_second_after(setup):
+            return place.price * self._sum / 3600 / len(self._requests)
+        if (tariff, setup) not in self._bills:
+            bills = (count * bill(tariff, setup + each) for each, count in self._lengths.items())
+            self._bills[tariff, setup] = sum(bills, Decimal(0)) / len(self._requests)
+        return self._bills[tariff, setup] - place.setup
 
     def _share(self, pool: Pool) -> float:
         """Return the share of a machine: 1 where it serves one request within target_wait."""

@@ -3,21 +3,25 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import NamedTuple
 
 from fleet.allocate.answer import Stop
-from fleet.demand import Signed
-from fleet.demand.choices import Path
+from fleet.demand import Ordered, Signed
+from fleet.demand.choices import Path, Row
+from fleet.demand.durations import kind_at
 from fleet.draft import Draft
 from fleet.draft.staffing import Service
 from fleet.facts import World
 from fleet.making import Option, why_closed
 from fleet.plan import Blocked, Unserved
-from fleet.schema.model import Fleet, Pool, StaticPool
+from fleet.plan.money import BudgetVerdict, rate
+from fleet.schema.model import Fleet, Pool, StaticPool, TicketQueue
+from fleet.schema.units import write_duration
 from fleet.tagrules import Ask, Mismatch, find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.nearness import Nearness
+from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.sizes import BUILD_ARCH
 
 
@@ -43,18 +47,22 @@ def find_unserved(
     )
     # Requests that ask the same, with whatever priority, are as near to a pool.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
-    causes = _Causes(drafts, service.unserved.values())
+    used = {(budget.path, budget.when): budget for budget in service.budgets if budget.known}
+    causes = _Causes(drafts, service.unserved.values(), used)
     for signed in demand:
-        groups: defaultdict[int, list[str]] = defaultdict(list)
-        keys = [request.key for request in signed.requests]
+        groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
         # Those who come one after the other are mostly stopped by the same.
-        for stops, alike in groupby(keys, key=service.unserved.get):
+        for (stops, seconds), alike in groupby(
+            signed.requests, partial(_stopped, signed, service)
+        ):
             if stops is not None:
-                groups[causes.number_of(stops)] += alike
-        for number, keys in groups.items():
-            because, path, blocked = causes.of(signed, number)
+                number = causes.number_of(stops)
+                groups[number, seconds] += [request.key for request in alike]
+        for (number, seconds), keys in groups.items():
+            late = tuple(_late(fleet, drafts, signed, seconds))
+            because, path, blocked = _with_late(causes.of(signed, number), late)
             if not blocked:
-                because, path = _why_held(signed) or nearest(signed.queue, signed.ask)
+                because, path = _why_held(fleet, signed) or nearest(signed.queue, signed.ask)
             yield Unserved(
                 signature=signed.id,
                 requests=tuple(keys),
@@ -65,15 +73,56 @@ def find_unserved(
             )
 
 
+def _stopped(
+    signed: Signed, service: Service, request: Ordered
+) -> tuple[tuple[Stop, ...] | None, int | None]:
+    """Return what stops a request, and how long it runs where it has a deadline."""
+    has_end = signed.timing is not None and signed.timing.deadline is not None
+    return service.unserved.get(request.key), request.seconds if has_end else None
+
+
+def _late(
+    fleet: Fleet, drafts: Mapping[str, Draft], signed: Signed, seconds: int | None
+) -> Iterator[Blocked]:
+    """Yield the pools on whose machines a request cannot end before its deadline."""
+    timing = signed.timing
+    if timing is None or timing.deadline is None or seconds is None:
+        return
+    path = ("queues", signed.queue, "deadline")
+    for pool in signed.machines_of:
+        draft = drafts.get(pool)
+        kinds = [kind_at(fleet, pool, way.type) for way in draft.options] if draft else []
+        if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
+            fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
+            because = (
+                f"pool {pool} would run it for {write_duration(fastest)}, and the "
+                f"deadline of queue {signed.queue} is {write_duration(timing.deadline)}"
+            )
+            yield Blocked(pool=pool, because=because, path=path)
+
+
 _Cause = tuple[str, Path, tuple[Blocked, ...]]
 """What stops a request in a sentence, the line that decides, and each pool that would fit."""
+
+
+def _with_late(cause: _Cause, late: tuple[Blocked, ...]) -> _Cause:
+    """Return a cause with the pools where a request cannot end in time."""
+    if not late:
+        return cause
+    because, path, blocked = cause
+    others = (each for each in blocked if each.pool not in {pool.pool for pool in late})
+    said = "; ".join(filter(None, (because, *(each.because for each in late))))
+    return said, path or late[0].path, (*others, *late)
 
 
 class _Causes:
     """What stops requests: said once for all that fit the same pools and are stopped alike."""
 
-    def __init__(self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]]) -> None:
+    def __init__(
+        self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]], used: "_Used"
+    ) -> None:
         self._drafts = drafts
+        self._used = used
         # Those who are stopped by the same share one tuple, which is slow to hash.
         self._stops = dict(zip(map(id, stopped), stopped, strict=True))
         first: dict[tuple[Stop, ...], int] = {}
@@ -88,7 +137,8 @@ class _Causes:
         """Return what stops requests of a signature; nothing where no pool fits it."""
         key = signed.machines_of, number
         if key not in self._known:
-            found = tuple(_blocked(self._drafts, signed.machines_of, self._stops[number]))
+            stops = self._stops[number]
+            found = tuple(_blocked(self._drafts, signed.machines_of, stops, self._used))
             path = found[0].blocked.path if found else ()
             self._known[key] = _say_once(found), path, _distinct(found)
         return self._known[key]
@@ -107,7 +157,7 @@ class _Stopped(NamedTuple):
 
 
 def _blocked(
-    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop]
+    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop], used: "_Used"
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
@@ -125,7 +175,33 @@ def _blocked(
                 path = _path_of_option(draft, option)
                 yield _Stopped(Blocked(pool=pool, because=because, path=path))
             for row in rows.get(option.key, ()):
-                yield _Stopped(Blocked(pool=pool, because=row.because, path=row.path), row.room)
+                because = _with_planned(row, option.key, used)
+                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+        for place in sorted(rows.keys() - {option.key for option in draft.options}):
+            # A machine is free there, and a limit keeps it from who waits.
+            for row in rows[place] if place.partition("~")[0] == pool else ():
+                because = _with_planned(row, place, used)
+                yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
+
+
+_Used = Mapping[tuple[Path, str], BudgetVerdict]
+"""How far each budget is used up, by its key and its period."""
+
+
+def _with_planned(row: Row, place: str, used: _Used) -> str:
+    """Return why a limit stops a request; of a budget with what this plan takes of it."""
+    budget = used.get((row.path, row.when))
+    if budget is None:
+        return row.because
+    whose = row.path[:2] != ("budgets", budget.budget)
+    name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
+    work = [amount for (_, at), amount in row.requests.items() if at == place]
+    need = row.machines.get(place, Decimal(0)) + min(work, default=Decimal(0))
+    return (
+        f"{name} has {budget.left or 0:.2f} of {rate(budget.limit)} {budget.unit} left "
+        f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
+        f"{budget.planned:.2f} planned), and one request more needs {need:.2f}"
+    )
 
 
 def _path_of_closed(draft: Draft) -> Path:
@@ -160,11 +236,13 @@ def _say_once(found: Sequence[_Stopped]) -> str:
     return "; ".join(dict.fromkeys(each.blocked.because for each in tightest.values()))
 
 
-def _why_held(signed: Signed) -> tuple[str, Path] | None:
+def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
     """Return why the queue may not have it served at all; None where it may."""
     if not signed.held:
         return None
     first = signed.refused[0]
+    if isinstance(fleet.queues.get(signed.queue), TicketQueue):
+        return f"{first.because}; the ticket gets no machine without it", first.path
     return f"{first.because}, and the queue stored the tag with it", first.path
 
 
@@ -172,7 +250,7 @@ def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, P
     """Name the pool that comes nearest, and what stands between."""
     if not near.offers:
         return f"no pool serves queue {queue}", ("pools",)
-    wrong, name = min(near.count_mismatches(ask))
+    wrong, _, name = min(near.count_mismatches(ask))
     if not wrong:
         return (
             f"pool {name} fits, but makes machines on demand only, for requests that ask for it"
@@ -181,7 +259,11 @@ def _nearest(fleet: Fleet, near: Nearness, queue: str, ask: Ask) -> tuple[str, P
         ), ("pools", name)
     mismatch = find_mismatch(ask, near.offers[name])
     key = _key_of(mismatch) if isinstance(fleet.pools[name], Pool) else "provides"
-    return f"no pool fits; nearest is {name}, which {mismatch}", ("pools", name, key)
+    has = [f"{tag}={number:f}" for tag, number in near.offers[name].numbers]
+    small = {tag_name(minimum) for minimum in mismatch.too_small}
+    figures = ", ".join(each for each in has if tag_name(each) in small)
+    but = f" (it has {figures})" if figures else ""
+    return f"no pool fits; nearest is {name}, which {mismatch}{but}", ("pools", name, key)
 
 
 def _key_of(mismatch: Mismatch) -> str:

@@ -18,6 +18,7 @@ from fleet.draft import Draft, Why
 from fleet.facts import WorkerInputs
 from fleet.making import Option, new_inputs, renamed
 from fleet.plan import Cause, Reason
+from fleet.plan.money import BudgetVerdict
 
 _Crew = list[tuple[Rank, Ordered]]
 """The requests of one worker, in the order of service."""
@@ -32,6 +33,8 @@ class Service:
     unserved: Mapping[str, tuple[Stop, ...]] = field(default_factory=dict)
     turns: int = 0
     """How many machines are made for requests."""
+    budgets: tuple[BudgetVerdict, ...] = ()
+    """How far budgets are used up by it."""
 
 
 def staff(
@@ -51,12 +54,12 @@ def staff(
     crews: list[tuple[str, _Crew]] = []
     for key, served in sorted(allocation.served.items()):
         if places[key].makes:
-            own = _spread(served, allocation.machines.get(key, 0))
+            own = _spread(served, allocation.machines.get(key, 0), places[key])
             crews += ((key, crew) for crew in own if crew)
             continue
         # Who is free comes before who still works.
         units = sorted(supplies[key].units, key=lambda name: (name in busy, name))
-        for unit, crew in zip(units, _spread(served, len(units)), strict=True):
+        for unit, crew in zip(units, _spread(served, len(units), places[key]), strict=True):
             service.by_worker |= {request.key: unit for _, request in crew}
             if crew and unit in owner:
                 owner[unit].used[unit] = crew[0][1].key
@@ -73,7 +76,8 @@ def staff(
         alike = (key, way.image)
         if alike not in made:
             made[alike] = new_inputs(draft.fleet, way, worker)
-        _make(draft, renamed(made[alike], worker), [request.key for _, request in crew], turn)
+        draft.create(renamed(made[alike], worker), _why(places[key], crew, turn))
+        draft.served += len(crew)
     service.turns = len(crews)
     _note_awaited(drafts, places, allocation)
     return service
@@ -91,7 +95,7 @@ def _note_awaited(
                 drafts[places[stop.place].pool].awaited = True
 
 
-def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int) -> list[_Crew]:
+def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int, place: Place) -> list[_Crew]:
     """Return the requests of each worker: each goes to who is free first."""
     crews: list[_Crew] = [[] for _ in range(workers)]
     if len(served) <= workers:
@@ -102,14 +106,20 @@ def _spread(served: Sequence[tuple[Rank, Ordered]], workers: int) -> list[_Crew]
     for each in served if workers else ():
         load, worker = free[0]
         crews[worker].append(each)
-        seconds = USUAL if each[1].seconds is None else each[1].seconds
-        heapreplace(free, (load + max(1, seconds), worker))
+        heapreplace(free, (load + max(1, _seconds(each[1], place)), worker))
     return crews
 
 
-def _make(draft: Draft, inputs: WorkerInputs, keys: Sequence[str], turn: int) -> None:
+def _why(place: Place, crew: _Crew, turn: int) -> Why:
+    """Return why a machine is made for these requests, and what it is billed until it goes."""
+    keys = tuple(request.key for _, request in crew)
     others = f" and {len(keys) - 1} more wait" if keys[1:] else " waits"
     because = f"request {keys[0]}{others} and no free worker fits {'them' if keys[1:] else 'it'}"
-    why = Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, tuple(keys), turn)
-    draft.create(inputs, why)
-    draft.served += len(keys)
+    until_idle = place.billed(sum(_seconds(request, place) for _, request in crew))
+    assumed = sum(request.seconds is None for _, request in crew)
+    return Why(Reason.REQUESTS_WAIT, Cause.DEMAND, because, keys, turn, until_idle, assumed)
+
+
+def _seconds(request: Ordered, place: Place) -> int:
+    seconds = request.seconds_on(*place.kinds)
+    return USUAL if seconds is None else seconds

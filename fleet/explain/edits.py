@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, get_args
 
 from fleet.schema.model import Approval, Fleet, Money, Section
-from fleet.schema.units import PERCENT_PATTERN, PRICE_PATTERN, written
+from fleet.schema.units import PERCENT_PATTERN, written
 
 Path = tuple[str | int, ...]
 
@@ -167,9 +167,7 @@ def _patterns(parts: Iterable[object]) -> Any:  # noqa: ANN401 - an iterator of 
 def write_value(fleet: Fleet, path: Path, value: object) -> str:
     """Return a value the way fleet.yaml writes it at a path, on one line."""
     pattern = _pattern_at(fleet, path)
-    if isinstance(value, Money) and pattern == PRICE_PATTERN:
-        return f"{value}/h"
-    if isinstance(value, int) and pattern:
+    if isinstance(value, int | Money) and pattern:
         return written(value, pattern)
     return "" if value is None or value is REMOVED else _write(value)
 

@@ -1,18 +1,21 @@
-"""This module estimates when each waiting request starts, in the queue's own order.
+"""This module estimates when each waiting request starts: it tells what the plan tells.
 
-It is list scheduling: each request in turn takes the worker that fits it and is free first, of
-those that exist and those that this plan makes. A worker whose work nobody can time takes nothing
-more, so that what would follow on it is not known rather than wrong.
+A request that the plan serves starts on the worker that the plan counts for it. The others take
+turns after them, in the queue's own order, each on the worker that fits it and whose work ends
+first: a worker that is free now would serve them in the plan. Where a limit or a budget stops a
+request, a worker alone does not help it, so that its start is not known. A worker whose work
+nobody can time takes nothing more: unknown rather than wrong.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 from fleet.demand import Ordered, judge_of, ordered
-from fleet.demand.durations import expected_seconds, remaining_seconds
+from fleet.demand.durations import NO_KIND, Durations, Kind, kind_at, remaining_seconds
 from fleet.facts import Demand, Listing, Worker, World
 from fleet.facts.versions import ImageVersion
 from fleet.making.image_choice import images_by_pool
@@ -28,10 +31,12 @@ from fleet.tagrules import (
 )
 from fleet.tagrules.bulk import Matcher
 from fleet.tagrules.told import told_of
+from fleet.tagrules.vocabulary import Vocabulary
 
+_UNTIMED = "nothing says how long the workers that fit are busy: no history, and no `durations`"
 _WORKING = frozenset({"idle", "busy", "starting", "assumed", "planned", "unfinished"})
-Class = tuple[frozenset[str], Offer]
-"""Workers that are alike to every request: the queues they are at, and what they offer."""
+Class = tuple[frozenset[str], Offer, Kind]
+"""Workers that are alike to every request: their queues, what they offer, and on what machine."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Standing:
     alike: Class
     free_in: int | None
     """None where nothing says how long it still works."""
+    works: bool = False
 
 
 @dataclass
@@ -51,6 +57,8 @@ class Forecast:
     now: datetime
     starts: dict[str, int] = field(default_factory=dict)
     """Request to the seconds from now until it starts; a request that is absent is not known."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Request to the seconds from now until it ends; a request that is absent is not known."""
     not_known: dict[str, str] = field(default_factory=dict)
     """Request to why its start is not known."""
 
@@ -67,50 +75,129 @@ class _Line:
     heap: list[tuple[int, str]] = field(default_factory=list)
     untimed: bool = False
     """One of them works for nobody knows how long."""
+    kind: Kind = NO_KIND
+
+    def ends_in_time(self, request: Ordered) -> bool:
+        """Say whether a request ends before its deadline there."""
+        return request.timing is None or not request.timing.is_late([self.kind], request.seconds)
 
 
 def forecast(fleet: Fleet, world: World, plan: Plan) -> Forecast:
     """Return when each waiting request is expected to start."""
     standing = {each.name: each for each in workers_of(fleet, world, plan)}
-    lines: defaultdict[Class, _Line] = defaultdict(_Line)
-    free: dict[str, int] = {}
-    for name, each in standing.items():
-        line = lines[each.alike]
-        if each.free_in is None:
-            line.untimed = True
-        else:
-            free[name] = each.free_in
-            line.heap.append((each.free_in, name))
-    for line in lines.values():
-        heapify(line.heap)
-    fits = _fitting_lines(fleet, world, plan, lines)
     own = {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
-    number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
+    requests = sorted(_requests(fleet, world))
     found = Forecast(world.time)
-    sampled = {estimate.queue for estimate in plan.estimates}
-    for request in sorted(_requests(fleet, world)):
-        able = fits[number_of[request.key]] if request.key in number_of else []
-        first = _first_free(able, free)
+    turns = _Turns(standing)
+    for request in requests:
+        if request.key in own:
+            turns.start(found, request, own[request.key])
+    lines = turns.lines()
+    fits = _fitting_lines(fleet, world, plan, lines)
+    number_of = {key: n for n, s in enumerate(plan.signatures) for key in s.requests}
+    stopped = _stopped(fleet, plan, turns)
+    for request in requests:
+        if request.key in own:
+            continue
+        if request.key in stopped:
+            found.not_known[request.key] = stopped[request.key]
+            continue
+        fitting = fits[number_of[request.key]] if request.key in number_of else []
+        able = [line for line in fitting if line.ends_in_time(request)]
+        first = _first_free(able, turns.free)
         if first is None:
             found.not_known[request.key] = _why_not_known(able)
             continue
-        name = own.get(request.key, "")
-        if free.get(name, first[0] + 1) > first[0]:
-            name = first[1]
-        start = found.starts[request.key] = free.pop(name)
-        if request.key.partition("/")[0] in sampled:
-            turn = write_duration(found.starts.pop(request.key))
-            found.not_known[request.key] = (
-                f"of what was listed its turn would come in {turn}, but its queue was only "
-                "sampled, and others may go first"
-            )
-        line = lines[standing[name].alike]
-        if request.seconds is None:
-            line.untimed = True
+        turns.start(found, request, first[1])
+        line = lines[standing[first[1]].alike]
+        if first[1] in turns.free:
+            heappush(line.heap, (turns.free[first[1]], first[1]))
         else:
-            free[name] = start + request.seconds
-            heappush(line.heap, (free[name], name))
+            line.untimed = True
+    _keep_samples(plan, found)
     return found
+
+
+class _Turns:
+    """Who works until when; each request that starts keeps its worker for so long."""
+
+    def __init__(self, standing: Mapping[str, Standing]) -> None:
+        self._standing = standing
+        self.free = {n: each.free_in for n, each in standing.items() if each.free_in is not None}
+        self._working = {name for name, each in standing.items() if each.works}
+
+    def start(self, found: Forecast, request: Ordered, name: str) -> None:
+        """Have a request start on a worker once that is free."""
+        if name not in self._standing:
+            found.not_known[request.key] = f"worker {name}, which it is next for, is not seen now"
+        elif name not in self.free:
+            found.not_known[request.key] = _UNTIMED
+        else:
+            start = found.starts[request.key] = self.free.pop(name)
+            seconds = request.seconds_on(self._standing[name].alike[2])
+            if seconds is not None:
+                self.free[name] = found.ends[request.key] = start + seconds
+        self._working.add(name)
+
+    def lines(self) -> dict[Class, _Line]:
+        """Return the workers that have work, by class; what is free now takes nobody's turn."""
+        lines: defaultdict[Class, _Line] = defaultdict(_Line)
+        for name in self._working & self._standing.keys():
+            line = lines[self._standing[name].alike]
+            line.kind = self._standing[name].alike[2]
+            if name in self.free:
+                line.heap.append((self.free[name], name))
+            else:
+                line.untimed = True
+        for line in lines.values():
+            heapify(line.heap)
+        return dict(lines)
+
+    def first_end(self, counts: Callable[[Offer], bool]) -> int | None:
+        """Return when the first of the workers that count ends its work; None: not known."""
+        working = [self._standing[n] for n in self._working & self._standing.keys()]
+        ends = [self.free.get(each.name) for each in working if counts(each.alike[1])]
+        known = [end for end in ends if end is not None]
+        return min(known) if known and len(known) == len(ends) else None
+
+
+def _stopped(fleet: Fleet, plan: Plan, turns: _Turns) -> dict[str, str]:
+    """Return the requests that a limit or a budget stops wherever they fit, and which."""
+    vocabulary = Vocabulary(fleet)
+    found: dict[str, str] = {}
+    for unserved in plan.unserved:
+        stops = [each for each in unserved.blocked if _is_limit(each.path)]
+        if not stops or {each.pool for each in stops} != {e.pool for e in unserved.blocked}:
+            continue
+        path = stops[0].path
+        because = f"{'.'.join(map(str, path))} leaves no room for it"
+        if path[0] == "tags":
+            end = turns.first_end(partial(_provides, vocabulary, str(path[1])))
+            if end is not None:
+                until = plan.time + timedelta(seconds=end)
+                because += f" before {until:%Y-%m-%d %H:%M} UTC, when work that counts to it ends"
+        found |= dict.fromkeys(unserved.requests, because)
+    return found
+
+
+def _provides(vocabulary: Vocabulary, name: str, offer: Offer) -> bool:
+    return any(name in vocabulary.names_of(tag) for tag in offer.provides)
+
+
+def _is_limit(path: tuple[str | int, ...]) -> bool:
+    of_desk = path[:1] == ("queues",) and bool(path[2:])  # else a guard speaks of the queue
+    return path[:1] in (("tags",), ("budgets",)) or of_desk or "budget" in path[2:3]
+
+
+def _keep_samples(plan: Plan, found: Forecast) -> None:
+    """Take back when requests of a queue start that was only sampled: others may go first."""
+    sampled = {estimate.queue for estimate in plan.estimates}
+    for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
+        turn = write_duration(found.starts.pop(key))
+        found.not_known[key] = (
+            f"of what was listed its turn would come in {turn}, but its queue was only "
+            "sampled, and others may go first"
+        )
 
 
 def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] | None:
@@ -127,17 +214,16 @@ def _first_free(lines: list[_Line], free: Mapping[str, int]) -> tuple[int, str] 
 
 def _why_not_known(lines: list[_Line]) -> str:
     if any(line.untimed for line in lines):
-        return (
-            "nothing says how long the workers that fit are busy: no history, and no `durations`"
-        )
+        return _UNTIMED
     return "no worker that fits exists or is made by this plan"
 
 
 def _requests(fleet: Fleet, world: World) -> Iterator[Ordered]:
+    durations = Durations(fleet)
     for queue, reading in world.queues.items():
         if isinstance(reading.demand, Demand):
             for request in reading.demand.requests:
-                yield from ordered(queue, request, expected_seconds(fleet, request))
+                yield from ordered(queue, request, durations.of(queue, request))
 
 
 def _fitting_lines(
@@ -146,7 +232,7 @@ def _fitting_lines(
     """Return the lines that may serve each signature, in the order of the plan."""
     names = {str(number): alike for number, alike in enumerate(lines)}
     matchers = {
-        queue: Matcher({name: offer for name, (at, offer) in names.items() if queue in at})
+        queue: Matcher({name: offer for name, (at, offer, _) in names.items() if queue in at})
         for queue in world.queues
     }
     held = _held(fleet, world, plan)
@@ -167,7 +253,7 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
         for queue, reading in world.queues.items()
         if refused and isinstance(reading.demand, Demand)
         for request in reading.demand.requests
-        for each in ordered(queue, request, None)[:1]
+        for each in ordered(queue, request)[:1]
         if each.key in refused and judge.ask_of_alike(request, told_of(reading.demand)).held
     }
 
@@ -177,7 +263,7 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
     withheld = {a.worker for a in plan.withheld}
     known = registered_workers(world)
     images = images_by_pool(fleet, world)
-    offers: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Class] = {}
+    offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], Kind], Class] = {}
     for verdict in plan.workers:
         stays = verdict.verdict == "keep" or (verdict.worker in withheld)
         if verdict.verdict == "create":
@@ -188,15 +274,26 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
         if verdict.pool not in fleet.pools or (worker is not None and worker.draining):
             continue
         tags = (worker.provides, worker.requires) if worker else ((), ())
-        shape = (verdict.pool, *tags)
+        kind = kind_at(fleet, verdict.pool, verdict.type)
+        shape = (verdict.pool, *tags, kind)
         if shape not in offers:
             served = frozenset(
                 q for q in world.queues if serves_queue(fleet.pools[verdict.pool], q)
             )
             offer = _offer_of(fleet, images[verdict.pool], verdict.pool, worker)
-            offers[shape] = served, offer
+            offers[shape] = served, offer, kind
         free_in = _free_in(fleet, world, verdict, worker)
-        yield Standing(verdict.worker, offers[shape], free_in)
+        works = verdict.state == "busy"
+        yield Standing(verdict.worker, offers[shape], free_in, works)
+
+
+def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
+    """Return how long a busy worker is expected to stay so, on the machine that it has."""
+    listings = [x for x in world.providers.values() if isinstance(x, Listing)]
+    machines = {m.name: m for listing in listings for m in listing.machines}
+    machine = machines.get(worker.machine or worker.name)
+    kind = kind_at(fleet, machine.pool, machine.type) if machine else NO_KIND
+    return remaining_seconds(fleet, worker, world.time, kind)
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
@@ -218,7 +315,7 @@ def _free_in(
     fleet: Fleet, world: World, verdict: WorkerVerdict, worker: Worker | None
 ) -> int | None:
     if verdict.state == "busy":
-        return remaining_seconds(fleet, worker, world.time) if worker else None
+        return left_of(fleet, world, worker) if worker else None
     if verdict.state in ("idle", "assumed"):
         return 0
     pool = fleet.pools[verdict.pool]

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 from fleet.census import PoolCensus, take_census
+from fleet.explain.counterfactual import find_request
 from fleet.explain.forecast import Forecast, Standing, forecast, workers_of
 from fleet.explain.values import ExplainedReason, Path
 from fleet.facts import World
 from fleet.making.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import AnyPool, Fleet, StaticPool, WorldQueue
+from fleet.schema.rules import Otherwise
+from fleet.schema.units import write_duration
 from fleet.tagrules import (
     Ask,
     Mismatch,
@@ -103,12 +107,12 @@ def is_never(case: Case, signature: Signature, unserved: Unserved | None) -> boo
     )
     return not able and not any(
         signature.queue in queues and satisfies(ask, offer)
-        for queues, offer in (worker.alike for worker in case.workers)
+        for queues, offer, _ in (worker.alike for worker in case.workers)
     )
 
 
 def reasons_of(
-    case: Case, signature: Signature, unserved: Unserved | None
+    case: Case, signature: Signature, key: str, unserved: Unserved | None
 ) -> Iterator[ExplainedReason]:
     """Yield everything that bears on a request: tags that do not count, and every pool."""
     for refused in signature.refused:
@@ -117,11 +121,36 @@ def reasons_of(
         yield ExplainedReason(because=refused.because, path=refused.path, by=by, who=who)
     for difference in signature.differences:
         yield ExplainedReason(because=difference.because, path=difference.path, by="scheduler")
+    yield from _of_patience(case, signature, key)
     for because in unknown_of(case, unserved):
         who = "whoever can have it read again"
         yield ExplainedReason(because=because, who=who)
     for name, pool in sorted(case.fleet.pools.items()):
         yield _of_pool(case, signature, unserved, name, pool)
+
+
+def _of_patience(case: Case, signature: Signature, key: str) -> Iterator[ExplainedReason]:
+    """Yield of each tag with `otherwise` since when, or from when on, a request does without."""
+    found = find_request(case.world, key)
+    since = found[0].pending_since if found else None
+    vocabulary = Vocabulary(case.fleet)
+    for tag in signature.required:
+        for name in vocabulary.names_of(tag):
+            otherwise = case.fleet.tags[name].otherwise
+            if found is None or since is None or not isinstance(otherwise, Otherwise):
+                continue
+            after = write_duration(otherwise.after)
+            until = f"{since + timedelta(seconds=otherwise.after):%Y-%m-%d %H:%M} UTC"
+            if found[1]:
+                said = (
+                    f"otherwise.drop of tag {name} has no effect on it: queue {signature.queue} "
+                    f"stored {tag} with the request, and assigns it only to workers that have it"
+                )
+            elif tag in signature.dropped:
+                said = f"it waited {after} for {tag}: since {until} it may run without {tag}"
+            else:
+                said = f"it may run without {tag} from {until}, when it has waited {after}"
+            yield ExplainedReason(because=said, path=("tags", name, "otherwise"))
 
 
 def unknown_of(case: Case, unserved: Unserved | None) -> tuple[str, ...]:
@@ -152,9 +181,19 @@ def _of_pool(
                 who=_who_allows(case.plan, blocked.path),
             )
     mismatch = find_mismatch(case.ask_of(signature), case.offers[name])
-    if mismatch:
-        return _of_mismatch(case, signature, name, mismatch)
-    return _of_fitting(case, signature, name, pool, waits=unserved is not None)
+    if not mismatch:
+        return _of_fitting(case, signature, name, pool, waits=unserved is not None)
+    if signature.dropped:
+        dropped = set(signature.dropped)
+        fewer = signature.model_copy(
+            update={"required": tuple(t for t in signature.required if t not in dropped)}
+        )
+        if satisfies(case.ask_of(fewer), case.offers[name]):
+            found = _of_fitting(case, fewer, name, pool, waits=unserved is not None)
+            fits = f"pool {name} fits without {', '.join(signature.dropped)}"
+            because = found.because.replace(f"pool {name} fits", fits, 1)
+            return found.model_copy(update={"because": because})
+    return _of_mismatch(case, signature, name, mismatch)
 
 
 def _of_fitting(
@@ -179,7 +218,7 @@ def _of_fitting(
 
 def _of_limit(case: Case, signature: Signature, path: Path) -> Enforcer | None:
     """Return who holds a limit: fleet, which buys no more; of a limited tag, whoever can."""
-    if path[:1] == ("queues",):
+    if path[:1] == ("queues",) and path[2:]:
         return "scheduler"  # fleet itself gives each ticket its machine
     if path[:1] == ("tags",) and len(path) > 1:
         return case.enforcer([str(path[1])], "limits", signature.queue)

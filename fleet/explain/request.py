@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
+from fleet.demand import judge_of
 from fleet.explain.counterfactual import Replans, Run, find_request, is_served
 from fleet.explain.enforcement import enforcement_facts
+from fleet.explain.places import places_of, said_of_places
 from fleet.explain.reasons import FIRST_READ, Case, is_never, reasons_of, unknown_of
 from fleet.explain.unblock import Suggestion, find_remedies
-from fleet.explain.values import Explanation
+from fleet.explain.values import ExplainedReason, Explanation
+from fleet.exports.in_force import standing_of
 from fleet.facts import World
 from fleet.plan import Plan, Signature, Unserved
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import write_duration
+from fleet.tagrules.told import NOTHING
 
 ENDED = "no smallest change was found before the search ended: so large a queue takes long"
 
@@ -36,27 +40,50 @@ def explain_one(case: Case, signature: Signature, key: str, replans: Replans) ->
     remedies = find_remedies(case.fleet, case.world, case.plan, key, replans) if unserved else ()
     start = _expected(case, key, [remedy.suggestion for remedy in remedies])
     suggestions = tuple(_sooner(remedy.suggestion, start) for remedy in remedies)
+    places = places_of(case, signature, key)
     steps = []
     if unserved is None:
         steps.append(_coming(case, signature, key, replans))
-    elif not remedies:
-        steps += _nothing_found(case, unserved, replans, never=never)
+    else:
+        ways = [
+            g.way_out
+            for g in case.plan.guards
+            if g.result == "refused" and g.path in unserved.paths
+        ]
+        steps += [f"see to what the guard refuses: {way}" for way in ways if way]
+        if not remedies and not steps:
+            steps += _nothing_found(case, unserved, replans, never=never)
     return Explanation(
         kind="request",
         name=key,
         headline=headline(case, signature, key, never=never),
         facts=(
             *_request_facts(case, signature, key, start),
+            *said_of_places(case.fleet, places, signature.queue),
             *enforcement_facts(
                 case.fleet.tags, case.enforcement, signature.required, (signature.queue,)
             ),
         ),
-        reasons=tuple(reasons_of(case, signature, unserved)),
+        reasons=(*_rules(case, key), *reasons_of(case, signature, key, unserved)),
         next_steps=tuple(steps),
         expected=start,
         never=never,
         suggestions=suggestions,
+        places=places,
     )
+
+
+def _rules(case: Case, key: str) -> Iterator[ExplainedReason]:
+    """Yield which rules give a ticket a tag, by what it says of its build."""
+    found = find_request(case.world, key)
+    if found is None or not isinstance(case.fleet.queues.get(key.partition("/")[0]), TicketQueue):
+        return
+    for origin in judge_of(case.fleet, case.world).ask_of(found[0], NOTHING).origins:
+        if origin.path:
+            because = f"asks for {origin.tag} by {origin.path[0]}[{origin.path[1]}]"
+            yield ExplainedReason(
+                because=f"{because}: {origin.because}", path=origin.path, by="scheduler"
+            )
 
 
 def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
@@ -64,14 +91,24 @@ def headline(case: Case, signature: Signature, key: str, *, never: bool) -> str:
     worker = signature.by_worker.get(key)
     if worker is not None:
         may = "exists" if worker in case.seen else "may exist, though nobody can see it now"
-        return f"request {key} is next for worker {worker}, which {may}"
+        without = _without(case, signature, worker)
+        return f"request {key} is next for worker {worker}, which {may}{without}"
     if key in signature.by_create:
-        return f"request {key} gets a new machine: {signature.by_create[key]}"
+        worker = signature.by_create[key]
+        return f"request {key} gets a new machine: {worker}{_without(case, signature, worker)}"
     unserved = case.unserved.get(key)
     because = unserved.because if unserved else "no reason is recorded"
     if never:
         return f"request {key} waits: no worker of this fleet can ever run it, because {because}"
     return f"request {key} waits: {because}"
+
+
+def _without(case: Case, signature: Signature, worker: str) -> str:
+    """Return the tags that a request does without on a worker, for it waited long enough."""
+    pool = next((w.pool for w in case.plan.workers if w.worker == worker), "")
+    provides = case.offers[pool].provides if pool in case.offers else ()
+    missing = ", ".join(tag for tag in signature.dropped if tag not in provides)
+    return f", without {missing}" if missing else ""
 
 
 def expectation(case: Case, key: str, start: datetime | None) -> str:
@@ -154,6 +191,9 @@ def _request_facts(
     if signature.count > 1:
         yield f"number {position} of {signature.count:,} waiting requests that ask the same"
     yield expectation(case, key, start)
+    for verdict in case.plan.rules:
+        if verdict.queue == signature.queue:
+            yield f"rules of {verdict.queue}, {verdict.place}: {standing_of(verdict)}"
 
 
 def _nothing_found(

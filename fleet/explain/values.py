@@ -4,6 +4,7 @@ from typing import Literal
 
 from fleet.explain.unblock import Suggestion
 from fleet.facts.values import Moment, Value
+from fleet.plan.money import Bill
 from fleet.tagrules.enforcement import Enforcer
 
 Path = tuple[str | int, ...]
@@ -17,6 +18,24 @@ class ExplainedReason(Value):
     place: str = ""
     by: Enforcer | None = None
     who: str = ""
+
+
+class PlaceFacts(Value):
+    """A new machine that could run a request: when, how long, for what money."""
+
+    pool: str
+    type: str
+    market: str
+    start: Moment
+    end: Moment | None = None
+    """None where nothing says how long the request runs."""
+    seconds: int | None = None
+    cost: Bill | None = None
+    """What the machine is billed until its idle time-out; None where nobody knows its price."""
+    deadline: int | None = None
+    """Seconds that it may run; None: any time."""
+    is_late: bool = False
+    """It cannot end before its deadline there."""
 
 
 class Explanation(Value):
@@ -34,5 +53,7 @@ class Explanation(Value):
     """No worker of this fleet can ever run the request."""
     suggestions: tuple[Suggestion, ...] = ()
     """What gets a request served, each planned again, the smallest first."""
+    places: tuple[PlaceFacts, ...] = ()
+    """Each way to make a machine for a request: start, end and cost there."""
     like: str = ""
     """The first request of its signature that fares the same: its suggestions stand there."""

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from fleet.census.registrations import is_busy
-from fleet.demand.durations import remaining_seconds
-from fleet.explain.counterfactual import Replans, Run, is_served
+from fleet.explain.counterfactual import Replans, Run, find_request, is_served
+from fleet.explain.forecast import left_of
 from fleet.explain.later import freed, later
 from fleet.facts import Listing, Worker, World
 from fleet.facts.values import Moment, Value
 from fleet.plan import Plan
 from fleet.schema.model import Fleet, Pool
+from fleet.schema.rules import Otherwise
 from fleet.schema.units import write_duration
 
 MOST_RUNS = 12
@@ -86,12 +87,12 @@ def _after_work(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
     own = {v.worker for v in plan.workers if v.pool in pools or v.state == "static"}
     busy = sorted(
         (w for w in _busy_workers(world) if w.name in own or not pools),
-        key=lambda w: _ending(fleet, w, world.time),
+        key=lambda w: _ending(fleet, world, w),
     )
 
     def waiting_for(most: int) -> Wait:
         chosen = busy[:most]
-        left = [remaining_seconds(fleet, worker, world.time) for worker in chosen]
+        left = [left_of(fleet, world, worker) for worker in chosen]
         known = [seconds for seconds in left if seconds is not None]
         until = world.time + timedelta(seconds=max(known)) if len(known) == len(left) else None
         return Wait(workers=tuple(worker.name for worker in chosen), until=until)
@@ -119,8 +120,8 @@ def _busy_workers(world: World) -> list[Worker]:
     return [*found.values()]
 
 
-def _ending(fleet: Fleet, worker: Worker, now: datetime) -> tuple[bool, int, str]:
-    left = remaining_seconds(fleet, worker, now)
+def _ending(fleet: Fleet, world: World, worker: Worker) -> tuple[bool, int, str]:
+    left = left_of(fleet, world, worker)
     return (left is None, left or 0, worker.name)
 
 
@@ -138,7 +139,31 @@ def _after_time(fleet: Fleet, world: World, plan: Plan, key: str, replans: Repla
         return replans.serves(fleet, later(world, at(runs)), key, of=("time", runs))
 
     runs = first_that(serves, most)
-    return Wait(until=at(runs)) if runs else None
+    if not runs:
+        return None
+    # The moment itself, not the run after it: that moves with each look.
+    before = at(runs - 1)
+
+    def serves_at(moment: datetime) -> bool:
+        return replans.serves(fleet, later(world, moment), key, of=("at", moment))
+
+    likely = sorted(m for m in _likely_moments(fleet, world, key) if before < m <= at(runs))
+    moment = next(filter(serves_at, likely), None)
+    if moment is None:
+        seconds = first_that(lambda n: serves_at(before + timedelta(seconds=n)), fleet.cadence - 1)
+        moment = before + timedelta(seconds=seconds or fleet.cadence)
+    return Wait(until=moment)
+
+
+def _likely_moments(fleet: Fleet, world: World, key: str) -> Iterator[datetime]:
+    """Yield when patience for a tag ends, and every full hour of a day: then periods end too."""
+    found = find_request(world, key)
+    since = found[0].pending_since if found else None
+    for rule in fleet.tags.values():
+        if since is not None and isinstance(rule.otherwise, Otherwise):
+            yield since + timedelta(seconds=rule.otherwise.after)
+    hour = world.time.replace(minute=0, second=0, microsecond=0)
+    yield from (hour + timedelta(hours=n) for n in range(1, MOST_DAYS * 24 + 1))
 
 
 def _clock_matters(fleet: Fleet, world: World, plan: Plan, key: str) -> bool:

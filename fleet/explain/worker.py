@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from fleet.demand.durations import remaining_seconds
-from fleet.explain.forecast import registered_workers
+from fleet.explain.forecast import left_of, registered_workers
 from fleet.explain.values import ExplainedReason, Explanation
+from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
 from fleet.facts import Listing, Machine, World
 from fleet.plan import Plan, Reason, WorkerVerdict
 from fleet.plan.money import rate
@@ -28,7 +28,7 @@ def explain_worker(fleet: Fleet, world: World, plan: Plan, name: str) -> Explana
         kind="worker",
         name=name,
         headline=_headline(verdict, held=held),
-        facts=tuple(_facts(plan, verdict)),
+        facts=tuple(_facts(plan, verdict, facts_of_workers(fleet, world).get(name))),
         reasons=tuple(reasons),
         next_steps=tuple(g.way_out or "it comes with a later run" for g in guards)
         if held
@@ -44,6 +44,7 @@ def _deciding(fleet: Fleet, verdict: WorkerVerdict) -> tuple[str | int, ...]:
 
 _KEYS: dict[Reason, tuple[str, ...]] = {
     Reason.IDLE_TOO_LONG: ("retire", "idle_after"),
+    Reason.TICKET_RETURNED: ("reuse",),
     Reason.IDLE_RECENTLY: ("retire", "idle_after"),
     Reason.ABOVE_MAX: ("workers", "max"),
     Reason.BELOW_MIN: ("workers", "min"),
@@ -71,10 +72,12 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
         yield _when_done(fleet, world, verdict)
     if verdict.state == "starting" and machine is not None:
         up = machine.created_at + timedelta(seconds=pool.boot.expected)
-        failed = machine.created_at + timedelta(seconds=pool.boot.deadline)
+        within = pool.ready.within if pool.ready else pool.boot.deadline
+        failed = machine.created_at + timedelta(seconds=within)
         because = f"it is expected to be up at {_at(up)}, and counts as failed from {_at(failed)}"
-        yield ExplainedReason(because=because, path=(*path, "boot"))
-    if verdict.state == "idle" and verdict.since is not None:
+        yield ExplainedReason(because=because, path=(*path, "ready" if pool.ready else "boot"))
+    is_kept = verdict.reason is Reason.PAID_FOR
+    if verdict.state == "idle" and verdict.since is not None and not is_kept:
         over = verdict.since + timedelta(seconds=pool.retire.idle_after)
         after = write_duration(pool.retire.idle_after)
         because = f"retire.idle_after ({after}) is reached at {_at(over)}"
@@ -96,7 +99,7 @@ def _changes(fleet: Fleet, world: World, verdict: WorkerVerdict) -> Iterator[Exp
 
 def _when_done(fleet: Fleet, world: World, verdict: WorkerVerdict) -> ExplainedReason:
     worker = registered_workers(world).get(verdict.worker)
-    left = remaining_seconds(fleet, worker, world.time) if worker else None
+    left = left_of(fleet, world, worker) if worker else None
     if left is None:
         because = "when its work ends is not known: no history, and no `durations` of its task"
         if isinstance(fleet.queues.get(verdict.registry or ""), TicketQueue):
@@ -122,7 +125,7 @@ def _headline(verdict: WorkerVerdict, *, held: bool) -> str:
     return f"worker {verdict.worker} {words[verdict.verdict]}: {verdict.because}{suffix}"
 
 
-def _facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
+def _facts(plan: Plan, verdict: WorkerVerdict, facts: WorkerFacts | None) -> Iterator[str]:
     since = f" since {_at(verdict.since)}" if verdict.since else ""
     runs = f", runs request {verdict.running}" if verdict.running else ""
     yield f"pool {verdict.pool}, {verdict.state}{since}{runs}"
@@ -130,6 +133,24 @@ def _facts(plan: Plan, verdict: WorkerVerdict) -> Iterator[str]:
         f"machine type {verdict.type or 'not known'}, image {verdict.image or 'not known'}, "
         f"{_cost(verdict, plan.currency)}"
     )
+    if facts is None:
+        return
+    if facts.cores is not None and facts.memory is not None:
+        disk = f", {facts.disk / 1024:g} GiB disk" if facts.disk else ""
+        place = f" at {facts.provider}" + (f", {facts.location}" if facts.location else "")
+        yield (
+            f"{write_count(facts.cores, 'core')}, {facts.memory / 1024:g} GiB memory{disk}, "
+            f"{facts.architecture}{place}"
+        )
+    if facts.created_at is not None and facts.cost_so_far is not None:
+        cost = f"{rate(facts.cost_so_far)} {plan.currency}"
+        yield f"created {_at(facts.created_at)}, has cost {cost} so far"
+    if facts.work_since is not None:
+        package = f"package {facts.package}" if facts.package else "its work"
+        cost = (
+            "" if facts.work_cost is None else f", {rate(facts.work_cost)} {plan.currency} so far"
+        )
+        yield f"{package} since {_at(facts.work_since)}{cost}"
 
 
 def _cost(verdict: WorkerVerdict, currency: str) -> str:

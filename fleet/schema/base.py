@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainSerializer, Tag
+
+from fleet.schema.units import AS_WRITTEN
 
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 # White space is spelled out: \s means something else in every dialect of regular expressions.
@@ -32,6 +34,14 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, defer_build=True, validate_default=False
     )
+
+    def as_written(self) -> dict[str, Any]:
+        """Return what fleet.yaml says of it, so that validating that gives an equal section."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, context=AS_WRITTEN)
+
+
+Written = PlainSerializer(Section.as_written)
+"""Marks a section in a model that leaves this process: it is read back as fleet.yaml is."""
 
 
 def branch(choose: Callable[[Any], str | None], expected: str) -> Discriminator:

@@ -108,7 +108,10 @@ class Guards(Section):
 class Approval(Section):
     """The narrow way past a guard: reviewed, spent as it is used, gone by itself."""
 
-    guard: Literal["delete", "cost_increase"] = Field(description="Which guard lets it pass.")
+    guard: Literal["delete", "cost_increase", "rival"] = Field(
+        description="Which guard lets it pass; `rival`: machines for requests of a queue that "
+        "makes machines for them by itself too."
+    )
     pool: Name = Field(description="For which pool.")
     count: Count = Field(description="How many machines it lets pass in all, over several runs.")
     reason: Text = Field(description="Why, for whoever reviews it.")

@@ -23,6 +23,7 @@ from fleet.schema.base import (
     Text,
     WorkerTag,
 )
+from fleet.schema.delivery import CoprRulesFile, CoprRulesUrl, DebusineRules
 from fleet.schema.limits import (
     Approval,
     BootFailures,
@@ -44,6 +45,7 @@ from fleet.schema.pools import (
     Machine,
     Pool,
     PoolBudget,
+    Ready,
     Rebuild,
     Replace,
     Retire,
@@ -55,6 +57,8 @@ from fleet.schema.rules import (
     MOST_RULES,
     Askers,
     DeriveRule,
+    Duration,
+    Durations,
     Limits,
     LimitsPer,
     Otherwise,
@@ -124,7 +128,6 @@ class MoneySettings(Section):
         {}, description="Rates of the other currencies, by their code."
     )
     time_zone: Text = Field("UTC", description="Calendar of days and months, an IANA name.")
-    net: bool = Field(True, description="Whether prices are without value-added tax.")
 
 
 class Members(Section):
@@ -164,10 +167,10 @@ class Fleet(Section):
     queues: dict[Name, Queue] = Field(
         {}, description="Where work waits, by a name of your choice."
     )
-    durations: dict[Text, Seconds] = Field(
+    durations: dict[Text, Durations] = Field(
         {},
         description="How long a task is expected to run where its history does not say, by its "
-        "name; `any` stands for every other.",
+        "name; `any` stands for every other. A list says it by package and machine.",
     )
     sizes: dict[Name, Size] = Field(
         default_factory=default_sizes,
@@ -243,9 +246,13 @@ __all__ = [
     "Command",
     "CommandSecret",
     "CoprQueue",
+    "CoprRulesFile",
+    "CoprRulesUrl",
     "Count",
     "DebusineQueue",
+    "DebusineRules",
     "DeriveRule",
+    "Duration",
     "EnvSecret",
     "ExchangeRate",
     "ExistingImage",
@@ -273,6 +280,7 @@ __all__ = [
     "PowerfulRule",
     "Provider",
     "Queue",
+    "Ready",
     "Rebuild",
     "Refuse",
     "RefuseDelete",

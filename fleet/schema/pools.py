@@ -37,6 +37,40 @@ class Rebuild(Section):
     keep: Annotated[int, Field(ge=1, le=100)] = Field(2, description="Versions that are kept.")
 
 
+class Promote(Section):
+    """How a version that passed its test reaches every machine by itself."""
+
+    candidate: Annotated[Percent, Field(ge=1, le=100)] = Field(
+        20, description="It boots first on at most this share of each pool's workers."
+    )
+    after: Seconds = Field(
+        6 * 3600,
+        description="After this it becomes current, unless `guards.boot_failures` stopped it: "
+        "then it is retired.",
+    )
+
+
+def _promote_form(value: object) -> str | None:
+    match value:
+        case str():
+            return "promote-word"
+        case Promote() | dict():
+            return "promote-steps"
+        case _:
+            return None
+
+
+PromoteRule = Annotated[
+    Annotated[Literal["manual", "tested"], Tag("promote-word")]
+    | Annotated[Promote, Tag("promote-steps")],
+    branch(_promote_form, "manual, tested, or a mapping like {candidate: 20%, after: 6h}"),
+]
+
+_PROMOTE = (
+    "How a newer version that passed its test and is published everywhere reaches machines: "
+    "`manual`: by `fleet image promote`; `tested`: at once; `{candidate: 20%, after: 6h}`: first "
+    "on a share of each pool's workers; left out: that."
+)
 _PIN = (
     "The version that machines boot, whatever is promoted, as in 20261121T203000Z; "
     "left out: the current one."
@@ -87,7 +121,13 @@ class ImageRecipe(Section):
         description="Where versions are uploaded to: providers, and stores as in "
         "`file:///srv/images` or `s3://BUCKET/PREFIX`.",
     )
+    promote: PromoteRule | None = Field(None, description=_PROMOTE)
     version: Text | None = Field(None, description=_PIN)
+
+    @property
+    def promotion(self) -> Promote | Literal["manual", "tested"]:
+        """Return how its versions are promoted, also where fleet.yaml does not say."""
+        return self.promote or Promote()
 
 
 class ExistingImage(Section):
@@ -149,7 +189,6 @@ class Machine(Section):
     market: Annotated[list[Market], Field(min_length=1)] = Field(
         ["on-demand"], description="Markets to buy on, the cheapest that has stock."
     )
-    slots: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Workers on one machine.")
 
 
 class Workers(Section):
@@ -170,10 +209,33 @@ class Boot(Section):
     deadline: Seconds = Field(600, description="After this it counts as failed.")
 
 
+class Ready(Section):
+    """When a machine at a cloud may be given to a ticket: its port answers."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(
+        22, description="TCP port that has to answer at the machine's address."
+    )
+    banner: Text | None = Field(
+        None,
+        description="What the port has to greet with, as in `SSH-`; left out: a connection is "
+        "enough.",
+    )
+    within: Seconds = Field(
+        300,
+        description="So long after its creation it counts as failed to boot, in place of "
+        "`boot.deadline`.",
+    )
+
+
 class Retire(Section):
     """When a worker is let go although nothing is wrong with it."""
 
     idle_after: Seconds = Field(900, description="Idle for this long.")
+    at: Literal["paid-end", "once"] | None = Field(
+        None,
+        description="When a machine goes that may go: `paid-end`, in the last run before its next "
+        "step of time is billed, or `once`; left out: `paid-end`.",
+    )
     max_age: Seconds | None = Field(
         None,
         description="Its machine is older than this: replaced as `replace` says; left out: never.",
@@ -250,6 +312,11 @@ class Pool(Section):
     boot: Boot = Field(
         default_factory=Boot.model_construct,
         description="How long a machine takes until its worker registers.",
+    )
+    ready: Ready | None = Field(
+        None,
+        description="Of machines at hcloud and aws that tickets are given: the port that has to "
+        "answer first; left out: ready when the provider says that it runs and has an address.",
     )
     retire: Retire = Field(
         default_factory=Retire.model_construct,

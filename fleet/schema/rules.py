@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import Cores, Count, Section, Text, WorkerTag, branch
+from fleet.schema.base import Cores, Count, LongText, Section, Text, WorkerTag, branch
 from fleet.schema.units import Day, Mebibytes, Percent, Seconds
 
 
@@ -15,6 +15,41 @@ class Size(Section):
     memory: Mebibytes = Field(description="At least this much main memory.")
     disk: Mebibytes = Field(description="At least this much disk.")
     swap: Mebibytes | None = Field(None, description="At least this much swap.")
+
+
+class Duration(Section):
+    """How long a task runs for some packages, and on which machine that was measured."""
+
+    match: LongText | None = Field(
+        None,
+        description="RE2 that matches the whole name of the package, or the whole name that "
+        "`powerful` matches; left out: every package.",
+    )
+    takes: Seconds | None = Field(
+        None, description="How long it runs, where history does not say; left out: not stated."
+    )
+    machine: Text | None = Field(
+        None, description="The machine type that this was measured on, history too where first."
+    )
+    cores: Cores | None = Field(
+        None, description="The cores of that machine; left out: those of `machine`."
+    )
+    parallel: Annotated[Percent, Field(ge=0, le=100)] | None = Field(
+        None,
+        description="Share of the work that more cores share (Amdahl's law), for machines of "
+        "which nothing is stated; left out: 90%.",
+    )
+
+
+def _duration_form(value: object) -> str:
+    return "several-durations" if isinstance(value, list) else "one-duration"
+
+
+Durations = Annotated[
+    Annotated[Seconds, Tag("one-duration")]
+    | Annotated[list[Duration], Field(min_length=1, max_length=1000), Tag("several-durations")],
+    branch(_duration_form, "a duration like 30m, or a list of {match, takes, machine, …}"),
+]
 
 
 class Askers(Section):

@@ -15,6 +15,7 @@ from fleet.schema.base import (
     Url,
     branch,
 )
+from fleet.schema.delivery import CoprRules, DebusineRules
 from fleet.schema.rules import Limits
 from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
 
@@ -125,7 +126,10 @@ class Faults(Section):
     create: Literal["out-of-stock", "quota", "error"] | None = Field(
         None, description="How every creation fails."
     )
-    never_boots: list[Text] = Field([], description="Machines of these types never register.")
+    never_boots: list[Text] = Field(
+        [],
+        description="Machines of these types, or that boot these images, never register.",
+    )
 
 
 class SimBilling(Section):
@@ -314,6 +318,16 @@ class DebusineQueue(Section):
         description="How to create, enable, drain and disable workers: `debusine-admin` as a "
         "list of arguments, or `{dsn: …}`.",
     )
+    rules: DebusineRules | None = Field(
+        None,
+        description="Where the server keeps its task configuration; left out: whether it has the "
+        "rules of `powerful` and `derive` cannot be seen.",
+    )
+    deadline: Seconds | None = Field(
+        None,
+        description="The queue ends what has run for so long: no request goes where it takes "
+        "longer; left out: it may run for any time.",
+    )
 
 
 class CoprQueue(Section):
@@ -332,6 +346,15 @@ class CoprQueue(Section):
         100,
         description="For so many builds the package is asked for, one question each, where "
         "`powerful` has rules: Copr's list does not tell it.",
+    )
+    rules: CoprRules | None = Field(
+        None,
+        description="Where its allow-list can be read: `{file: PATH}` or `{url: ADDRESS}`; left "
+        "out: whether it has the rules of `powerful` cannot be seen.",
+    )
+    deadline: Seconds = Field(
+        172_800,
+        description="Copr ends a build that has run for so long: none goes where it takes longer.",
     )
 
 
@@ -378,6 +401,11 @@ class WorldQueue(Section):
     path: Text = Field(description="The recording, relative to this file.")
     queue: Name | None = Field(
         None, description="Which queue of the recording; left out: the only one it holds."
+    )
+    deadline: Seconds | None = Field(
+        None,
+        description="The queue ends what has run for so long: no request goes where it takes "
+        "longer; left out: it may run for any time.",
     )
 
 

@@ -7,7 +7,14 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+)
 from pydantic_core import core_schema
 
 SIZE_PATTERN = r"^[1-9][0-9]{0,6}(MiB|GiB|TiB)$"
@@ -36,8 +43,14 @@ class Money(BaseModel):
         return f"{self.amount} {self.currency}"
 
 
-def written(value: int, pattern: str) -> str:
-    """Return a number of seconds, MiB or percent the way fleet.yaml writes it."""
+AS_WRITTEN = {"units": "as written"}
+"""Context of a dump whose values with a unit are to be as fleet.yaml writes them."""
+
+
+def written(value: object, pattern: str) -> str:
+    """Return a value with a unit the way fleet.yaml writes it."""
+    if not isinstance(value, int):
+        return f"{value}/h" if pattern == PRICE_PATTERN else str(value)
     if pattern == PERCENT_PATTERN:
         return f"{value}%"
     units = _SECONDS if pattern == DURATION_PATTERN else _MIB
@@ -62,7 +75,13 @@ class _Text:
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        return core_schema.no_info_before_validator_function(self.read, handler(source))
+        return core_schema.no_info_before_validator_function(
+            self.read,
+            handler(source),
+            serialization=core_schema.wrap_serializer_function_ser_schema(
+                self.write, info_arg=True
+            ),
+        )
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
@@ -82,6 +101,15 @@ class _Text:
             more = "more than zero, " if self._is_zero(value) else ""
             raise ValueError(f"expected {more}{self.what}")
         return value
+
+    def write(
+        self,
+        value: Any,  # noqa: ANN401 - what `parse` returns
+        handler: SerializerFunctionWrapHandler,
+        info: SerializationInfo,
+    ) -> object:
+        """Return a value as fleet.yaml writes it where that is asked for, else as a number."""
+        return written(value, self.pattern) if info.context == AS_WRITTEN else handler(value)
 
     def _is_zero(self, value: object) -> bool:
         """Say whether a text has a unit of this pattern, but none of it."""

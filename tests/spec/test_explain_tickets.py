@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fleet.explain import explain_pool, explain_request, explain_worker
 from fleet.facts import Machine, World
 from fleet.guard import guard
+from fleet.handout import find_held
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets import Tenancy, Ticket
@@ -62,3 +63,31 @@ def test_a_limit_of_a_queue_of_tickets_is_held_by_who_gives_out_machines() -> No
     limit = ("queues", "tickets", "limits", "total")
     held = [each.by for each in (*pool.reasons, *request.reasons) if each.path == limit]
     assert held == ["scheduler", "scheduler"]
+
+
+def test_the_rule_that_gives_a_ticket_a_tag_is_named_with_its_place() -> None:
+    rule = {"match": "praiskup/ping/fedora-.*/chromium", "ask": ["extra_powerful"]}
+    fleet = a_ticket_fleet(tag={"asked_by": ["rules"]}, powerful=[rule])
+    build = {"project": "ping", "chroot": "fedora-43-x86_64", "package": "chromium"}
+    world = seen(fleet, [a_ticket(1, owner="praiskup", **build)])
+
+    found = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "1")
+
+    assert found is not None
+    assert (found.reasons[0].path, found.headline) == (
+        ("powerful", 0),
+        "request tickets/1 gets a new machine: debian-ci-powerful-1",
+    )
+    assert found.reasons[0].because.startswith("asks for extra_powerful by powerful[0]: pattern ")
+
+
+def test_a_ticket_that_may_not_have_its_tag_gets_no_machine_and_it_is_said_why() -> None:
+    fleet = a_ticket_fleet(tag={"asked_by": ["rules"]})
+    world = seen(fleet, [a_ticket(1, tags=("arch_x86_64", "extra_powerful"))])
+    plan = guard(fleet, reconcile(fleet, world))
+
+    assert plan.actions == ()
+    assert find_held(fleet, world, plan, "tickets") == {
+        1: "user ada (by ticket) may not ask for extra_powerful: tags.extra_powerful.asked_by "
+        "lets only rules ask for it; the ticket gets no machine without it"
+    }

@@ -136,3 +136,40 @@ def test_a_start_is_a_moment_after_the_time_of_the_world() -> None:
     found = expected(one_worker(), a_sim_world(a_worker(), requests=three()))
 
     assert found.start_of("debian/3") == NOW + timedelta(minutes=20)
+
+
+def of_powerful(fleet: Fleet, *, limits: dict[str, object]) -> Forecast:
+    """Return when three builds start that ask for a tag with these limits."""
+    requests = tuple(
+        a_request(id=str(n), required=("powerful",), pending_since=ago(minutes=9 - n), owner=owner)
+        for n, owner in ((1, "ada"), (2, "ada"), (3, "bob"))
+    )
+    tag = {"on_demand": True, "exclusive": True, "limits": limits}
+    limited = a_sim_fleet(
+        pools={"big": a_pool(provider="desk", max=3, provides=["powerful"])},
+        tags={"powerful": tag},
+        durations=fleet.durations and {"any": "10m"},
+    )
+    return expected(limited, a_sim_world(requests=requests))
+
+
+def test_who_gets_a_machine_of_this_plan_starts_on_it_whoever_else_waits_before() -> None:
+    found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
+
+    assert found.starts == {"debian/1": 90, "debian/3": 90}
+
+
+def test_a_request_that_a_limit_stops_is_said_to_start_no_sooner_than_work_ends() -> None:
+    found = of_powerful(one_worker(), limits={"per": {"owner": 1}, "total": 2})
+
+    assert found.not_known == {
+        "debian/2": "tags.powerful.limits.total leaves no room for it before 2026-11-21 08:11 "
+        "UTC, when work that counts to it ends"
+    }
+
+
+def test_a_limit_of_nothing_is_never_said_to_leave_room() -> None:
+    found = of_powerful(one_worker(), limits={"total": 0})
+
+    assert found.starts == {}
+    assert found.not_known["debian/3"] == "tags.powerful.limits.total leaves no room for it"

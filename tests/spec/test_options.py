@@ -64,7 +64,8 @@ def test_what_is_out_of_stock_falls_through_to_the_next_type_and_market() -> Non
     plan = plan_after(desk(), out("big", "spot"))
 
     assert made(plan) == [("small", "on-demand", Decimal("0.05"))]
-    assert "not made: big/spot: desk is out of stock of big (once); tried again from" in why(plan)
+    no_stock = "desk is out of stock of big on the spot market (once); tried again from"
+    assert f"not made: big/spot: {no_stock}" in why(plan)
     assert made(plan_after(desk(), out("big", "spot"), out("small"))) == [
         ("big", "on-demand", Decimal("0.09"))
     ]

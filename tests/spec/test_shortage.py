@@ -4,7 +4,16 @@ from fleet.facts import World
 from fleet.plan import Unserved
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
-from tests.builders import a_fleet, a_request, a_sim_world, a_worker, ago, an_attempt
+from tests.builders import (
+    a_fleet,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_worker,
+    ago,
+    an_attempt,
+)
 from tests.builders.budgeting import a_charge, a_ledger
 from tests.builders.deciding import fleet_with
 
@@ -24,10 +33,10 @@ def test_a_budget_that_stops_this_hour_and_the_next_is_said_once_the_tighter_one
     unserved = unserved_in(fleet, a_sim_world(requests=WAITING, ledger=spent))
 
     assert unserved.because == (
-        "the budget of pool builders has not enough left for more: 0.10 of 0.50 EUR this hour "
-        "(0.40 spent, 0.00 reserved)"
+        "the budget of pool builders has 0.10 of 0.50 EUR left this hour (0.40 spent, "
+        "0.00 reserved, 0.00 planned), and one request more needs 1.00"
     )
-    assert [blocked.because.split(" EUR ")[1][:9] for blocked in unserved.blocked] == [
+    assert [blocked.because.split(" EUR left ")[1][:9] for blocked in unserved.blocked] == [
         "this hour",
         "in the ne",
     ]
@@ -118,3 +127,18 @@ def test_a_paused_pool_decides_itself() -> None:
     unserved = unserved_in(fleet_with(mode="pause"), a_sim_world(requests=WAITING))
 
     assert unserved.path == ("pools", "builders")
+
+
+def test_of_pools_whose_memory_is_too_small_the_largest_is_nearest_and_its_figure_is_said() -> (
+    None
+):
+    pools = {
+        name: a_pool(provider="desk", machine={"type": name, "cores": 8, "memory": memory})
+        for name, memory in (("arm", "16GiB"), ("big", "64GiB"), ("mid", "32GiB"))
+    }
+    fleet = a_sim_fleet(pools=pools, tags={"memory_gib": {"kind": "number"}})
+    world = a_sim_world(requests=(a_request(required=("memory_gib>=100",)),))
+
+    assert unserved_in(fleet, world).because == (
+        "no pool fits; nearest is big, which does not reach memory_gib>=100 (it has memory_gib=64)"
+    )

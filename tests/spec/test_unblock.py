@@ -280,7 +280,7 @@ def test_a_rule_that_has_expired_is_given_another_day() -> None:
     assert found[0].suggestion.changes[0].yaml == "expires: 2026-11-21"
 
 
-def test_a_back_off_is_waited_for_until_the_first_run_after_it() -> None:
+def test_a_back_off_is_waited_for_until_it_ends() -> None:
     attempts = tuple(
         Attempt(
             pool="builders",
@@ -294,7 +294,7 @@ def test_a_back_off_is_waited_for_until_the_first_run_after_it() -> None:
     )
 
     assert said(a_sim_fleet(), a_sim_world(requests=(a_request(),), attempts=attempts)) == [
-        "wait until 2026-11-21 08:20 UTC"
+        "wait until 2026-11-21 08:11 UTC"
     ]
 
 

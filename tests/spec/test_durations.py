@@ -1,0 +1,248 @@
+"""How long work runs on which machine, what it costs there, and where it ends in time."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.demand.durations import Durations, Kind, Timing, remaining_seconds
+from fleet.explain import explain_request
+from fleet.guard import guard
+from fleet.plan import Create, Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
+from tests.builders.deciding import with_machines
+
+SMALL, BIG = Kind("norm", 8), Kind("mons", 64)
+HOUR, DAY = 3600, 86_400
+TYPES = {
+    "norm": {"cores": 8, "memory": "32GiB", "disk": "240GiB", "price": "0.08 EUR/h"},
+    "mons": {"cores": 64, "memory": "256GiB", "disk": "960GiB", "price": "0.40 EUR/h"},
+}
+MEASURED = [
+    {"match": "chromium", "takes": "24h", "machine": "norm"},
+    {"match": "chromium", "takes": "3h", "machine": "mons"},
+    {"takes": "30m"},
+]
+
+
+def two_sizes(stated: object, deadline: str | None = None, **pool: object) -> Fleet:
+    """Return a fleet of small and of powerful machines, billed by the hour."""
+    sold = {"kind": "sim", "billing": {"increment": "1h"}, "types": TYPES}
+    return a_sim_fleet(
+        providers={"desk": sold},
+        queues={"debian": {"kind": "world", "path": "w.json", "deadline": deadline}},
+        durations={"sbuild": stated},
+        cadence="10m",
+        pools={
+            "normal": a_pool(provider="desk", machine="norm", **pool),
+            "powerful": a_pool(provider="desk", machine="mons", **pool),
+        },
+    )
+
+
+def planned(fleet: Fleet, **request: object) -> Plan:
+    waiting = a_request(**{"id": "1", "task": "sbuild", "package": "chromium"} | request)
+    return guard(fleet, reconcile(fleet, a_sim_world(requests=(waiting,))))
+
+
+def made(plan: Plan) -> list[tuple[str, Decimal | None]]:
+    return [(a.inputs.type, a.until_idle) for a in plan.actions if isinstance(a, Create)]
+
+
+def takes(fleet: Fleet, kind: Kind, **request: object) -> int | None:
+    """Return how long a build of chromium is expected to run on a machine."""
+    waiting = a_request(**{"task": "sbuild", "package": "chromium"} | request)
+    seconds, timing = Durations(fleet).of("debian", waiting)
+    return timing.on(kind, seconds) if timing else seconds
+
+
+# how long
+
+
+def test_where_no_machine_is_named_every_machine_takes_as_long() -> None:
+    fleet = two_sizes([{"match": "chromium", "takes": "24h"}])
+
+    assert takes(fleet, SMALL) == takes(fleet, BIG) == DAY
+    assert made(planned(fleet)) == [("norm", Decimal("2.00"))]
+
+
+def test_what_is_stated_of_a_machine_counts_there() -> None:
+    assert takes(two_sizes(MEASURED), SMALL) == DAY
+    assert takes(two_sizes(MEASURED), BIG) == 3 * HOUR
+
+
+def test_history_is_of_the_machine_that_is_named_first() -> None:
+    fleet = two_sizes(MEASURED)
+
+    assert takes(fleet, SMALL, expected_seconds=20 * HOUR) == 20 * HOUR
+    assert takes(fleet, BIG, expected_seconds=20 * HOUR) == 20 * HOUR // 8
+
+
+@pytest.mark.parametrize(
+    ("parallel", "seconds"),
+    [("0%", DAY), (None, 46_377), ("90%", 46_377), ("100%", 3 * HOUR)],
+)
+def test_of_another_machine_its_cores_say_how_much_faster_it_is(
+    parallel: str | None, seconds: int
+) -> None:
+    # Amdahl: (10% + 90%/64) of (10% + 90%/8) is 53.7%.
+    about = {"match": "chromium", "takes": "24h", "parallel": parallel}
+
+    assert takes(two_sizes([about | {"machine": "norm"}]), BIG) == seconds
+    assert takes(two_sizes([{**about, "cores": 8}]), BIG) == seconds
+
+
+@pytest.mark.parametrize(
+    ("request_", "seconds"),
+    [
+        ({"package": "chromium"}, 3 * HOUR),
+        ({"package": "chromium-headers"}, 1800),
+        ({"package": None}, 1800),
+        ({"package": "chromium", "task": "lintian"}, None),
+    ],
+)
+def test_a_pattern_takes_the_whole_name_of_the_package(
+    request_: dict[str, object], seconds: int | None
+) -> None:
+    assert takes(two_sizes(MEASURED), BIG, **request_) == seconds
+
+
+def test_a_pattern_takes_the_name_that_the_allow_list_matches_too() -> None:
+    stated = [{"match": "debian/.*/any/chromium", "takes": "5h"}]
+    named = {"scope": "debian", "workspace": "base"}
+
+    assert takes(two_sizes(stated), BIG, **named) == 5 * HOUR
+    assert takes(two_sizes(stated), BIG) is None
+
+
+def test_what_a_list_does_not_say_is_what_any_says() -> None:
+    fleet = two_sizes(MEASURED[:2]).model_copy(
+        update={"durations": {**two_sizes(MEASURED[:2]).durations, "any": 600}}
+    )
+
+    assert takes(fleet, BIG, package="hello") == 600
+
+
+def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
+    fleet = two_sizes(MEASURED)
+    work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
+    worker = a_worker(busy=True, work=work)
+
+    assert remaining_seconds(fleet, worker, NOW, SMALL) == 23 * HOUR
+    assert remaining_seconds(fleet, worker, NOW, BIG) == 2 * HOUR
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10 * DAY))
+def test_more_cores_are_never_slower_nor_faster_than_their_number(
+    before: int, after: int, parallel: int, seconds: int
+) -> None:
+    timing = Timing(cores=min(before, after), parallel=parallel)
+
+    found = timing.on(Kind("x", max(before, after)), seconds)
+
+    assert found is not None
+    assert seconds * min(before, after) // max(before, after) <= found <= seconds
+    assert timing.on(Kind("x", min(before, after)), seconds) == seconds
+
+
+# where
+
+
+def test_the_faster_machine_is_bought_where_the_build_costs_less_there() -> None:
+    # 24 h and the rest are 25 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
+    assert made(planned(two_sizes(MEASURED))) == [("mons", Decimal("1.60"))]
+    assert made(planned(two_sizes(MEASURED), package="hello")) == [("norm", Decimal("0.16"))]
+
+
+def test_with_target_wait_a_build_takes_the_share_that_it_has_of_that_machine() -> None:
+    fleet = two_sizes([{"takes": "2h", "machine": "norm", "parallel": "100%"}], target_wait="2h")
+    requests = tuple(a_request(id=f"{n}", task="sbuild") for n in range(7))
+
+    plan = reconcile(fleet, a_sim_world(requests=requests))
+
+    # Seven builds of 15 minutes on one powerful machine, or seven small ones of 3 hours.
+    assert [kind for kind, _ in made(plan)] == ["mons"]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected"), [("48h", ["mons"]), ("24h", []), (None, ["norm"])]
+)
+def test_a_build_goes_only_where_it_ends_before_its_deadline(
+    deadline: str | None, expected: list[str]
+) -> None:
+    # 55 h on the small machine, 29.6 h on the powerful one, where it costs more.
+    stated = [{"takes": "55h", "machine": "norm"}]
+
+    plan = planned(two_sizes(stated, deadline))
+
+    assert [kind for kind, _ in made(plan)] == expected
+
+
+def test_a_build_that_ends_nowhere_in_time_is_said_to_with_its_figures() -> None:
+    plan = planned(two_sizes([{"takes": "55h", "machine": "norm"}], "24h"))
+
+    (unserved,) = plan.unserved
+    assert unserved.because == (
+        "pool normal would run it for 2d 7h, and the deadline of queue debian is 1d; "
+        "pool powerful would run it for 1d 5h, and the deadline of queue debian is 1d"
+    )
+    assert unserved.path == ("queues", "debian", "deadline")
+    assert [each.pool for each in unserved.blocked] == ["normal", "powerful"]
+
+
+def test_a_worker_that_would_not_end_in_time_is_not_waited_for() -> None:
+    fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
+    worker = a_worker(name="debian-ci-normal-1", pool="normal")
+    waiting = a_request(id="1", task="sbuild")
+
+    world = with_machines(a_sim_world(worker, requests=(waiting,)), type="norm")
+
+    assert [kind for kind, _ in made(reconcile(fleet, world))] == ["mons"]
+
+
+def test_a_build_at_copr_has_48_hours_where_nothing_else_is_said() -> None:
+    copr = {"kind": "copr", "url": "https://copr.example"}
+    fleet = a_sim_fleet(queues={"copr": copr, "own": copr | {"deadline": "72h"}})
+
+    found = [Durations(fleet).of(queue, a_request())[1] for queue in ("copr", "own")]
+
+    assert [each.deadline for each in found if each] == [2 * DAY, 3 * DAY]
+
+
+# what explain says
+
+
+def test_an_explanation_says_of_each_place_when_it_ends_there_and_what_it_costs() -> None:
+    fleet = two_sizes(MEASURED, "48h")
+    waiting = a_request(id="1", task="sbuild", package="chromium")
+    world = a_sim_world(requests=(waiting,))
+
+    found = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "1")
+
+    assert found is not None
+    begin = "2026-11-21 08:01 UTC"
+    assert [line for line in found.facts if line.startswith("new ")] == [
+        f"new norm of pool normal: {begin} to 2026-11-22 08:01 UTC (1d), about 2.00 EUR",
+        f"new mons of pool powerful: {begin} to 2026-11-21 11:01 UTC (3h), about 1.60 EUR",
+    ]
+    assert [(each.type, each.seconds, each.cost) for each in found.places] == [
+        ("norm", DAY, Decimal("2.00")),
+        ("mons", 3 * HOUR, Decimal("1.60")),
+    ]
+    assert found.expected is not None
+
+
+def test_an_explanation_names_the_place_where_a_build_ends_too_late() -> None:
+    fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
+    world = a_sim_world(requests=(a_request(id="1", task="sbuild"),))
+
+    found = explain_request(fleet, world, guard(fleet, reconcile(fleet, world)), "1")
+
+    assert found is not None
+    assert (
+        "new norm of pool normal: not possible, runs for 2d 7h, deadline of queue debian is 2d"
+    ) in found.facts
+    assert [each.is_late for each in found.places] == [True, False]

@@ -1,0 +1,83 @@
+"""What is said of requests that may run without a tag once they have waited long enough."""
+
+from datetime import timedelta
+
+from fleet.explain.later import later
+from fleet.explain.request import explain_request
+from fleet.explain.values import Explanation
+from fleet.facts import Demand, World
+from fleet.guard import guard
+from fleet.reconcile import reconcile
+from fleet.render.tags_text import tag_notes
+from fleet.schema.model import Fleet
+from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world, ago
+
+FLEET = a_sim_fleet(
+    pools={
+        "normal": a_pool(provider="desk", max=1),
+        "power": a_pool(provider="desk", max=0, provides=["power"]),
+    },
+    tags={"power": {"on_demand": True, "otherwise": {"after": "30m", "drop": True}}},
+)
+
+
+def waiting(minutes: int, *, stored: bool = False) -> World:
+    """Return a world in which a build has waited so long for the tag."""
+    request = a_request(id="1", required=("power",), pending_since=ago(minutes=minutes))
+    world = a_sim_world(requests=(request,))
+    reading = world.queues["debian"]
+    assert isinstance(reading.demand, Demand)
+    demand = reading.demand.model_copy(update={"stored": stored})
+    queues = {"debian": reading.model_copy(update={"demand": demand})}
+    return world.model_copy(update={"queues": queues})
+
+
+def told(world: World, fleet: Fleet = FLEET) -> Explanation:
+    plan = guard(fleet, reconcile(fleet, world))
+    found = explain_request(fleet, world, plan, "1")
+    assert found is not None
+    return found
+
+
+def test_who_waited_long_enough_gets_a_machine_without_the_tag_and_is_told_why() -> None:
+    answer = told(waiting(40))
+
+    assert answer.headline.endswith("gets a new machine: debian-ci-normal-1, without power")
+    assert answer.reasons[0].because == (
+        "it waited 30m for power: since 2026-11-21 07:50 UTC it may run without power"
+    )
+    assert "pool normal fits without power" in {each.because for each in answer.reasons}
+    assert answer.expected is not None
+
+
+def test_the_plan_names_the_tags_that_requests_do_without() -> None:
+    plan = reconcile(FLEET, waiting(40))
+
+    ((heading, (note,)),) = tag_notes(plan)
+    assert heading == "Tags that requests may do without by now: `otherwise` of the tag"
+    assert (note.tag, note.requests) == ("power", ("debian/1",))
+
+
+def test_the_moment_to_wait_for_is_the_same_at_each_look() -> None:
+    world = waiting(10)
+
+    looks = [told(later(world, world.time + timedelta(minutes=m))) for m in (0, 3, 7)]
+
+    assert {look.suggestions[0].sentence for look in looks} == {"wait until 2026-11-21 08:20 UTC"}
+
+
+def test_where_the_queue_stored_the_tag_plan_and_explain_say_that_it_cannot_be_dropped() -> None:
+    world = waiting(40, stored=True)
+
+    answer = told(world)
+    (warning,) = reconcile(FLEET, world).warnings
+
+    assert answer.reasons[0].because.startswith("otherwise.drop of tag power has no effect on it")
+    assert answer.reasons[0].path == ("tags", "power", "otherwise")
+    assert (warning.rule, warning.message) == (
+        "otherwise-without-effect",
+        (
+            "tags.power.otherwise has no effect on 1 request at queue debian: it stored the "
+            "tag with each, and assigns them only to workers that have it"
+        ),
+    )

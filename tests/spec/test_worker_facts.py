@@ -1,0 +1,75 @@
+"""What is told of each worker beside what becomes of it, one sentence per test."""
+
+from decimal import Decimal
+
+from fleet.explain import explain_worker
+from fleet.explain.worker_facts import WorkerFacts, facts_of_workers
+from fleet.facts import Work, Worker, World
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_reading, a_worker, a_world, ago
+
+NAME = "debian-ci-builders-1"
+WORK = Work(task="sbuild", package="chromium", requester="ann", started_at=ago(minutes=30))
+
+
+def a_building_world(worker: Worker | None = None, **machine: object) -> World:
+    worker = worker or a_worker(busy=True, work=WORK)
+    return a_world(
+        queues={"debian": a_reading(workers=(worker,))},
+        providers={"hetzner": a_listing(a_machine(created_at=ago(minutes=90), **machine))},
+    )
+
+
+def facts(fleet: Fleet, world: World) -> WorkerFacts:
+    return facts_of_workers(fleet, world)[NAME]
+
+
+def test_a_worker_has_a_size_a_place_and_a_price_so_far() -> None:
+    pool = a_pool(machine={"type": "ccx33", "swap": "16GiB"})
+
+    told = facts(a_fleet(pools={"builders": pool}), a_building_world())
+
+    assert (told.provider, told.location) == ("hetzner", "fsn1")
+    assert (told.cores, told.memory, told.disk, told.swap) == (8, 32768, 245760, 16384)
+    # Two whole hours of a machine and its address have begun.
+    assert told.cost_so_far == 2 * Decimal("0.2227")
+
+
+def test_its_work_has_a_package_a_beginning_and_a_cost_so_far() -> None:
+    told = facts(a_fleet(), a_building_world())
+
+    assert (told.task, told.package, told.work_since) == ("sbuild", "chromium", ago(minutes=30))
+    # Work pays for the time that it takes, not for the hour that is begun.
+    assert told.work_cost == Decimal("0.1114")
+
+
+def test_a_machine_of_last_month_is_billed_for_both_months() -> None:
+    world = a_building_world(a_worker())
+    listing = a_listing(a_machine(created_at=ago(days=40)))
+
+    told = facts(a_fleet(), world.model_copy(update={"providers": {"hetzner": listing}}))
+
+    # Twenty days of each month are below what a month costs at most, 624 hours.
+    assert told.cost_so_far == 40 * 24 * Decimal("0.2227")
+
+
+def test_what_nobody_knows_is_not_told() -> None:
+    world = a_building_world(a_worker(busy=True), type="ccx99")
+
+    told = facts(a_fleet(), world)
+
+    assert (told.cores, told.cost_so_far, told.package, told.work_cost) == (None,) * 4
+
+
+def test_an_explanation_of_a_worker_holds_the_same_facts() -> None:
+    fleet, world = a_fleet(), a_building_world()
+
+    explained = explain_worker(fleet, world, reconcile(fleet, world), NAME)
+
+    assert explained is not None
+    assert explained.facts[2:] == (
+        "8 cores, 32 GiB memory, 240 GiB disk, amd64 at hetzner, fsn1",
+        "created 2026-11-21 06:30 UTC, has cost 0.4454 EUR so far",
+        "package chromium since 2026-11-21 07:30 UTC, 0.1114 EUR so far",
+    )
