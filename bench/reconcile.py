@@ -150,7 +150,8 @@ def over_bound(*, limited: bool) -> Iterator[float]:
         scene = scene_of(Size(*sizes, limited=limited))
         optimum = reconcile(scene.fleet, world_of(scene)).optimum
         if optimum is not None:
-            yield float(optimum.cost / optimum.bound) if optimum.bound else float("inf")
+            cost = optimum.cost if optimum.model is None else optimum.model
+            yield float(cost / optimum.bound) if optimum.bound else float("inf")
 
 
 def beside_baselines() -> tuple[dict[str, float], dict[str, float]]:

@@ -39,6 +39,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
         release_surplus(world, draft)
         dismiss_booting(world, draft)
     budgets = judge_budgets(layout.accounts, allocation.machines, headroom.kept, allocation.counts)
+    service.budgets = budgets
     limits = tuple(judge_limits(layout.uses, allocation.counts))
     decided = Decided(demand, service, budgets, limits, allocation.proof)
     return assemble(fleet, world, drafts, decided)

@@ -13,9 +13,11 @@ from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, wi
 from fleet.operate.apply import apply_plan
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
-from fleet.operate.handing import hand_out_all
+from fleet.operate.handing import hand_out_all, note_waits
 from fleet.operate.journal import journalled
+from fleet.operate.observe import remember_rules
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
+from fleet.operate.promoting import promote_all
 from fleet.plan import Plan
 from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Console
@@ -50,20 +52,20 @@ def apply_once(
     config: Config, file: str, console: Console, show: Callable[[Plan], None], terms: Terms
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
-    clock = SystemClock()
-    started = clock.now()
+    started = (clock := SystemClock()).now()
     sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
     crew = crewed(config.fleet, file, sources, terms.pace, console.note)
     with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
         if died:
-            begun = said_of_begun(sources.store.last_runs(1))
             console.note(
-                f"took over the lock of {died}, which died; finishing what it began{begun}"
+                f"took over the lock of {died}, which died; finishing what it began"
+                f"{said_of_begun(sources.store.last_runs(1))}"
             )
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         world = hand_out_all(config.fleet, look(config, sources, console), sources, console.note)
+        remember_rules(world, sources.store)
         note = partial(_note, sources.store, started)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
@@ -72,6 +74,7 @@ def apply_once(
             with terms.signals.changing():
                 world, troubles = lay(world)
         plan = ordered_part(terms.order, plan_for(config, world))
+        note_waits(config.fleet, world, plan, sources)
         show(plan)
         tell = _teller(plan, console)
         with terms.signals.changing(cut):
@@ -83,9 +86,11 @@ def apply_once(
                 outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
+                promoted = promote_all(plan, sources.store, clock.now(), note, tell)
                 edges = journalled(many, note)
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
-                outcome = outcome.model_copy(update={"stacks": (*troubles, *outcome.stacks)})
+                stacks = (*troubles, *outcome.stacks)
+                outcome = outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
             sources.store.record_run(
                 started=started,
                 ended=clock.now(),

@@ -142,7 +142,7 @@ def _unchecked(fleet: Fleet) -> Iterator[tuple[str, str]]:
             case HcloudProvider():
                 yield (
                     f"provider {name}, rights",
-                    "whether its token may write is seen by writing; it has to be for both",
+                    "its API does not tell whether the token may write: it needs Read & Write",
                 )
                 yield (
                     f"provider {name}, quotas",

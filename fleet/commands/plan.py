@@ -4,8 +4,10 @@ import argparse
 from dataclasses import replace
 
 from fleet.changes import Comparison
+from fleet.changes.at_rest import find_rest
 from fleet.changes.comparing import compare, find_unseen
 from fleet.changes.config import find_config_changes
+from fleet.changes.images import find_image_changes
 from fleet.changes.renames import find_renames, rename_pools
 from fleet.commands.config import Config
 from fleet.commands.wiring import Decision, decide, load_base, plan_for
@@ -52,13 +54,19 @@ def _change(name: str, decision: Decision, console: Console) -> Comparison:
     renames = find_renames(base.fleet, head)
     renamed = rename_pools(base.fleet, renames)
     planned = plan_for(replace(base, fleet=renamed), decision.world)
-    return compare(
+    found = compare(
         _with_config(planned, base.fleet),
         decision.plan,
         unseen=find_unseen(renamed, decision.world),
         config=find_config_changes(renamed, head),
         renames=renames,
     )
+    more = {
+        "images": find_image_changes(renamed, head, decision.world, decision.plan),
+        "rest_before": find_rest(renamed, planned),
+        "rest_after": find_rest(head, decision.plan),
+    }
+    return found.model_copy(update=more)
 
 
 def _with_config(plan: Plan, fleet: Fleet) -> Plan:

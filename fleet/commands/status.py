@@ -9,6 +9,7 @@ from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config
 from fleet.commands.wiring import decide
 from fleet.errors import WrongUsage
+from fleet.explain.worker_facts import facts_of_workers
 from fleet.operate.observe import ended_runs
 from fleet.ports import Console
 from fleet.render.status_text import status_to_text
@@ -25,15 +26,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
         if args.world or args.site:
             raise WrongUsage("--heartbeat asks the store alone: leave out --world and --site")
         return _heartbeat(args, console)
-    plan = decide(args, console).plan
+    decision = decide(args, console)
+    plan = decision.plan
+    facts = facts_of_workers(decision.config.fleet, decision.world)
     if args.site:
         from fleet.render.to_html import site
 
-        pages = site(plan)
+        pages = site(plan, facts)
         _write_site(Path(args.site), pages)
         console.note(f"wrote {len(pages)} files to {args.site}; open {args.site}/index.html")
     if args.json:
-        console.out(status_to_json(plan))
+        console.out(status_to_json(plan, facts))
     elif not args.site:
         console.out(status_to_text(plan, colour=console.colour))
     return 0

@@ -2,9 +2,9 @@
 
 import argparse
 from datetime import UTC, datetime
-from pathlib import Path
 
 from fleet.commands.config import Config, load_config
+from fleet.commands.desks import read_members
 from fleet.commands.explain import with_place
 from fleet.commands.wiring import decide, load_world
 from fleet.demand import judge_of
@@ -16,8 +16,6 @@ from fleet.ports import Console
 from fleet.render import words
 from fleet.render.tags_explained import tags_to_text
 from fleet.render.to_json import value_to_json
-from fleet.store.files import LocalFiles
-from fleet.store.members import FileMembers
 from fleet.tagrules.told import NOTHING, told_of
 
 
@@ -123,7 +121,5 @@ def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
     """Return what a name's tags rest on: the day, the groups, what images reported."""
     if args.world:
         return load_world(args, config.fleet, console)
-    members = config.fleet.members
-    base = Path(args.file).resolve().parent
-    known = FileMembers(str(base / members.file), LocalFiles()).read() if members else {}
+    known = read_members(config.fleet, args.file)
     return World(fleet=config.fleet.fleet, time=datetime.now(UTC), members=known)

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,22 +13,30 @@ from fleet.commands.clouds import bases_of, engines_of, find_clouds, keepers_of,
 from fleet.commands.config import Config, load_config
 from fleet.commands.loading import check_file
 from fleet.commands.registries import registries_of
+from fleet.demand.durations import patterns_of
 from fleet.errors import SecretMissing, WrongUsage
+from fleet.exports.delivering import path_of
+from fleet.exports.in_force import places_of
 from fleet.facts import QueueReading, Unknown, World
+from fleet.facts.rules import HeldRules
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe
 from fleet.plan import Plan
-from fleet.ports import Console, Queue, Registry
+from fleet.ports import Console, Queue, Registry, RuleReader
+from fleet.providers.ready import ReadyLooks, TcpProber
 from fleet.providers.sim import SimCloud, menu_of
 from fleet.queues.copr import CoprFrontend
+from fleet.queues.copr_rules import CoprAllowList
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.tickets import TicketDesk
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
 from fleet.render.words import many
 from fleet.schema.model import (
     CoprQueue,
+    CoprRulesFile,
     DebusineQueue,
     Fleet,
     TicketQueue,
@@ -132,6 +140,8 @@ def wire(fleet: Fleet, config: str) -> Sources:
         store=store,
         desks=desks,
         lenders=clouds.hooked,
+        rules=dict(_rules(fleet, base, secrets)),
+        look=ReadyLooks(fleet, places.folder, TcpProber(), SystemClock()),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,
@@ -178,12 +188,44 @@ def _queue(
                 queue,
                 ticketed=desk.read if desk else None,
                 closed=desk.closed if desk else lambda _: (),
-                with_names=bool(fleet.powerful),
+                with_names=bool(fleet.powerful or patterns_of(fleet)),
                 max_age=fleet.guards.demand_max_age,
             )
         case TicketQueue():
             raise TypeError("a queue of tickets is its desk")
     assert_never(queue)
+
+
+class _UnreadableRules:
+    """Rules that cannot be read, and why."""
+
+    def __init__(self, places: tuple[str, ...], reason: str) -> None:
+        self._read = dict.fromkeys(places, Unknown(unknown=reason))
+
+    def read(self) -> Mapping[str, HeldRules | Unknown]:
+        """Return that nothing is known."""
+        return self._read
+
+
+def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str, RuleReader]]:
+    """Yield what reads the rules of queues, where fleet.yaml says where they are."""
+    for name, queue in fleet.queues.items():
+        match queue:
+            case CoprQueue(rules=place) if place is not None:
+                file = str(base / place.file) if isinstance(place, CoprRulesFile) else ""
+                yield name, CoprAllowList(place, file, LocalFiles())
+            case DebusineQueue(rules=rules) if rules is not None:
+                reference = queue.token
+                try:
+                    token = secrets.read(reference) if reference else None
+                except SecretMissing as error:
+                    yield name, _UnreadableRules(places_of(fleet, name), str(error))
+                else:
+                    path = path_of(fleet)
+                    seconds = fleet.guards.demand_max_age
+                    yield name, TaskRules(queue, rules, token, path=path, seconds=seconds)
+            case _:
+                continue
 
 
 def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets) -> Queue:

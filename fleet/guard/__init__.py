@@ -6,24 +6,35 @@ limit counts per pool and for the whole fleet, by share and by count; a refusal 
 pool's actions only, and all of it is decided before the first change.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fleet.guard.refusals import refuse_cost, refuse_delete
+from fleet.guard.refusals import refuse_cost, refuse_delete, refuse_rivalled
 from fleet.guard.throttles import throttle
 from fleet.guard.withholding import Held, held_by, many, pools_with
-from fleet.plan import Action, Blocked, Create, Plan, PoolVerdict, Release, Signature, Unserved
+from fleet.plan import (
+    Action,
+    Blocked,
+    Create,
+    Plan,
+    PoolVerdict,
+    Release,
+    Signature,
+    Unserved,
+    serves,
+)
 from fleet.plan.digests import seal
 from fleet.plan.guard_results import ApprovalVerdict, GuardResult
-from fleet.schema.model import DebusineQueue, Fleet, Pool
+from fleet.schema.model import DebusineQueue, Fleet
 from fleet.schema.units import write_count
+from fleet.tagrules.offers import works_for_nobody
 
 _SAY_ADMIN = (
     "add to that queue `admin: {dsn: {env: FLEET_DEBUSINE_ADMIN_DSN}}`, or its admin command as a "
     "list, as in `admin: [ssh, debusine.example.org, debusine-admin]`"
 )
-_CLOUDS = frozenset({"hcloud", "aws"})
 """Kinds of providers whose machines register nowhere but at a queue, with a token of it."""
 _Guard = Callable[[Fleet, Plan, Sequence[Action]], Iterator[Held]]
 
@@ -33,7 +44,10 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
     results: list[GuardResult] = []
     withheld: dict[str, GuardResult] = {}
     approved: dict[str, str] = {}
-    guards: tuple[_Guard, ...] = (_observed, _unappliable, refuse_delete, refuse_cost, throttle)
+    guards: tuple[_Guard, ...] = (
+        *(_observed, _unappliable, refuse_rivalled),
+        *(refuse_delete, refuse_cost, throttle),
+    )
     for hold in guards:
         left: Sequence[Action] = plan.actions
         if withheld:
@@ -68,6 +82,7 @@ def guard(fleet: Fleet, plan: Plan) -> Plan:
             "pools": pools,
             "signatures": tuple(_without(signature, withheld) for signature in plan.signatures),
             "unserved": (*plan.unserved, *_kept_waiting(plan, withheld)),
+            "optimum": plan.optimum_of(kept),
             "cost_after": sum((pool.cost_after for pool in pools), Decimal(0)),
         }
     )
@@ -99,7 +114,7 @@ def _kept_waiting(plan: Plan, withheld: Mapping[str, GuardResult]) -> Iterator[U
         for keys in by_guard.values():
             worker = signature.by_create[keys[0]]
             result = withheld[worker]
-            because = f"a guard keeps the machine back: {result.because}"
+            because = f"a guard withholds its machine: {result.because}"
             yield Unserved(
                 signature=signature.id,
                 requests=tuple(keys),
@@ -121,15 +136,20 @@ def _recount(pool: PoolVerdict, own: Sequence[Action], unserved: int) -> PoolVer
         Decimal(0),
     )
     kinds = Counter(action.action for action in own)
-    because = pool.because
+    before, served = serves(pool.served), pool.served - unserved
+    because = serves(served) + pool.because.removeprefix(before)
     if unmade := pool.create - kinds["create"]:
-        because += f"; a guard keeps back {write_count(unmade, 'new machine')}"
-        wait = "waits" if unserved == 1 else "wait"
-        because += f", and {unserved} of these requests {wait} on" if unserved else ""
+        because += f"; a guard withholds {write_count(unmade, 'new machine')}"
+        wait = "waits for it" if unserved == 1 else "wait for them"
+        because += f", so {write_count(unserved, 'request')} {wait}" if unserved else ""
     if kept := pool.drain + pool.delete - kinds["drain"] - kinds["delete"]:
         because += f"; a guard keeps {write_count(kept, 'machine')} from going"
     update = {kind: kinds[kind] for kind in ("create", "drain", "delete")}
-    after = {"cost_after": pool.cost_before + change, "because": because}
+    because = because.removeprefix("; ")
+    if before and not served:
+        because = re.sub(r"^1 more could", "1 request could", because)
+        because = re.sub(r"^([\d,]+) more could", r"\1 requests could", because)
+    after = {"cost_after": pool.cost_before + change, "because": because, "served": served}
     return pool.model_copy(update=update | after)
 
 
@@ -150,13 +170,16 @@ def _unappliable(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterato
     creates = [action for action in actions if isinstance(action, Create)]
     for verdict, own in pools_with(plan, creates):
         without = [action for action in own if action.registry is None]
-        if without and _kind(fleet, verdict.pool) in _CLOUDS:
+        if without and works_for_nobody(fleet, fleet.pools.get(verdict.pool)):
             because = (
                 f"machines of pool {verdict.pool} would never register: none of its queues gives "
                 f"workers a token: {many(len(without), 'creation')} withheld"
             )
             path = ("pools", verdict.pool, "provider")
-            way_out = "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
+            way_out = (
+                "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` "
+                "on it"
+            )
             yield _held(_refused("unappliable", because, path, way_out), verdict, without)
         for queue in sorted({action.registry for action in own if action.registry}):
             if not _is_told(fleet, queue):
@@ -183,9 +206,3 @@ def _held(blank: GuardResult, verdict: PoolVerdict, own: Sequence[Action]) -> He
     """Return a guard's result that withholds all of a pool's actions of a kind."""
     figures = {"count": len(own), "of": held_by(verdict), "withheld": len(own)}
     return Held(blank.model_copy(update={"pool": verdict.pool} | figures), own)
-
-
-def _kind(fleet: Fleet, pool: str) -> str:
-    declared = fleet.pools.get(pool)
-    provider = fleet.providers.get(declared.provider) if isinstance(declared, Pool) else None
-    return provider.kind if provider else ""

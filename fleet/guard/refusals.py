@@ -68,6 +68,53 @@ class _Case:
         return held_by(self.verdict) + self.unseen
 
 
+def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
+    """Refuse to make what a queue that makes machines by itself too may make as well."""
+    creates = [a for a in actions if isinstance(a, Create)]
+    found = by_pool([a for a in creates if _rivals_of(plan, a)])
+    for verdict in plan.pools:
+        own = found[verdict.pool]
+        if not own:
+            continue
+        passing = approve_first(plan, "rival", verdict.pool, own)
+        left = [action for action in own if action.worker not in passing]
+        queues = sorted({queue for action in own for queue in _rivals_of(plan, action)})
+        pools = sorted({pool for queue in queues for pool in plan.rivals[queue]})
+        because = (
+            f"queue {', '.join(queues)} makes machines for the same requests by itself, with its "
+            f"worker pools {', '.join(pools)}: {write_count(len(left), 'creation')} of pool "
+            f"{verdict.pool} withheld"
+        ) + said_of(plan, "rival", verdict.pool, len(passing))
+        paste = line_to_paste("rival", verdict.pool, len(left), plan.time.date())
+        result = GuardResult(
+            guard="rival",
+            result="refused" if left else "passed",
+            pool=verdict.pool,
+            because=because,
+            path=("queues", queues[0]),
+            way_out=(
+                "switch each of them off on the server of the queue: debusine-admin worker_pool "
+                f"disable NAME; if both shall make machines, add under approvals: {paste}"
+            )
+            if left
+            else "",
+            count=len(own),
+            of=held_by(verdict),
+            withheld=len(left),
+            approved=len(passing),
+            approve=(paste,) if left else (),
+        )
+        yield Held(result, left, passing)
+
+
+def _rivals_of(plan: Plan, action: Action) -> set[str]:
+    """Return the queues that may make a machine for the same requests by themselves."""
+    if not isinstance(action, Create):
+        return set()
+    served = {key.partition("/")[0] for key in action.serves}
+    return (served | {action.registry or ""}) & plan.rivals.keys()
+
+
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:
     """Refuse removals that demand did not cause, above share or count."""
     limit = fleet.guards.refuse.delete

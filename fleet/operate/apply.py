@@ -64,8 +64,10 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
 
 def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
     """Return why nothing may be done at queues that make machines by themselves too."""
-    touched = {each.registry for each in (*plan.actions, *plan.releases)}
-    bought = {each.registry for each in plan.actions if isinstance(each, Create)}
+    let = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
+    made = [each for each in plan.actions if isinstance(each, Create)]
+    touched = {each.registry for each in made if each.worker not in let}
+    bought = {each.registry for each in made}
     refused = []
     for queue, reading in sorted(world.queues.items()):
         if queue in touched and reading.rivals:

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fleet.doctor import Diagnosis, Finding, Summary, judge_clock, wrong
 from fleet.doctor.demand import find_waits, judge_demand
 from fleet.errors import EngineAbsent, FleetError, SecretMissing, StoreFailed, StoreMissing
 from fleet.explain.reasons import Case
+from fleet.exports.in_force import has_own_rules, places_of, standing_of
 from fleet.facts import Listing, QueueReading, Stack, Unknown
 from fleet.operate.observe import Sources
 from fleet.ports import Secrets, Server
 from fleet.schema.base import CommandSecret, EnvSecret, FileSecret
-from fleet.schema.model import CoprQueue, DebusineQueue
+from fleet.schema.model import CoprQueue, DebusineQueue, TicketQueue
 from fleet.schema.references import Secret, secrets_in
+
+_STORE = "state, store"
 
 
 @dataclass(frozen=True)
@@ -38,19 +42,27 @@ def examine(case: Case, asked: Asked) -> Diagnosis:
         *_secrets(case, asked),
         *_servers(case, asked, summaries),
         *judge_demand(case, summaries),
+        *_rules(case),
         *_registries(case),
         *_providers(case),
         *_engines(case, asked),
         *_state(case, asked),
+        *_images(case),
         *_further(asked),
         *_unchecked(asked),
     )
     return Diagnosis(
         fleet=case.fleet.fleet,
         time=case.world.time,
-        findings=findings,
+        findings=tuple(_without_echoes(findings)),
         waits=tuple(find_waits(case, summaries)),
     )
+
+
+def _without_echoes(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings, without those of queues that only repeat what is wrong with the store."""
+    said = {each.said for each in findings if (each.about, each.result) == (_STORE, "wrong")}
+    return (each for each in findings if each.about == _STORE or each.said not in said)
 
 
 def _secrets(case: Case, asked: Asked) -> Iterator[Finding]:
@@ -119,11 +131,32 @@ def _witness(queue: str, server: Server) -> Finding:
     return Finding(about=about, result="ok", said=f"it counts what is pending by scope: {told}")
 
 
+def _rules(case: Case) -> Iterator[Finding]:
+    """Yield whether queues have the rules of fleet.yaml: only then do they act there."""
+    for verdict in case.plan.rules:
+        about = f"queue {verdict.queue}, rules of {verdict.place}"
+        said = standing_of(verdict)
+        match verdict.state:
+            case "in-force":
+                yield Finding(about=about, result="ok", said=said)
+            case "unseen":
+                yield wrong(about, said, f"see queues.{verdict.queue}.rules in fleet.yaml")
+            case _:
+                yield wrong(about, said, verdict.fix)
+    for queue in sorted(case.fleet.queues):
+        if has_own_rules(case.fleet, queue) and not places_of(case.fleet, queue):
+            said = (
+                "whether the queue has the rules of fleet.yaml cannot be seen: "
+                f"queues.{queue}.rules would say where they are"
+            )
+            yield Finding(about=f"queue {queue}, rules", result="unchecked", said=said)
+
+
 def _registries(case: Case) -> Iterator[Finding]:
     for queue, reading in sorted(case.world.queues.items()):
         declared = case.fleet.queues.get(queue)
-        if isinstance(declared, CoprQueue):
-            continue  # its machines register with the tickets that they are given out by
+        if isinstance(declared, CoprQueue | TicketQueue):
+            continue  # machines of tickets register nowhere; Copr's are given out by tickets
         is_server = isinstance(declared, DebusineQueue)
         key = f"queues.{queue}.{'read' if is_server else 'path'}"
         yield _registry(f"queue {queue}, workers", key, reading, is_server=is_server)
@@ -173,12 +206,15 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
         runs = asked.sources.store.last_runs(1)
         holder = asked.lock()
     except (StoreMissing, StoreFailed) as error:
-        found = wrong("state, store", str(error), "fleet state init")
+        found = wrong(_STORE, str(error), "fleet state init")
         # Who only looks at a queue needs no store.
         yield found if case.fleet.pools else found.model_copy(update={"result": "notice"})
         return
-    ran = f"the last run began at {runs[0]['started']}" if runs else "nothing was applied yet"
-    yield Finding(about="state, store", result="ok", said=ran)
+    ran = "nothing was applied yet"
+    if runs:
+        began = datetime.fromisoformat(runs[0]["started"])
+        ran = f"the last run began at {began:%Y-%m-%d %H:%M} UTC"
+    yield Finding(about=_STORE, result="ok", said=ran)
     if holder is not None:
         said = f"{holder[0]} holds it since {holder[1]}"
         fix = "fleet state unlock, once that run is known to be dead"
@@ -194,6 +230,12 @@ def _state(case: Case, asked: Asked) -> Iterator[Finding]:
             yield Finding(
                 about=f"pool {pool}, stack", result="notice", said=said, fix="fleet apply"
             )
+
+
+def _images(case: Case) -> Iterator[Finding]:
+    for each in case.plan.waiting_versions:
+        about = f"image {each.image}, promotion"
+        yield Finding(about=about, result="notice", said=each.said, fix=each.command)
 
 
 def _further(asked: Asked) -> Iterator[Finding]:

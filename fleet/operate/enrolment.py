@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from fleet.census.readiness import is_at_cloud
 from fleet.errors import FleetError, PlanRefused, WorkerBusy
 from fleet.facts import Listing, Stack, Unknown, World
 from fleet.making import swap_of
-from fleet.making.user_data import write_user_data
+from fleet.making.user_data import write_swap, write_user_data
 from fleet.operate.observe import Sources
 from fleet.plan import Action, Create
 from fleet.ports import Enrolment
@@ -67,6 +68,8 @@ class Enrolling:
         for action in creates:
             if action.registry is None:
                 enrolled.creates.append(action)
+                if swap := self._swap_at_cloud(action):
+                    enrolled.user_data[action.worker] = write_swap(swap)
                 continue
             if action.worker in listed:
                 # A killed run has made this machine already, and given it a token.
@@ -100,9 +103,11 @@ class Enrolling:
         known = {worker.name for worker in after.workers} | after.ids.keys() if after else set()
         troubles = []
         for action in creates:
+            if action.registry is None:
+                continue
             if enrolled.user_data.get(action.worker) and action.worker not in known:
                 try:
-                    self.sources.registries[action.registry or ""].revoke(action.worker)
+                    self.sources.registries[action.registry].revoke(action.worker)
                 except FleetError as trouble:
                     troubles.append(f"the token of {action.worker} was not revoked: {trouble}")
         return troubles
@@ -112,9 +117,17 @@ class Enrolling:
         token = self.sources.enrollers[registry].enrol(self._enrolment(action, delay))
         queue = self.fleet.queues[registry]
         url = queue.url if isinstance(queue, DebusineQueue) else ""
-        pool = self.fleet.pools[action.pool]
-        swap = swap_of(pool) if isinstance(pool, Pool) else 0
-        return write_user_data(url, token, delay=delay, swap=swap)
+        return write_user_data(url, token, delay=delay, swap=self._swap(action))
+
+    def _swap(self, action: Create) -> int:
+        pool = self.fleet.pools.get(action.pool)
+        return swap_of(pool) if isinstance(pool, Pool) else 0
+
+    def _swap_at_cloud(self, action: Create) -> int:
+        """Return what a server that no queue enrols has to make by itself; commands are told."""
+        pool = self.fleet.pools.get(action.pool)
+        at_cloud = isinstance(pool, Pool) and is_at_cloud(self.fleet, pool)
+        return self._swap(action) if at_cloud else 0
 
     def _enrolment(self, action: Create, delay: int) -> Enrolment:
         pool = self.fleet.pools[action.pool]

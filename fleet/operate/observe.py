@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from pydantic import ValidationError
 
 from fleet.budgets.ledger import periods
 from fleet.census.renames import heirs_of, stack_name
@@ -11,8 +13,10 @@ from fleet.errors import FleetError, StoreFailed, StoreMissing
 from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, World
 from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
+from fleet.facts.rules import HeldRules
 from fleet.facts.versions import ImageVersion
 from fleet.operate.spending import used_so_far
+from fleet.plan.outcome import Outcome
 from fleet.ports import (
     Engine,
     Enroller,
@@ -21,6 +25,7 @@ from fleet.ports import (
     Provider,
     Queue,
     Registry,
+    RuleReader,
     Sharer,
     StackRef,
 )
@@ -64,6 +69,10 @@ class Sources:
     """Queues of tickets, to where fleet gives them machines itself."""
     lenders: Mapping[str, Lender] = field(default_factory=dict)
     """Providers that look after the machines that tickets are given."""
+    rules: Mapping[str, RuleReader] = field(default_factory=dict)
+    """Queues to what reads the rules by which they give tags to their requests."""
+    look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
+    """Tries the ports of machines that tickets are given, and returns the listings with that."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
@@ -74,7 +83,7 @@ class Sources:
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     """Return the world as every source tells it; what a source cannot tell is Unknown."""
-    listings = _listings(sources.providers, fleet.fleet)
+    listings = sources.look(_listings(sources.providers, fleet.fleet))
     desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
     others = {name: queue for name, queue in sources.queues.items() if name not in desks}
     world = World(
@@ -89,15 +98,52 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         attempts=_attempts(sources.store),
         members=_members(sources),
         runs=_runs(sources.store),
+        delete_seconds=_delete_seconds(sources.store),
     )
     # Tickets last: one that is taken while a slow source answers is not left to the next run.
-    queues = world.queues | _readings(desks, now)
+    queues = _with_rules(world.queues, sources) | _readings(desks, now)
     world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
     return world.model_copy(update={"approved": _approved(sources.store, world)})
 
 
 def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueReading]:
     return {name: queue.read(now) for name, queue in sorted(queues.items())}
+
+
+def _with_rules(queues: Mapping[str, QueueReading], sources: Sources) -> dict[str, QueueReading]:
+    """Return the readings with the rules of each queue, and since when fleet saw them."""
+    if not sources.rules:
+        return dict(queues)
+    try:
+        seen = sources.store.rules_seen()
+    except (StoreMissing, StoreFailed):
+        seen = {}
+    read = dict(queues)
+    for name, reader in sources.rules.items():
+        rules = {
+            place: _since(held, seen.get(f"{name}/{place}"))
+            for place, held in reader.read().items()
+        }
+        read[name] = read[name].model_copy(update={"rules": rules})
+    return read
+
+
+def _since(held: HeldRules | Unknown, seen: tuple[str, datetime] | None) -> HeldRules | Unknown:
+    if isinstance(held, Unknown) or seen is None or seen[0] != held.digest:
+        return held
+    return held.model_copy(update={"since": seen[1]})
+
+
+def remember_rules(world: World, store: Store) -> None:
+    """Remember when the rules of queues were seen first, where they are new."""
+    store.see_rules(
+        {
+            f"{name}/{place}": (held.digest, world.time)
+            for name, reading in world.queues.items()
+            for place, held in reading.rules.items()
+            if isinstance(held, HeldRules) and held.since is None
+        }
+    )
 
 
 def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
@@ -165,6 +211,28 @@ def _runs(store: Store) -> tuple[datetime, ...] | Unknown:
         return ended_runs(store)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
+
+
+def _delete_seconds(store: Store) -> int | None:
+    """Return how long the longest of the latest runs took that deleted machines."""
+    try:
+        latest = store.last_runs(_JOURNALLED)
+    except (StoreMissing, StoreFailed):
+        return None
+    took = [
+        datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
+        for run in latest
+        if run["ended"] and run["plan"] and _has_deleted(run["outcome"])
+    ]
+    longest = max(took[: heartbeats.REMEMBERED], default=None)
+    return None if longest is None else -(-longest // timedelta(seconds=1))
+
+
+def _has_deleted(outcome: str) -> bool:
+    try:
+        return any(stack.deleted for stack in Outcome.model_validate_json(outcome).stacks)
+    except ValidationError:
+        return False
 
 
 def _attempts(store: Store) -> tuple[Attempt, ...]:

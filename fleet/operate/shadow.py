@@ -59,7 +59,7 @@ class Mirror:
         return sum(ticket.state is TicketState.WAITING for ticket in self._book.tickets())
 
     def _open(self, seen: SeenTicket, now: datetime) -> int:
-        owner, submitter = read_sandbox(seen.sandbox) or ("", "")
+        owner, _, submitter = read_sandbox(seen.sandbox) or ("", "", "")
         ticket = Ticket(
             0,
             tuple(sorted(set(seen.tags))),

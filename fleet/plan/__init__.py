@@ -4,6 +4,7 @@ Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one valu
 plan -> JSON -> plan is the identity.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -13,9 +14,11 @@ from pydantic import Field
 from fleet.facts import WorkerInputs
 from fleet.facts.bases import BaseChange
 from fleet.facts.values import Moment, Value
+from fleet.facts.versions import State, WaitingVersion
 from fleet.plan.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan.limits import LimitVerdict
-from fleet.plan.money import BudgetVerdict, Optimum, Rate
+from fleet.plan.money import Bill, BudgetVerdict, Optimum, Rate
+from fleet.plan.rules import RulesVerdict
 
 
 class Cause(StrEnum):
@@ -37,6 +40,7 @@ class Reason(StrEnum):
     REPLACEMENT = "replacement"  # takes the place of a worker that is outdated or worn out
     # drain, disable, delete
     IDLE_TOO_LONG = "idle-too-long"
+    TICKET_RETURNED = "ticket-returned"  # its ticket has ended, and no other may have it
     ABOVE_MAX = "above-max"
     POOL_DRAINING = "pool-draining"
     POOL_REMOVED = "pool-removed"
@@ -68,6 +72,9 @@ class Reason(StrEnum):
     MACHINE_GONE = "machine-gone"
     PAID_FOR = "paid-for"  # idle, but paid for until after the next run
     WAITS_FOR_WINDOW = "waits-for-window"  # outdated; replaced in its turn or its window
+    # promote
+    NEWER_VERSION = "newer-version"  # tested, published, newer than what machines boot
+    CANDIDATE_CAME_UP = "candidate-came-up"  # for as long as `promote.after` says
 
 
 class Create(Value):
@@ -85,6 +92,14 @@ class Create(Value):
     because: str = Field(description="The reason in a sentence, with its figures.")
     cost: Rate = Field(description="Money per hour that this adds.")
     serves: tuple[str, ...] = Field((), description="Ids of the requests it is for.")
+    until_idle: Bill | None = Field(
+        None,
+        description="Money that it is billed until it is deleted after its idle time-out; None: "
+        "it is made for no request, or nobody knows its price.",
+    )
+    assumed: int = Field(
+        0, description="How many of these requests are taken to run for an hour: nothing is known."
+    )
     turn: int = Field(0, description="Its place in the order of service, over all pools.")
 
 
@@ -127,6 +142,39 @@ class Release(Value):
     may_work: bool = Field(
         False, description="A token of it works: guards count it as a deletion."
     )
+
+
+class Replaced(Value):
+    """The machines of one pool that are replaced because a version moves."""
+
+    pool: str
+    machines: int
+    at_a_time: int = Field(description="At most this share of the pool at once, in percent.")
+    windows: tuple[str, ...] = ()
+
+
+class Promotion(Value):
+    """A version of an image that comes into another state, by `images.NAME.promote`."""
+
+    image: str
+    version: str
+    was: State
+    now: State
+    share: int = Field(0, description="As a candidate, of each pool's workers, in percent.")
+    reason: Reason
+    because: str = Field(description="The reason in a sentence, with its figures.")
+    replaces: tuple[Replaced, ...] = ()
+    cost: Rate | None = Field(
+        description="Money at most for new machines beside the old ones; None: not known."
+    )
+
+    @property
+    def verb(self) -> str:
+        """Return what is done, in words."""
+        if self.now == "retired":
+            return "retire"
+        share = f" ({self.share}%)" if self.share else ""
+        return f"promote to {self.now}{share}"
 
 
 Action = Annotated[Create | Drain | Delete, Field(discriminator="action")]
@@ -241,6 +289,9 @@ class PoolVerdict(Value):
     create: int = 0
     drain: int = 0
     delete: int = 0
+    served: int = Field(
+        0, description="Waiting requests that get a worker here, one that exists or one made now."
+    )
     max: int = 0
     price: Rate = Decimal(0)
     cost_before: Rate = Decimal(0)
@@ -261,6 +312,12 @@ class PoolVerdict(Value):
         (),
         description="Which of these figures nobody knows; what was not read counts as 0 here.",
     )
+
+
+def serves(count: int) -> str:
+    """Return how many waiting requests a pool serves, the first words of its `because`."""
+    are = "request is" if count == 1 else "requests are"
+    return f"{count} waiting {are} served here" if count else ""
 
 
 class Estimate(Value):
@@ -311,6 +368,12 @@ class Plan(Value):
     bases: tuple[BaseChange, ...] = Field(
         (), description="What machines of a provider share, where that would change."
     )
+    promotions: tuple[Promotion, ...] = Field(
+        (), description="Versions of images that `fleet apply` moves; later runs replace machines."
+    )
+    waiting_versions: tuple[WaitingVersion, ...] = Field(
+        (), description="Newer versions of images that not every machine boots yet, and why."
+    )
     workers: tuple[WorkerVerdict, ...] = ()
     pools: tuple[PoolVerdict, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -332,10 +395,32 @@ class Plan(Value):
     attention: tuple[str, ...] = Field(
         (), description="What a person has to look at: nothing here mends it by itself."
     )
+    rules: tuple[RulesVerdict, ...] = Field(
+        (), description="Whether queues have the rules of this fleet.yaml, by place."
+    )
     warnings: tuple[Warning_, ...] = ()
+    rivals: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Queues that make machines by themselves too, with their own worker pools.",
+    )
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)
     digests: Digests
+
+    def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
+        """Return the optimum with the cost of these actions; None where none is for requests."""
+        made = [each for each in actions if isinstance(each, Create) and each.serves]
+        if self.optimum is None or not made:
+            return None
+        asked = self.optimum.machines + self.optimum.withheld
+        figures = {
+            "cost": sum((each.until_idle or Decimal(0) for each in made), Decimal(0)),
+            "machines": len(made),
+            "withheld": max(0, asked - len(made)),
+            "assumed": sum(each.assumed for each in made),
+            "unpriced": sum(each.until_idle is None for each in made),
+        }
+        return Optimum.model_validate(self.optimum.model_dump() | figures)
 
     @property
     def is_cost_known(self) -> bool:
@@ -350,4 +435,4 @@ class Plan(Value):
     @property
     def is_quiet(self) -> bool:
         """Say whether nothing would be done."""
-        return not (self.actions or self.releases or self.bases)
+        return not (self.actions or self.releases or self.bases or self.promotions)

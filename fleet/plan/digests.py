@@ -11,8 +11,9 @@ from typing import Any
 from pydantic_core import to_json
 
 from fleet.canonical import canonical_json, digest
-from fleet.facts import Demand, Listing, QueueReading, Request, World
+from fleet.facts import Demand, Listing, Machine, QueueReading, Request, World
 from fleet.facts.values import Value
+from fleet.facts.versions import ImageVersion
 from fleet.plan import Action, Create, Plan, Signature, Unserved
 from fleet.schema.model import Fleet
 
@@ -24,8 +25,9 @@ def seal(plan: Plan) -> Plan:
         **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
         "digests": blank,
     }
-    # A plan without base stacks to change is digested as before plans told of them; limits too.
-    absent = {key for key in ("bases", "limits") if not getattr(plan, key)}
+    # A plan without base stacks to change is digested as before plans told of them; others too.
+    later = ("bases", "limits", "promotions", "rules", "waiting_versions")
+    absent = {key for key in later if not getattr(plan, key)}
     dumped = plan.model_copy(update=apart).model_dump(mode="json", exclude=absent)
     said = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
@@ -42,9 +44,10 @@ def seal(plan: Plan) -> Plan:
 def config_digest(fleet: Fleet) -> str:
     """Return the digest of a configuration; the order of keys and of sets does not count.
 
-    A key that may be left out, and is, does not count: one more of them changes no digest.
+    A key with its default does not count, written or left out: one more of them changes no digest.
     """
-    return digest(_canonical(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)))
+    said = fleet.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return digest(_canonical(said))
 
 
 def world_digest(world: World) -> str:
@@ -62,15 +65,26 @@ def world_digest(world: World) -> str:
     }
     # A fleet without base stacks is digested as it was before there were any.
     absent: dict[str, Any] = {} if world.bases else {"bases": True}
+    absent |= {"delete_seconds": True} if world.delete_seconds is None else {}
     # So is a version that serves as before there were states.
-    plain = [n for n, each in enumerate(world.versions) if each.state == "current"]
-    absent |= {"images": {number: {"state", "share"} for number in plain}} if plain else {}
+    bare_versions = {n: keys for n, each in enumerate(world.versions) if (keys := _unsaid(each))}
+    absent |= {"images": bare_versions} if bare_versions else {}
+    # And a queue of which no rules are read.
+    plain_queues = [name for name, reading in world.queues.items() if not reading.rules]
+    absent |= {"queues": {name: {"rules"} for name in plain_queues}} if plain_queues else {}
     said = hashlib.sha256(_canonical_bytes(world.model_copy(update=bare), absent))
     for header, records in _records(world):
         said.update(b"\n" + to_json(header))
         for line in sorted(map(_record, records)):
             said.update(b"\n" + line)
     return said.hexdigest()
+
+
+def _unsaid(version: ImageVersion) -> set[str]:
+    """Return what a version has said nothing of, as recordings of older fleets do not."""
+    plain = {"state", "share"} if version.state == "current" else set[str]()
+    later = {key for key in ("since", "by_rule", "built_in", "way") if not getattr(version, key)}
+    return plain | later
 
 
 def _action(action: Action) -> bytes:
@@ -119,6 +133,9 @@ def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]
 
 
 def _record(record: Value) -> bytes:
+    if isinstance(record, Machine) and record.misses is None:
+        # A machine whose port nobody looked at is digested as before there were such looks.
+        return _json(record, exclude={"misses", "was_ready"})
     loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
     return _canonical_bytes(record) if loose else _json(record)
 

@@ -32,7 +32,7 @@ class GuardResult(Value):
         return self.result != "passed" or self.approved > 0
 
 
-GuardName = Literal["delete", "cost_increase"]
+GuardName = Literal["delete", "cost_increase", "rival"]
 """The guards that an approval can let pass."""
 
 

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from fleet.facts.values import Value
 
 _PLACES = Decimal("0.0001")
+_OFF = Decimal("0.0002")
+"""Two figures that are rounded to four places may differ by so much and mean the same."""
 
 
 @lru_cache(maxsize=10_000)  # many machines, few prices
@@ -28,6 +30,14 @@ Rate = Annotated[
     PlainSerializer(_written, return_type=str),
 ]
 """Money per hour in the currency of the plan, four places, a string in JSON."""
+
+
+def _plain(amount: Decimal) -> str:
+    return format(amount.normalize(), "f")
+
+
+Bill = Annotated[Decimal, PlainSerializer(_plain, return_type=str)]
+"""Money as it is billed, unrounded, so that parts add up to the whole; a string in JSON."""
 
 
 def rates(amounts: Sequence[Decimal], *, sign: bool = False) -> list[str]:
@@ -90,14 +100,32 @@ class BudgetVerdict(Value):
 
 
 class Optimum(Value):
-    """How good the allocation is: what it costs, and the least that any allocation can cost.
+    """What the machines cost that this plan makes for waiting requests, and how good that is.
 
-    All for the machines this plan makes for waiting requests, over the time they are expected to
-    exist, with the same requests served.
+    `cost` is what these machines are billed until they are deleted after their idle time-out. The
+    allocation was chosen by a model: its figures are about all machines that it asks for, before
+    guards, with the same requests served.
     """
 
-    cost: Rate
+    cost: Rate = Field(description="The sum of what the machines are billed (`until_idle`).")
+    machines: int = Field(0, description="How many machines that is.")
+    withheld: int = Field(0, description="How many more a guard keeps back; not in `cost`.")
+    assumed: int = Field(
+        0, description="Requests they serve that are taken to run for an hour: nothing is known."
+    )
+    unpriced: int = Field(0, description="Machines whose price nobody knows; each counts as 0.")
+    model: Rate | None = Field(None, description="What the allocation costs in the model.")
     bound: Rate = Field(description="No allocation that serves the same requests costs less.")
     relaxed: Rate = Field(description="The bound if parts of machines could be bought (root LP).")
-    gap: float = Field(description="(cost - bound) / cost; 0 where it is proven to be the best.")
+    gap: float = Field(description="(model - bound) / model; 0: proven to be the best.")
     because: str = Field("", description="Where the gap is not 0: what ended the search.")
+
+    @property
+    def is_about_cost(self) -> bool:
+        """Say whether the model's figures are about the cost that is shown, but for rounding."""
+        return not self.withheld and self.model is not None and abs(self.cost - self.model) <= _OFF
+
+    @property
+    def is_optimal(self) -> bool:
+        """Say whether no other machines could serve the same requests for less."""
+        return self.is_about_cost and not self.gap

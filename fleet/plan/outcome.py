@@ -35,8 +35,12 @@ class Outcome(Value):
     plan: str = Field(description="Digest of the plan.")
     stacks: tuple[StackOutcome, ...] = ()
     released: tuple[str, ...] = Field((), description="Workers without a machine switched off.")
+    promoted: tuple[str, ...] = Field(
+        (), description="Versions of images that were moved, as IMAGE VERSION."
+    )
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
     left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
+    rules: tuple[str, ...] = Field((), description="Rules that were delivered to queues.")
     outdated: tuple[str, ...] = Field(
         (),
         description="What differs from the saved plan that was to be applied; nothing of "

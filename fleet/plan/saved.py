@@ -17,7 +17,7 @@ from fleet.plan.digests import seal
 LIMIT_BYTES = 500_000_000
 _FORMAT = Plan.model_fields["format"].default
 _WAY_OUT = "make one with `fleet plan --out FILE`"
-_NO_DIFFERENCE = {"because", "serves", "turn"}
+_NO_DIFFERENCE = {"assumed", "because", "serves", "turn", "until_idle"}
 _LOOKED_AFTER = {"expires", "commit"}
 """Labels that each run writes anew."""
 
@@ -39,13 +39,14 @@ def read_plan(name: str, content: bytes) -> Plan:
 def find_drift(saved: Plan, now: Plan) -> tuple[str, ...]:
     """Return in sentences what a saved plan says otherwise than the plan of now; none: the same.
 
-    Every action counts, the verdict on every machine, what is done to base stacks, the
+    Every action counts, the verdict on every machine, what is done to base stacks and images, the
     config, and the serials of the stacks that either plan touches. How much waits, and for whom
     a machine is, does not.
     """
     return (
         *_config(saved, now),
         *_bases(saved, now),
+        *_promotions(saved, now),
         *_stacks(saved, now),
         *_actions(saved, now),
     )
@@ -75,6 +76,15 @@ def _bases(saved: Plan, now: Plan) -> Iterator[str]:
         was, is_ = (", ".join(said.get(provider, ())) or "nothing" for said in (before, after))
         if was != is_:
             yield f"base of {provider}: {was} then, {is_} now"
+
+
+def _promotions(saved: Plan, now: Plan) -> Iterator[str]:
+    before, after = (
+        {(each.image, each.version, each.verb) for each in plan.promotions}
+        for plan in (saved, now)
+    )
+    for what, some in (("no longer", before - after), ("now also", after - before)):
+        yield from (f"{what}: {verb} {image} {version}" for image, version, verb in sorted(some))
 
 
 def _stacks(saved: Plan, now: Plan) -> Iterator[str]:

@@ -68,6 +68,8 @@ def _results(run: Mapping[str, str]) -> str:
     adopted = [name for stack in outcome.stacks for name in stack.adopted]
     if adopted:
         return f"adopted {', '.join(adopted)}"
+    if outcome.rules:
+        return f"delivered rules to {'; '.join(outcome.rules)}"
     counted = _counted(outcome)
     parts = [f"{counted[result]} {result}" for result in _WORST_FIRST if counted[result]]
     parts += [f"{len(outcome.refused)} refused by guards"] if outcome.refused else []

@@ -42,6 +42,9 @@ def _headline(outcome: Outcome, plan: Plan) -> Line:
     }
     if outcome.released:
         done["released"] = len(outcome.released)
+    if outcome.promoted:
+        moved = len(outcome.promoted)
+        done["image version moved" if moved == 1 else "image versions moved"] = moved
     results = {0: "Applied", 1: "Failed", 4: "Refused", 5: "Partly applied"}
     figures = ", ".join(f"{count:,} {what}" for what, count in done.items())
     verdict = results[outcome.exit_code]

@@ -4,23 +4,29 @@ Workers that are inactive (machine gone, token disabled) are only counted. What 
 read is null here, never zero.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
+from fleet.explain.worker_facts import WorkerFacts
 from fleet.facts.bases import BaseChange
 from fleet.facts.values import Moment, Value
+from fleet.facts.versions import WaitingVersion
 from fleet.plan import (
     Estimate,
     NotKnown,
     Plan,
     PoolVerdict,
+    Promotion,
     WorkerVerdict,
 )
 from fleet.plan.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan.money import BudgetVerdict, PeriodName, Rate
 from fleet.verdicts import heartbeats
 
+_NOTHING = WorkerFacts()
 _FIGURES: dict[NotKnown, tuple[str, ...]] = {
     "machines": ("machines", "other", "unwanted"),
     "workers": ("busy", "idle", "starting", "draining"),
@@ -58,6 +64,7 @@ class PoolStatus(Value):
     create: int
     drain: int
     delete: int
+    served: int = Field(description="Waiting requests that get a worker here.")
     max: int
     price: Rate | None
     cost_before: Rate | None
@@ -89,6 +96,10 @@ class BudgetStatus(Value):
     exceeded: bool
 
 
+class WorkerStatus(WorkerVerdict, WorkerFacts):
+    """A worker: what it is, what it does, and what becomes of it."""
+
+
 class Status(Value):
     """What exists and what waits, as of one plan; null stands for what nobody knows."""
 
@@ -100,7 +111,7 @@ class Status(Value):
     cost_per_hour_after: Rate | None
     cost_per_hour_at_least: Rate = Field(description="What is known of it.")
     pools: tuple[PoolStatus, ...]
-    workers: tuple[WorkerVerdict, ...]
+    workers: tuple[WorkerStatus, ...]
     unlisted: tuple[str, ...] = Field(description="Pools whose machines are not known.")
     budgets: tuple[BudgetStatus, ...] = Field(description="Each in its current and next period.")
     hidden: int = Field(description="Inactive workers that are left out.")
@@ -113,12 +124,19 @@ class Status(Value):
         description="Where runs come much further apart than fleet.yaml says."
     )
     bases: tuple[BaseChange, ...] = Field(description="What would change of what machines share.")
+    promotions: tuple[Promotion, ...] = Field(description="Versions that the next run moves.")
+    waiting_versions: tuple[WaitingVersion, ...] = Field(
+        description="Newer versions of images that not every machine boots yet."
+    )
     guards: tuple[GuardResult, ...] = Field(description="What guards keep back, and let pass.")
     approvals: tuple[ApprovalVerdict, ...]
 
 
-def status_of(plan: Plan) -> Status:
-    """Return the status that a plan tells of: workers sorted by pool and name."""
+def status_of(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> Status:
+    """Return the status that a plan tells of: workers sorted by pool and name.
+
+    `facts` holds by name what is known of workers beside what becomes of them.
+    """
     exists = [verdict for verdict in plan.workers if verdict.verdict != "create"]
     active = [verdict for verdict in exists if not verdict.inactive]
     pools = tuple(pool_status(pool) for pool in sorted(plan.pools, key=lambda pool: pool.pool))
@@ -130,7 +148,10 @@ def status_of(plan: Plan) -> Status:
         cost_per_hour_after=plan.cost_after if plan.is_cost_known else None,
         cost_per_hour_at_least=plan.cost_before,
         pools=pools,
-        workers=tuple(sorted(active, key=lambda worker: (worker.pool, worker.worker))),
+        workers=tuple(
+            WorkerStatus(**dict(facts.get(each.worker, _NOTHING)), **dict(each))
+            for each in sorted(active, key=lambda worker: (worker.pool, worker.worker))
+        ),
         unlisted=tuple(pool.pool for pool in pools if pool.machines is None),
         budgets=tuple(map(_budget, plan.budgets)),
         hidden=len(exists) - len(active),
@@ -143,6 +164,8 @@ def status_of(plan: Plan) -> Status:
             (each.message for each in plan.warnings if each.rule == heartbeats.RULE), None
         ),
         bases=plan.bases,
+        promotions=plan.promotions,
+        waiting_versions=plan.waiting_versions,
         guards=plan.guards,
         approvals=plan.approvals,
     )

@@ -147,9 +147,18 @@ def _unknown(status: Status) -> Iterator[Line]:
         yield line(Span("needs a person: ", Style.YELLOW), sentence)
     if status.cadence:
         yield line(Span("late: ", Style.YELLOW), status.cadence)
+    for moving in status.promotions:
+        yield line(
+            Span(f"image {moving.image}: ", Style.YELLOW),
+            f"the next fleet apply does: {moving.verb} {moving.version}",
+        )
+    for each in status.waiting_versions:
+        yield line(Span(f"image {each.image}: ", Style.YELLOW), f"{each.said}; {each.command}")
     for guard in status.guards:
         if guard.result == "refused":
             yield line(Span("refused: ", Style.RED), guard.because)
-    for each in status.approvals:
-        what = f"{each.guard}, pool {each.pool}, {words.used(each)}, until {each.expires}"
-        yield line(Span("approval: ", Style.DIM), what, f" ({each.inert})" if each.inert else "")
+    for approval in status.approvals:
+        used = words.used(approval)
+        what = f"{approval.guard}, pool {approval.pool}, {used}, until {approval.expires}"
+        inert = f" ({approval.inert})" if approval.inert else ""
+        yield line(Span("approval: ", Style.DIM), what, inert)

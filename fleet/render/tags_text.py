@@ -27,9 +27,22 @@ def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
     refused = _grouped(plan, "refused")
     if refused:
         yield "Tags that do not count: asked for without permission", refused
+    dropped = tuple(
+        TagNote(
+            tag,
+            f"it waited so long for {tag} that it may run without it",
+            (),
+            len(signature.requests),
+            signature.requests,
+        )
+        for signature in plan.signatures
+        for tag in signature.dropped
+    )
+    if dropped:
+        yield "Tags that requests may do without by now: `otherwise` of the tag", dropped
     differences = _grouped(plan, "differences")
     if differences:
-        yield "Rules newer than what the queue stored: they act on later requests", differences
+        yield "Rules that the queue did not apply to requests that wait", differences
 
 
 def tags_section(plan: Plan) -> Iterator[Line]:
@@ -42,7 +55,8 @@ def tags_section(plan: Plan) -> Iterator[Line]:
                 "  ", Span("! ", Style.YELLOW), f"{words.many(note.count, 'request')}: {names}"
             )
             yield line("      ", note.because)
-            yield line(Span(f"      see {words.place(note.path)} in fleet.yaml", Style.DIM))
+            if note.path:
+                yield line(Span(f"      see {words.place(note.path)} in fleet.yaml", Style.DIM))
         hidden = len(notes) - _MOST
         if hidden > 0:
             yield line(f"  … and {words.many(hidden, 'more kind')}")

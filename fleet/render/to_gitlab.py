@@ -9,7 +9,8 @@ from fleet.plan import Plan
 def plan_to_terraform_report(plan: Plan) -> str:
     """Return the counts that `artifacts:reports:terraform` reads.
 
-    A drain is an update, and what machines share counts part by part; an earlier update of it
+    A drain is an update, an image's version that moves too, and what machines share counts part by
+    part; an earlier update of it
     that did not finish is one more.
     """
     counted = Counter(action.action for action in plan.actions)
@@ -18,6 +19,7 @@ def plan_to_terraform_report(plan: Plan) -> str:
         counted["create"] += len(base.create)
         counted["drain"] += len(base.change) + unfinished
         counted["delete"] += len(base.delete)
+    counted["drain"] += len(plan.promotions)
     report = {
         "create": counted["create"],
         "update": counted["drain"],

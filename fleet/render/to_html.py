@@ -7,6 +7,7 @@ It works from a file, a web server or any path below one. Names become path part
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fleet.plan import Plan, WorkerVerdict
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
+    from fleet.explain.worker_facts import WorkerFacts
+
 _WORKERS = "-/status/workers"
 _POOLS = "-/status/pools"
 _QUEUE = "-/status/queue"
@@ -37,9 +40,9 @@ class _Pages:
     pools: Mapping[str, str]
 
 
-def site(plan: Plan) -> dict[str, str]:
+def site(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> dict[str, str]:
     """Return every file of the status site as relative path and text."""
-    status = status_of(plan)
+    status = status_of(plan, facts)
     environment = _environment()
     pages = _pages(status)
     shared = {
@@ -140,6 +143,7 @@ def _environment() -> Environment:
         bar=_bar,
         look=_look,
         cost_of=words.cost_of,
+        size_of=words.size_of,
         costs_of=lambda workers: [words.cost_of(worker) for worker in workers],
         named=words.named,
         state_of=words.state,

@@ -1,10 +1,13 @@
 """This module renders values as JSON: keys sorted, so that equal values are equal bytes."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
 from fleet.changes import ComparedPlan, Comparison
+from fleet.explain.worker_facts import WorkerFacts
 from fleet.plan import Plan
 from fleet.render.status import status_of
 
@@ -14,9 +17,9 @@ def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
     return value_to_json(plan if change is None else ComparedPlan(**dict(plan), change=change))
 
 
-def status_to_json(plan: Plan) -> str:
+def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyType({})) -> str:
     """Return pools and workers as JSON: the same facts as the status pages."""
-    return value_to_json(status_of(plan))
+    return value_to_json(status_of(plan, facts))
 
 
 def value_to_json(value: BaseModel) -> str:

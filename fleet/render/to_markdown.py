@@ -6,11 +6,13 @@ No value can leave its cell, mention a person, or point at an issue: see `fleet.
 from collections.abc import Iterator, Sequence
 
 from fleet.changes import Comparison
+from fleet.exports.in_force import standing_of
 from fleet.plan import Action, Create, Delete, Drain, Plan
 from fleet.render import limits_shown, words
 from fleet.render.budgets_shown import HEADINGS, shown
 from fleet.render.comparison import comparison_blocks
 from fleet.render.markdown import code, details, sentence, table
+from fleet.render.rules_text import rules_details
 from fleet.render.status import pool_status
 from fleet.render.tags_text import tag_notes
 
@@ -29,11 +31,13 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
         *_deletes(plan),
         *_releases(plan),
         *_bases(plan),
+        *_promotions(plan),
         *_pools(plan),
         *_budgets(plan),
         *_limits(plan),
         *_unserved(plan),
         *_tags(plan),
+        *_rules(plan),
         *_guards(plan),
         *_approvals(plan),
         *_notes(plan),
@@ -109,6 +113,30 @@ def _bases(plan: Plan) -> Iterator[str]:
     )
 
 
+def _promotions(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(each.image),
+            code(each.version),
+            sentence(each.verb),
+            sentence(f"{each.because}; {words.replacement(each, plan.currency)}"),
+        )
+        for each in plan.promotions
+    ]
+    yield from _section(
+        f"{words.many(len(rows), 'image version')} to move",
+        ("Image", "Version", "Change", "Why"),
+        rows,
+    )
+    waits = [
+        (code(each.image), sentence(each.said), code(each.command))
+        for each in plan.waiting_versions
+    ]
+    yield from _section(
+        f"{words.many(len(waits), 'image version')} that wait", ("Image", "Why", "Command"), waits
+    )
+
+
 def _pools(plan: Plan) -> Iterator[str]:
     rows = [
         (
@@ -178,6 +206,18 @@ def _tags(plan: Plan) -> Iterator[str]:
             for note in notes
         ]
         yield from _section(heading, ("Requests", "Tag", "Why", "In fleet.yaml"), rows)
+
+
+def _rules(plan: Plan) -> Iterator[str]:
+    rows = [
+        (
+            code(verdict.queue),
+            code(verdict.place),
+            sentence("; ".join((standing_of(verdict), *rules_details(verdict)))),
+        )
+        for verdict in plan.rules
+    ]
+    yield from _section("Rules at the queues", ("Queue", "Place", "State"), rows)
 
 
 def _guards(plan: Plan) -> Iterator[str]:

@@ -12,6 +12,7 @@ from fleet.render import words
 from fleet.render.budgets_shown import budgets_section
 from fleet.render.changes_text import changes_section
 from fleet.render.limits_shown import limits_section
+from fleet.render.rules_text import rules_section
 from fleet.render.status import pool_status
 from fleet.render.tags_text import tags_section
 from fleet.render.terminal import BLANK, Line, Span, Style, line, lines_to_text, table, title
@@ -36,8 +37,10 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
         budgets_section(plan.budgets),
         limits_section(plan.limits),
         changes_section(plan),
+        _waiting_versions(plan),
         _unserved(plan),
         tags_section(plan),
+        rules_section(plan.rules),
         _guards(plan),
         _approvals(plan),
         _warnings(plan),
@@ -213,6 +216,14 @@ def _attention(plan: Plan) -> Iterator[Line]:
     hidden = len(plan.attention) - _MOST_WARNINGS
     if hidden > 0:
         yield line(f"  … and {hidden} more")
+
+
+def _waiting_versions(plan: Plan) -> Iterator[Line]:
+    if plan.waiting_versions:
+        yield title("Image versions that wait")
+    for each in plan.waiting_versions:
+        yield line("  ", Span(f"image {each.image}", Style.BOLD), f": {each.said}")
+        yield line(Span(f"      now: {each.command}", Style.DIM))
 
 
 def _warnings(plan: Plan) -> Iterator[Line]:

@@ -2,14 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet.explain.worker_facts import WorkerFacts
 from fleet.facts import WorkerInputs
 from fleet.making import market_of
-from fleet.plan import Action, Estimate, Plan, WorkerVerdict, money
+from fleet.plan import Action, Estimate, Plan, Promotion, Replaced, WorkerVerdict, money
 from fleet.plan.guard_results import ApprovalVerdict
+from fleet.plan.money import Optimum
 from fleet.schema.units import write_count
 
 NOT_KNOWN = "not known"
@@ -64,6 +66,16 @@ def figure(count: int | None) -> str:
 def cost_of(worker: WorkerVerdict) -> Decimal | None:
     """Return what a worker costs an hour; None where no price is known."""
     return worker.cost if worker.cost_known else None
+
+
+def size_of(facts: WorkerFacts) -> str:
+    """Return what a machine is made of; empty where nobody knows."""
+    parts = [] if facts.cores is None else [f"{many(facts.cores, 'core')}"]
+    sizes = ((facts.memory, "memory"), (facts.disk, "disk"), (facts.swap, "swap"))
+    parts += [f"{size / 1024:g} GiB {of}" for size, of in sizes if size]
+    if parts and facts.architecture:
+        parts.append(facts.architecture)
+    return ", ".join(parts)
 
 
 def state(worker: WorkerVerdict) -> str:
@@ -129,7 +141,29 @@ def changes(plan: Plan) -> str:
     released = f", {len(plan.releases):,} to release" if plan.releases else ""
     parts = sum(len(each.said) for each in plan.bases)
     shared = f", {many(parts, 'change')} to what machines share" if parts else ""
-    return _counts(plan.actions, always=True) + released + shared
+    moved = len(plan.promotions)
+    images = f", {many(moved, 'image version')} to move" if moved else ""
+    return _counts(plan.actions, always=True) + released + shared + images
+
+
+def replacement(promotion: Promotion, currency: str) -> str:
+    """Return which machines a promotion replaces, how fast and for how much at most."""
+    if not promotion.replaces:
+        return "replaces no machine"
+    cost = promotion.cost
+    money = f"cost {NOT_KNOWN}" if cost is None else f"at most {rate(cost)} {currency}"
+    pools = replaced(promotion.replaces)
+    return f"later runs replace {pools}; {money} for new machines beside old ones"
+
+
+def replaced(pools: Sequence[Replaced]) -> str:
+    """Return how many machines of which pools are replaced, and how fast."""
+    return ", ".join(
+        f"{many(each.machines, 'machine')} of {each.pool} ({each.at_a_time}% at a time"
+        + (f", only {' or '.join(each.windows)}" if each.windows else "")
+        + ")"
+        for each in pools
+    )
 
 
 def demand(waiting: int, served: int, *, unsure: object) -> str:
@@ -150,23 +184,27 @@ def waiting(plan: Plan) -> str:
 
 
 def proof(plan: Plan) -> str:
-    """Return what is proven of the cost of the machines for what waits; empty: none are made."""
+    """Return what the machines for what waits cost, and whether that is the least; or nothing."""
     proven = plan.optimum
     if proven is None:
         return ""
-    cost, bound, relaxed = rates((proven.cost, proven.bound, proven.relaxed))
-    said = (
-        f"New machines for them are expected to cost {cost} {plan.currency} until they are let "
-        "go; proven: no other machines could serve the same requests for less"
-    )
-    if not proven.gap:
-        parts = "if machines could be bought in parts"
-        nor = f", not even {parts}" if relaxed == cost else f" ({relaxed} {parts})"
-        return f"{said}{nor}"
-    return (
-        f"{said} than {bound} ({relaxed} if machines could be bought in parts), "
-        f"so at most {proven.gap:.2%} could be saved: {proven.because}"
-    )
+    said = f"New machines: about {rate(proven.cost)} {plan.currency} until idle time-out"
+    if proven.is_optimal:
+        said += " (optimal)"
+    elif proven.is_about_cost:
+        said += f" (at most {proven.gap:.2%} could be saved: {proven.because})"
+    return "; ".join((said, *_assumptions(proven)))
+
+
+def _assumptions(proven: Optimum) -> Iterator[str]:
+    """Yield what a cost rests on that nobody knows, and what is not in it."""
+    if proven.assumed:
+        count = "1h" if proven.assumed == 1 else "1h each"
+        yield f"{many(proven.assumed, 'request')} of unknown duration counted as {count}"
+    if proven.unpriced:
+        yield f"{many(proven.unpriced, 'machine')} of unknown price counted as 0"
+    if proven.withheld:
+        yield f"{many(proven.withheld, 'machine')} withheld by a guard not counted"
 
 
 def withheld(plan: Plan) -> str:

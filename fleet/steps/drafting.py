@@ -67,7 +67,7 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
         options = options_of(fleet, memory, name, choice, known)
         draft = Draft(
             fleet=fleet,
-            census=with_begun(fleet, census, options, choice),
+            census=with_begun(fleet, census, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
             names=worker_names(fleet, name, taken),
             closed=wont_make(fleet, census, choice, shared),

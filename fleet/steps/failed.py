@@ -11,12 +11,12 @@ gets nothing new, and goes when it runs nothing; while it boots, only boot.deadl
 runs on a machine that is off is over.
 """
 
+from fleet.census.readiness import why_late, why_lost
 from fleet.census.registrations import DISCONNECTED_GRACE, hears_others, seconds_away
-from fleet.census.units import DEAF_GRACE, DEAF_SAID, FAILED_SAID, STOPPED_SAID, State, Unit
+from fleet.census.units import DEAF_GRACE, DEAF_SAID, STOPPED_SAID, State, Unit
 from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
-from fleet.schema.model import Boot
 from fleet.schema.units import write_duration
 
 _LOST = (
@@ -67,26 +67,26 @@ def let_go_of_failed(draft: Draft) -> None:
     for unit in draft.census.units:
         if not unit.has_failed or unit.name in draft.leaving:
             continue
+        said = unit.failed_said
         if unit.state in (State.IDLE, State.BUSY, State.DRAINING):
-            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, FAILED_SAID)
+            draft.due[unit.name] = (Reason.LIVECHECK_FAILED, said)
         if unit.state in (State.IDLE, State.BUSY) and not is_going(unit):
-            draft.drain(unit, Reason.LIVECHECK_FAILED, FAILED_SAID)
+            draft.drain(unit, Reason.LIVECHECK_FAILED, said)
         elif unit.state is State.DISCONNECTED:
-            because = f"{FAILED_SAID}, and its worker is not connected"
+            because = f"{said}, and its worker is not connected"
             draft.delete(unit, Reason.LIVECHECK_FAILED, because)
 
 
 def delete_failed(world: World, draft: Draft) -> None:
-    """Delete what did not register within boot.deadline."""
+    """Delete what did not register, or become ready, in time."""
     if draft.census.tokens is None:
         return
-    deadline = (draft.pool.boot if draft.pool else Boot()).deadline
-    because = (
-        f"its worker did not register within boot.deadline ({write_duration(deadline)}); "
-        "its token is revoked first"
-    )
+    lost, because = why_lost(draft.pool), why_late(draft.pool)
+    because += "" if lost else "; its token is revoked first"
     for unit in draft.census.having(State.NEVER_REGISTERED):
-        if unit.name in draft.lost:
+        if unit.name in draft.lost and lost:
+            draft.delete(unit, Reason.LIVECHECK_FAILED, lost)
+        elif unit.name in draft.lost:
             draft.delete(unit, Reason.REGISTRATION_LOST, _LOST)
         else:
             draft.delete(unit, Reason.BOOT_FAILED, _expired(world, unit) or because)

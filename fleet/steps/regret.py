@@ -18,6 +18,10 @@ from fleet.schema.model import DebusineQueue
 from fleet.schema.units import write_duration
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_DELETING = 120
+"""Seconds from the start of a run until its machines are deleted, where no run has shown it."""
+_LEAST = 60
+"""Seconds that are allowed for at least: a run may start late."""
 
 
 def least_regretted(world: World, draft: Draft, units: Iterable[Unit]) -> list[Unit]:
@@ -45,16 +49,25 @@ def youngest_first(booting: Iterable[Unit]) -> list[Unit]:
 def paid_for(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
     """Return why to keep a machine that is paid for anyway; empty when now is the last time.
 
-    Letting go takes so many runs from the one that decides it (a worker is drained by one and
-    deleted by the next), and must be over before the next step of time is billed.
+    The next run would need so many runs more (a worker is drained by one and deleted by the
+    next), and the last of them has to end before the next step of time is billed.
     """
     left = _paid_seconds(world, draft, unit)
-    if left < runs * draft.fleet.cadence:
+    takes = deleting_seconds(world)
+    if left < runs * draft.fleet.cadence + takes:
         return ""
     return (
-        f"it is paid for {write_duration(left)} more, and a later run can still let it go before "
-        f"that (cadence is {write_duration(draft.fleet.cadence)})"
+        f"it is paid for {write_duration(left)} more, and a later run can still delete it before "
+        f"that (cadence is {write_duration(draft.fleet.cadence)}, a run needs up to "
+        f"{write_duration(takes)} to delete)"
     )
+
+
+def deleting_seconds(world: World) -> int:
+    """Return how long a run takes to delete machines: as the latest ones, with a margin."""
+    if world.delete_seconds is None:
+        return _DELETING
+    return max(_LEAST, world.delete_seconds)
 
 
 def _paid_seconds(world: World, draft: Draft, unit: Unit) -> int:

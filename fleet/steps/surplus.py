@@ -8,6 +8,7 @@ from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason
+from fleet.schema.model import TicketQueue
 from fleet.schema.units import write_duration
 from fleet.steps.regret import least_regretted, paid_for, youngest_first
 
@@ -32,11 +33,25 @@ def release_surplus(world: World, draft: Draft) -> None:
         if surplus <= 0 or not because:
             continue
         surplus -= 1
-        paid = "" if draft.on_demand else paid_for(world, draft, unit, runs=_RUNS_TO_GO)
+        # What fleet alone gives out gets nothing while a run decides: it need not be drained.
+        is_ours = isinstance(draft.fleet.queues.get(unit.registry or ""), TicketQueue)
+        reason = Reason.NOT_WANTED if draft.on_demand else Reason.IDLE_TOO_LONG
+        paid = _paid(world, draft, unit, runs=1 if is_ours else _RUNS_TO_GO)
         if paid:
             draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
+        elif is_ours:
+            draft.delete(unit, reason, because)
         else:
-            draft.drain(unit, Reason.IDLE_TOO_LONG, because)
+            draft.drain(unit, reason, because)
+
+
+def _paid(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
+    """Return why to keep what is paid for anyway; empty where it goes at once, or that is wanted.
+
+    It was given to nobody, so that any ticket may have it: what one gave back is held by `reuse`.
+    """
+    at_once = draft.pool is not None and draft.pool.retire.at == "once"
+    return "" if at_once else paid_for(world, draft, unit, runs=runs)
 
 
 def _is_held(draft: Draft, unit: Unit) -> bool:
@@ -68,7 +83,7 @@ def dismiss_booting(world: World, draft: Draft) -> None:
     unused = [unit for unit in draft.booting if unit.name not in draft.used]
     for unit in youngest_first(unused)[: max(0, surplus)]:
         because = "nothing that waits can use it; what it was made for was withdrawn or served"
-        paid = "" if draft.on_demand else paid_for(world, draft, unit, runs=1)
+        paid = _paid(world, draft, unit, runs=1)
         if paid:
             draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
         else:

@@ -1,9 +1,10 @@
 """This module lets go of what was drained, what config no longer wants, and what is above max."""
 
-from fleet.census.units import State
+from fleet.census.units import State, Unit
 from fleet.draft import Draft, gives_back, is_going
 from fleet.facts import World
 from fleet.plan import Reason
+from fleet.schema.model import TicketQueue
 from fleet.steps.regret import least_regretted, youngest_first
 
 
@@ -12,11 +13,26 @@ def delete_drained(draft: Draft) -> None:
     unwanted = unwanted_because(draft)
     for unit in draft.census.having(State.DRAINING):
         due = draft.due.get(unit.name)
-        reason = unwanted or (due[0] if due else Reason.IDLE_TOO_LONG)
+        returned = _why_returned(draft, unit)
+        if returned and not unwanted and not due:
+            draft.delete(unit, Reason.TICKET_RETURNED, returned)
+            continue
+        idle = Reason.NOT_WANTED if draft.on_demand else Reason.IDLE_TOO_LONG
+        reason = unwanted or (due[0] if due else idle)
         draft.delete(unit, reason, "it was drained and is idle")
     for unit in draft.census.having(State.DISABLED):
         because = f"its worker is disabled, so it can serve nothing{gives_back(unit)}"
         draft.delete(unit, Reason.DISABLED, because)
+
+
+def _why_returned(draft: Draft, unit: Unit) -> str:
+    """Return why no ticket may have what another gave back; empty for what none had."""
+    is_desk = isinstance(draft.fleet.queues.get(unit.registry or ""), TicketQueue)
+    if not is_desk or unit.worker is None or not unit.worker.uses:
+        return ""
+    reuse = draft.pool.reuse if draft.pool else None
+    rule = "`reuse` is over" if reuse else "its pool has no `reuse`"
+    return f"its ticket has ended, and no other ticket may have this machine: {rule}"
 
 
 def drain_unwanted_pool(draft: Draft) -> None:

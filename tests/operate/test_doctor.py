@@ -1,13 +1,13 @@
 """What a check-up says of what works, what does not, and what nobody here can look at."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from fleet.doctor import Diagnosis, Finding, Machinery, Wait
-from fleet.errors import EngineAbsent, SourceUnreachable
+from fleet.errors import EngineAbsent, SourceUnreachable, StoreMissing
 from fleet.explain.reasons import Case
 from fleet.facts import Demand, QueueReading, Sample, Unknown, World
 from fleet.operate.doctor import Asked, examine
@@ -30,6 +30,7 @@ from tests.builders import (
     a_world,
     ago,
 )
+from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.engine import FakeEngine
 from tests.fakes.server import AMD64, NOON, FakeServer
 from tests.fakes.store import FakeStore, Shelf
@@ -37,6 +38,7 @@ from tests.fakes.store import FakeStore, Shelf
 AMD, RISCV = "worker:build-arch:amd64", "worker:build-arch:riscv64"
 FOR_RISCV = a_request(id="5", required=(RISCV,), pending_since=ago(hours=3))
 QUEUE = {"kind": "debusine", "url": "https://d.example", "scopes": ["debian"]}
+WITH_TICKETS = a_ticket_fleet(queues={"debian": QUEUE, "tickets": {"kind": "tickets"}})
 LOOKING = a_fleet(pools={}, images={}, providers={})
 
 
@@ -339,6 +341,33 @@ def test_a_store_that_is_missing_is_wrong_where_there_are_pools_and_init_mends_i
     finding = of(check(a_sim_fleet(), a_sim_world(), store=a_store(made=False)), "state, store")
 
     assert (finding.result, finding.fix) == ("wrong", "fleet state init")
+
+
+def test_a_missing_store_is_told_once_and_not_of_the_queues_that_are_in_it() -> None:
+    store = a_store(made=False)
+    with pytest.raises(StoreMissing) as missing:
+        store.last_runs(1)
+    gone = Unknown(unknown=str(missing.value))
+    reading = QueueReading(demand=gone, workers=gone)
+
+    found = check(WITH_TICKETS, a_sim_world(queues={"tickets": reading}), store=store)
+
+    assert [each.about for each in found.findings if each.said == gone.unknown] == ["state, store"]
+
+
+def test_of_tickets_no_worker_is_counted_as_registered_for_none_ever_is() -> None:
+    found = check(WITH_TICKETS, a_sim_world(queues={"tickets": a_reading(workers=())}))
+
+    assert not [each for each in found.findings if each.about == "queue tickets, workers"]
+
+
+def test_the_last_run_is_told_to_the_minute() -> None:
+    store = a_store()
+    store.begin_run(started=datetime(2026, 11, 22, 22, 27, 17, 73165, tzinfo=UTC))
+
+    assert of(check(store=store), "state, store").said == (
+        "the last run began at 2026-11-22 22:27 UTC"
+    )
 
 
 def test_who_only_looks_at_a_queue_needs_no_store() -> None:

@@ -1,21 +1,24 @@
 """What observing makes of stacks that are missing, moved or another's."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from fleet.errors import SourceUnreachable
 from fleet.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.operate.observe import Sources, observe
+from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Provider, StackRef
 from fleet.ports.store import StackRecord
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
 from fleet.tickets import Ticket
-from tests.builders import NOW, a_pool, a_sim_fleet, some_inputs
+from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FakeEngine, FixedClock
 from tests.fakes.queue import FakeProvider
@@ -195,3 +198,42 @@ def opened(book: DatabaseTickets) -> Ticket:
 def waiting(reading: QueueReading) -> tuple[Request, ...]:
     assert isinstance(reading.demand, Demand)
     return reading.demand.requests
+
+
+def a_run(minutes: int, seconds: int, *, deleted: tuple[str, ...] = ("b-1",)) -> dict[str, Any]:
+    """Return a run that began so many minutes ago, as the journal holds it."""
+    began = ago(minutes=minutes)
+    stacks = (StackOutcome(pool="b", result="applied", deleted=deleted),)
+    outcome = Outcome(plan="d", stacks=stacks).model_dump_json()
+    return {
+        "started": began,
+        "ended": began + timedelta(seconds=seconds),
+        "plan": "d",
+        "outcome": outcome,
+    }
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([], None),
+        ([a_run(20, 300, deleted=())], None),
+        ([a_run(20, 40), a_run(10, 95), a_run(5, 300, deleted=())], 95),
+        ([a_run(20, 40) | {"outcome": "b: deleting b-1\n"}], None),
+        ([a_run(90, 900), *(a_run(minutes, 30) for minutes in (50, 40, 30, 20, 10))], 30),
+    ],
+)
+def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest(
+    runs: list[dict[str, Any]], expected: int | None, tmp_path: Path
+) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    for run in runs:
+        store.record_run(**run)
+    sources = Sources(
+        queues={}, providers={}, registries={}, engine_of=lambda _: FakeEngine(), store=store
+    )
+
+    world = observe(a_sim_fleet(providers={}, pools={}), sources, NOW)
+
+    assert world.delete_seconds == expected

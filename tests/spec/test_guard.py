@@ -4,12 +4,16 @@ from decimal import Decimal
 
 from fleet.guard import guard
 from fleet.plan import Cause, Reason
+from fleet.reconcile import reconcile
+from fleet.render.words import waiting
 from tests.builders import (
     a_create,
     a_delete,
     a_plan,
     a_pool_verdict,
+    a_request,
     a_sim_fleet,
+    a_sim_world,
 )
 from tests.builders.guarding import creates, drains, said, with_guards
 
@@ -281,14 +285,31 @@ def test_the_way_out_of_two_removed_pools_names_what_either_needs() -> None:
 
 def test_a_pool_says_how_many_machines_a_guard_keeps_from_going() -> None:
     actions = (*creates(2), *drains(1, Cause.DEMAND))
-    pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", because="2 wait"),)
+    because = "2 waiting requests are served here; workers.spare is 1"
+    pools = (a_pool_verdict(busy=2, create=2, drain=1, mode="observe", served=2, because=because),)
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=actions, pools=pools)).pools
 
     assert pool.because == (
-        "2 wait; a guard keeps back 2 new machines, and 2 of these requests wait on; "
+        "workers.spare is 1; a guard withholds 2 new machines, so 2 requests wait for them; "
         "a guard keeps 1 machine from going"
     )
+    assert pool.served == 0
+
+
+def test_a_request_whose_machine_a_guard_withholds_is_not_served() -> None:
+    fleet = a_sim_fleet(guards={"throttle": {"create": {"count": 1}}})
+    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in (1, 2, 3)))
+
+    plan = guard(fleet, reconcile(fleet, world))
+
+    (pool,) = plan.pools
+    assert (pool.served, pool.create) == (1, 1)
+    assert pool.because == (
+        "1 waiting request is served here; a guard withholds 2 new machines, so 2 requests wait "
+        "for them"
+    )
+    assert waiting(plan) == "3 requests wait, 1 with a machine there or coming"
 
 
 def test_of_new_machines_that_nothing_waits_for_a_pool_says_only_that_they_are_kept_back() -> None:
@@ -297,4 +318,4 @@ def test_of_new_machines_that_nothing_waits_for_a_pool_says_only_that_they_are_k
 
     (pool,) = guard(a_sim_fleet(), a_plan(actions=(warm,), pools=pools)).pools
 
-    assert pool.because == "workers.spare is 1; a guard keeps back 1 new machine"
+    assert pool.because == "workers.spare is 1; a guard withholds 1 new machine"

@@ -1,5 +1,7 @@
 """What is let go of, in which order, and what stays because it is paid for, in sentences."""
 
+from collections.abc import Callable
+
 import pytest
 
 from fleet.facts import Unknown, Worker
@@ -32,6 +34,18 @@ from tests.builders.deciding import (
 THIRD = "debian-ci-builders-3"
 
 
+BY_THE_SECOND = {"desk": {"kind": "sim", "billing": {"increment": "1s"}}}
+
+
+where_nothing_more_is_paid = pytest.mark.parametrize(
+    "fleet_of",
+    [
+        pytest.param(lambda: on_demand(retire={"at": "once"}), id="retire.at is once"),
+        pytest.param(lambda: on_demand(providers=BY_THE_SECOND), id="billed by the second"),
+    ],
+)
+
+
 def hourly(**overrides: object) -> Fleet:
     """Return a fleet whose machines are billed by the hour."""
     billing = {"increment": "1h"}
@@ -51,12 +65,13 @@ def drained(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "goes"), [(20, False), (39, False), (40, False), (41, True), (59, True)]
+    ("minutes", "goes"), [(20, False), (37, False), (38, False), (39, True), (59, True)]
 )
 def test_an_idle_machine_on_hourly_billing_stays_until_the_last_run_before_its_hour_ends(
     minutes: float, *, goes: bool
 ) -> None:
-    # With a run every 10 minutes one drains it, the next deletes it: both before the hour ends.
+    # With a run every 10 minutes one drains it, the next deletes it, which takes up to 2 minutes:
+    # all before the hour ends.
     world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
 
     plan = reconcile(hourly(cadence="10m"), world)
@@ -72,8 +87,22 @@ def test_a_machine_that_is_paid_for_says_for_how_long() -> None:
     assert reason_of(plan, FIRST) is Reason.PAID_FOR
     assert sentence_of(plan, FIRST) == (
         "idle for 20m, retire.idle_after is 15m; it is paid for 35m more, and a later run can "
-        "still let it go before that (cadence is 10m)"
+        "still delete it before that (cadence is 10m, a run needs up to 2m to delete)"
     )
+
+
+@pytest.mark.parametrize(
+    ("took", "minutes", "goes"),
+    [(300, 35, False), (300, 36, True), (10, 39, False), (10, 40, True)],
+)
+def test_the_last_run_before_the_hour_ends_has_the_time_that_the_latest_ones_took(
+    took: int, minutes: float, *, goes: bool
+) -> None:
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=minutes))
+
+    plan = reconcile(hourly(), world.model_copy(update={"delete_seconds": took}))
+
+    assert drained(plan) == ([FIRST] if goes else [])
 
 
 def test_where_runs_are_too_rare_to_wait_for_a_better_one_an_idle_machine_goes() -> None:
@@ -100,14 +129,27 @@ def test_what_is_not_idle_for_long_is_not_said_to_be_paid_for() -> None:
     assert reason_of(reconcile(hourly(), world), FIRST) is Reason.IDLE_RECENTLY
 
 
-def test_an_on_demand_machine_that_nothing_asks_for_goes_although_it_is_paid_for() -> None:
-    fleet = hourly(
-        tags={"powerful": {"on_demand": True}},
-        pools={"builders": a_pool(provider="desk", provides=["powerful"])},
-    )
+def test_an_on_demand_machine_that_nothing_asks_for_is_kept_for_its_hour() -> None:
     world = with_machines(a_sim_world(idle(minutes=0)), created_at=ago(minutes=25))
 
-    assert drained(reconcile(fleet, world)) == [FIRST]
+    plan = reconcile(on_demand(), world)
+
+    assert drained(plan) == []
+    assert reason_of(plan, FIRST) is Reason.PAID_FOR
+
+
+@where_nothing_more_is_paid
+def test_an_on_demand_machine_that_nothing_asks_for_goes(fleet_of: Callable[[], Fleet]) -> None:
+    world = with_machines(a_sim_world(idle(minutes=0)), created_at=ago(minutes=25))
+
+    assert drained(reconcile(fleet_of(), world)) == [FIRST]
+
+
+def test_with_retire_at_once_any_machine_goes_although_it_is_paid_for() -> None:
+    pool = a_pool(provider="desk", retire={"at": "once"})
+    world = with_machines(a_sim_world(idle()), created_at=ago(minutes=25))
+
+    assert drained(reconcile(hourly(pools={"builders": pool}), world)) == [FIRST]
 
 
 # least regret first
@@ -248,11 +290,11 @@ def test_what_drains_already_is_not_above_max_once_more() -> None:
 # requests withdrawn early
 
 
-def on_demand(**overrides: object) -> Fleet:
+def on_demand(retire: dict[str, str] | None = None, **overrides: object) -> Fleet:
     """Return a fleet whose pool exists only for who asks for `powerful`."""
     defaults: dict[str, object] = {
         "tags": {"powerful": {"on_demand": True}},
-        "pools": {"builders": a_pool(provider="desk", provides=["powerful"])},
+        "pools": {"builders": a_pool(provider="desk", provides=["powerful"], retire=retire or {})},
     }
     return hourly(**(defaults | overrides))
 
@@ -284,8 +326,18 @@ def test_a_machine_that_boots_goes_to_another_request_that_fits() -> None:
     assert reason_of(plan, FIRST) is Reason.SERVES_WAITING
 
 
-def test_on_demand_it_is_let_go_although_it_is_paid_for() -> None:
+def test_on_demand_it_is_kept_for_its_hour_too() -> None:
     plan = reconcile(on_demand(), a_sim_world(starting=(FIRST,)))
+
+    assert plan.is_quiet
+    assert reason_of(plan, FIRST) is Reason.PAID_FOR
+
+
+@where_nothing_more_is_paid
+def test_on_demand_it_is_deleted_where_nothing_more_is_paid(
+    fleet_of: Callable[[], Fleet],
+) -> None:
+    plan = reconcile(fleet_of(), a_sim_world(starting=(FIRST,)))
 
     assert actions_of(plan) == [("delete", FIRST)]
 

@@ -81,8 +81,8 @@ def test_before_the_base_is_made_the_plan_says_so_and_makes_no_machine() -> None
 
     assert plan.actions == ()
     assert (
-        "the base stack of provider hetzner does not hold network/debian-ci-hetzner-network yet; "
-        "fleet apply makes it first" in plan.pools[0].because
+        "machines of provider hetzner share 1 part that is not made yet; `fleet apply` makes it "
+        "first, then plans machines" in plan.pools[0].because
     )
 
 

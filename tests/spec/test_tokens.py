@@ -268,7 +268,7 @@ def test_machines_in_a_cloud_that_no_queue_gives_a_token_are_not_bought() -> Non
     assert "none of its queues gives workers a token: 1 creation" in refused.because
     assert refused.path == ("pools", "builders", "provider")
     assert refused.way_out == (
-        "let the pool serve a queue of kind debusine, or set `mode: observe` on it"
+        "let the pool serve a queue of kind debusine or tickets, or set `mode: observe` on it"
     )
     assert plan.actions == ()
 

@@ -1,0 +1,91 @@
+"""What a queue's own provisioner would make too is withheld, until a person says otherwise."""
+
+from fleet.explain.request import explain_request
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.operate.apply import _rivalry
+from fleet.plan import Drain, Plan
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world
+
+APPROVAL = {"guard": "rival", "pool": "builders", "reason": "a trial", "expires": NOW.date()}
+
+
+def fleet_of(approved: int = 0, **pool: object) -> Fleet:
+    approvals = [APPROVAL | {"count": approved}] if approved else []
+    return a_sim_fleet(pools={"builders": a_pool(provider="desk", **pool)}, approvals=approvals)
+
+
+def rivalled(count: int = 2) -> World:
+    """Return a world whose queue makes machines for what waits by itself too."""
+    world = a_sim_world(requests=tuple(a_request(id=str(number)) for number in range(count)))
+    reading = world.queues["debian"].model_copy(update={"rivals": ("own-amd64",)})
+    return world.model_copy(update={"queues": {"debian": reading}})
+
+
+def planned(fleet: Fleet, world: World) -> Plan:
+    return guard(fleet, reconcile(fleet, world))
+
+
+def test_machines_for_requests_that_a_rival_serves_too_are_withheld_with_the_way_out() -> None:
+    plan = planned(fleet_of(max=3), rivalled())
+
+    (refused,) = plan.guards
+    assert (plan.actions, len(plan.withheld), refused.result) == ((), 2, "refused")
+    assert refused.because == (
+        "queue debian makes machines for the same requests by itself, with its worker pools "
+        "own-amd64: 2 creations of pool builders withheld"
+    )
+    assert "debusine-admin worker_pool disable NAME" in refused.way_out
+    assert refused.approve[0].startswith("- {guard: rival, pool: builders, count: 2,")
+    assert [each.count for each in plan.unserved] == [2]
+    assert plan.cost_after == 0
+
+
+def test_a_machine_that_is_only_kept_spare_is_no_rival_s() -> None:
+    plan = planned(fleet_of(max=3, spare=1), rivalled(count=0))
+
+    assert [action.because for action in plan.actions] == ["workers.spare is 1"]
+
+
+def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
+    plan = planned(fleet_of(approved=1, max=3), rivalled())
+
+    assert (len(plan.actions), len(plan.withheld)) == (1, 1)
+    assert plan.guards[0].because.endswith("withheld; approved: used 0 of 1, 1 more now")
+    assert plan.approvals[0].passes == (plan.actions[0].worker,)
+    assert _rivalry(rivalled(), plan) == ()
+
+
+def test_what_is_drained_is_no_rivalry() -> None:
+    drain = Drain.model_validate(
+        {
+            "pool": "builders",
+            "worker": "debian-ci-builders-1",
+            "registry": "debian",
+            "reason": "idle-too-long",
+            "cause": "demand",
+            "because": "idle for 20m",
+        }
+    )
+    plan = planned(fleet_of(max=3), rivalled(count=0)).model_copy(update={"actions": (drain,)})
+
+    assert _rivalry(rivalled(count=0), plan) == ()
+
+
+def test_without_a_rival_nothing_is_withheld() -> None:
+    world = a_sim_world(requests=(a_request(),))
+
+    assert len(planned(fleet_of(max=3), world).actions) == 1
+
+
+def test_explain_says_the_way_out_of_the_guard_and_of_no_limit() -> None:
+    fleet, world = fleet_of(max=3), rivalled()
+
+    told = explain_request(fleet, world, planned(fleet, world), "1")
+
+    assert told is not None
+    assert told.headline.startswith("request debian/1 waits: a guard withholds its machine: ")
+    assert told.next_steps[0].startswith("see to what the guard refuses: switch each of them off")
+    assert not any("leaves no room" in fact for fact in told.facts)
