@@ -1,0 +1,28 @@
+"""This module gives each walk its folder, and plays its page: docs/walks/NAME.md."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_documents import steady
+from tests.rigs.warm import Warm
+from tests.walks.walking import Walk
+
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def walk(tmp_path: Path, warm: Warm) -> Walk:
+    """Return an empty folder with the program; `later` moves its clock."""
+    return Walk(tmp_path, warm)
+
+
+@pytest.fixture
+def play(walk: Walk, request: pytest.FixtureRequest) -> Play:
+    """Return a function that plays a page; `pytest --update-docs` writes it anew."""
+
+    def played(page: str, settle: Callable[[str], str] = steady) -> None:
+        walk.play(page, update=request.config.getoption("--update-docs"), settle=settle)
+
+    return played

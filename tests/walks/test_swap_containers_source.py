@@ -1,0 +1,19 @@
+"""A pool with more swap, a pool of containers, and source builds: what people asked Copr for."""
+
+from tests.walks.conftest import Play
+from tests.walks.walking import Walk
+
+
+def test_a_pool_with_swap_one_of_containers_and_one_for_sources(walk: Walk, play: Play) -> None:
+    play("swap-containers-source")
+
+    status = walk.json("fleet status --json")
+    assert {pool["pool"]: pool["machines"] for pool in status["pools"]} == {
+        "usual": 1,
+        "swapping": 0,
+        "containers": 1,
+        "sources": 2,
+    }
+    (spent,) = (b["spent"] for b in status["budgets"] if b["period"] == "day" and not b["coming"])
+    # Two hours were begun of a ccx33 with its address and 60 GiB of disk above its own.
+    assert spent == "0.1694"

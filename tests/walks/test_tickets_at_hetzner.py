@@ -1,0 +1,149 @@
+"""Tickets whose machines are servers of Hetzner Cloud: made, found ready, given out, deleted."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_wire import Request
+from tests.docs.test_documents import steady
+from tests.ports.hcloud_rig import skip_without_plugin
+from tests.rigs.booting import BootingServers
+from tests.walks.conftest import Play
+from tests.walks.walking import Walk
+
+pytestmark = pytest.mark.engine
+GIB = 1024**3
+
+
+def settled(text: str) -> str:
+    """Return a page without what differs from run to run: ids become addresses.
+
+    Nor in which order Pulumi makes what does not depend on each other, nor the second at which an
+    hour ends that is paid for, or at which runs began.
+    """
+    text = re.sub(r"\b127\.18\.\d+\.\d+\b", "ADDRESS", steady(text))
+    text = re.sub(r"(?<=paid for )[\dhms ]+(?= more)|[\dhms ]+(?= apart)", "TIME", text)
+    return re.sub(
+        r"(?:base of .*\n)+", lambda made: "".join(sorted(made[0].splitlines(True))), text
+    )
+
+
+@pytest.fixture
+def api(walk: Walk) -> Iterator[SimulatedHetzner]:
+    """Return Hetzner Cloud, simulated, at the time of the story."""
+    skip_without_plugin()
+    with SimulatedHetzner(now=walk.now) as api:
+        walk.environment |= {
+            "HCLOUD_ENDPOINT": api.endpoint,
+            "HCLOUD_TOKEN": api.token,
+            "FLEET_PASS": "a passphrase for tests",
+            "FLEET_PULUMI_PLUGINS": os.environ["FLEET_PULUMI_PLUGINS"],
+        }
+        yield api
+
+
+@pytest.fixture
+def booting(api: SimulatedHetzner, walk: Walk) -> Iterator[BootingServers]:
+    """Return what has servers boot in forty seconds."""
+    with BootingServers(api, walk.now) as booting:
+        walk.words["2222"] = str(booting.port)
+        yield booting
+
+
+def servers(api: SimulatedHetzner) -> list[str]:
+    """Return the names of the servers that exist."""
+    return sorted(each["name"] for each in api.state.servers.values())
+
+
+def test_a_ticket_at_hetzner(
+    walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
+) -> None:
+    given: list[str] = []
+    keys: set[str] = set()
+    keyed: list[int] = []
+    seen = api.watch
+
+    def watch(when: str, request: Request) -> None:
+        seen(when, request)
+        if (when, request.method, request.path) == ("done", "POST", "/servers"):
+            given.append(request.body["user_data"])
+            keys.update(each["name"] for each in api.state.resources["ssh_keys"].values())
+            keyed.append(len(request.body["ssh_keys"]))
+
+    api.watch = watch
+    play("a-ticket-at-hetzner", settled)
+
+    (user_data,) = given
+    swap = {"filename": "/swap.img", "size": 128 * GIB, "maxsize": 128 * GIB}
+    assert (keys, keyed) == ({"hz-hetzner-key-copr-backend"}, [1])
+    assert yaml.safe_load(user_data) == {"swap": swap}
+    assert not servers(api)
+
+    see_a_machine_that_never_answers(walk, api, booting)
+    see_a_machine_that_stops_answering(walk, api, booting)
+
+
+def see_a_machine_that_never_answers(
+    walk: Walk, api: SimulatedHetzner, booting: BootingServers
+) -> None:
+    """Hold that it is a failed boot, and that the ticket gets another machine."""
+    booting.dead.add("hz-powerful-1")
+    walk.run("fleet ticket open --tag extra_powerful --user copr")
+    walk.run("fleet apply")
+    walk.run("later 6m")
+    late = walk.json("fleet plan --json")
+    (delete,) = [each for each in late["actions"] if each["action"] == "delete"]
+    assert (delete["reason"], delete["because"]) == (
+        "boot-failed",
+        "its port 2222 did not answer within ready.within (5m)".replace("2222", str(booting.port)),
+    )
+    walk.run("fleet apply")
+    booting.dead.clear()
+    walk.run("later 1m")
+    walk.run("fleet apply")
+    assert walk.run("fleet ticket check 3 --user copr").startswith("hz-powerful-")
+    assert len(servers(api)) == 1
+
+
+def see_a_machine_that_stops_answering(
+    walk: Walk, api: SimulatedHetzner, booting: BootingServers
+) -> None:
+    """Hold that one that answered before gets no ticket any more."""
+    walk.run("fleet ticket close 3 --user copr")
+    walk.run("fleet apply")
+    assert not servers(api)
+    walk.run("fleet ticket open --tag extra_powerful --user copr")
+    walk.run("fleet apply")
+    walk.run("later 1m")
+    walk.run("fleet ticket close 4 --user copr")
+    walk.run("fleet apply")
+    (name,) = servers(api)
+    booting.dead.add(name)
+    walk.run("later 2m")
+    walk.run("fleet ticket open --tag extra_powerful --user copr")
+    walk.run("fleet apply")
+    assert "[exit code 1]" in walk.run("fleet ticket check 5 --user copr")
+
+
+def test_a_ticket_closed_early(
+    walk: Walk, play: Play, api: SimulatedHetzner, booting: BootingServers
+) -> None:
+    made: list[str] = []
+    seen = api.watch
+
+    def watch(when: str, request: Request) -> None:
+        seen(when, request)
+        if (when, request.method, request.path) == ("done", "POST", "/servers"):
+            made.append(request.body["name"])
+
+    api.watch = watch
+    play("a-ticket-closed-early", settled)
+
+    assert made == ["early-powerful-1"] * 2
+    assert not servers(api)
+    assert walk.json("fleet status --json")["workers"] == []
+    assert booting.port

@@ -1,0 +1,17 @@
+"""What walks stand on: time passes for the program, and nothing else does."""
+
+from datetime import datetime, timedelta
+
+from tests.walks.walking import Walk
+
+
+def test_the_program_sees_the_time_that_has_passed(walk: Walk) -> None:
+    walk.run("fleet state init")
+    before = datetime.fromisoformat(walk.json("fleet observe")["time"])
+
+    walk.run("later 90m")
+    walk.run("later 1d")
+
+    after = datetime.fromisoformat(walk.json("fleet observe")["time"])
+    assert timedelta(hours=25, minutes=30) <= after - before < timedelta(hours=25, minutes=31)
+    assert walk.now() >= after

@@ -1,0 +1,94 @@
+"""This module walks a story: a page of docs/walks, command by command, in a folder of its own.
+
+A page is written as every documented page is (see tests/docs/test_documents.py): its files, and
+what each command prints. Here time can pass besides, with the command `later`.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from tests.docs.test_documents import Shell, changed, replayed, steady
+from tests.rigs.process import ROOT
+from tests.rigs.warm import Warm
+
+PAGES = ROOT / "docs" / "walks"
+PROGRAM = "tests.walks.later"
+# `later 90m` on a page: all that the program does from then on happens so much later.
+LATER = f"""#!{sys.executable} -IS
+import os, re, sys
+number, unit = re.fullmatch(r"(\\d+)([smhd])", sys.argv[1]).groups()
+seconds = int(number) * dict(s=1, m=60, h=3600, d=86400)[unit]
+with open(os.environ["WALK_CLOCK"], "r+") as clock:
+    later = float(clock.read()) + seconds
+    clock.seek(0)
+    clock.write(str(later))
+"""
+
+
+def roughly(text: str) -> str:
+    """Return a page with money and hours to one place, without how far apart runs were."""
+    text = re.sub(r"the last \d+ runs were .+? apart", "the last runs were apart", steady(text))
+    text = re.sub(r"was last charged .+? ago", "was last charged long ago", text)
+    return re.sub(r"\b\d+\.\d\d\b", lambda found: f"{float(found[0]):.1f}", text)
+
+
+def monday() -> datetime:
+    """Return when stories begin: at eight of the next Monday, so that no day or hour differs."""
+    today = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
+    return today + timedelta(days=7 - today.weekday())
+
+
+class Walk(Shell):
+    """A folder in which a page is played, with the program and a clock of its own."""
+
+    def __init__(self, folder: Path, warm: Warm) -> None:
+        super().__init__(folder, warm.command(PROGRAM))
+        self._clock = folder / "clock"
+        # The real engine's own processes go by the computer's clock.
+        begin = time.time() if "FLEET_PULUMI" in os.environ else monday().timestamp()
+        self._clock.write_text(str(begin), encoding="utf-8")
+        self.environment["WALK_CLOCK"] = str(self._clock)
+        self.add("later", LATER)
+        self.words: dict[str, str] = {}
+        """What a page says, and what it is here: addresses of servers that play a part."""
+
+    def add(self, name: str, text: str) -> None:
+        """Put a program on PATH."""
+        program = self.folder / "bin" / name
+        program.write_text(text, encoding="utf-8")
+        program.chmod(0o755)
+
+    def now(self) -> datetime:
+        """Return what time it is in the story; servers that play a part go by it.
+
+        While the program runs, that is when the run ends.
+        """
+        return datetime.fromtimestamp(float(self._clock.read_text(encoding="utf-8")), UTC)
+
+    def json(self, command: str) -> Any:  # noqa: ANN401 - whatever the command prints
+        """Return what a command prints as JSON, whatever its exit code and its notes."""
+        printed = self.run(f"{command} 2>{self.folder}/notes")
+        return json.JSONDecoder().raw_decode(printed)[0]
+
+    def play(self, page: str, *, update: bool, settle: Callable[[str], str] = steady) -> None:
+        """Run every command of a page, and hold the page to what they print.
+
+        `update` writes it anew; `settle` takes away what differs from run to run.
+        """
+        path = PAGES / f"{page}.md"
+        text = path.read_text(encoding="utf-8")
+        there = {here: word for word, here in self.words.items()}
+        now = changed(replayed(changed(text, self.words), self), there)
+        if update and settle(now) != settle(text):
+            path.write_text(now, encoding="utf-8")
+            text = now
+        sides = settle(text).splitlines(), settle(now).splitlines()
+        assert sides[0] == sides[1], "\n".join(unified_diff(*sides, path.name, "now", n=0))
