@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.checks.not_yet_supported import KEYS
 from fleet.commands.schema import schema_text
 from fleet.schema.base import CURRENCY_PATTERN, ENV_PATTERN, TAG_PATTERN, URL_PATTERN
+from fleet.schema.delivery import COLLECTION_PATTERN, WORKSPACE_PATTERN
 from fleet.schema.pools import (
     PACKAGE_PATTERN,
     PLACE_PATTERN,
@@ -67,6 +67,8 @@ _WORDS = {
     CIDR_PATTERN: "addresses, as in `192.0.2.0/24`",
     ANSWER_PATTERN: "text with `{name}`, `{host}`, `{port}`, `{pool}`, `{data}`",
     COUNTER_PATTERN: "name of letters, digits and `_`",
+    WORKSPACE_PATTERN: "`SCOPE/WORKSPACE`",
+    COLLECTION_PATTERN: "name of a collection",
 }
 _HEAD = """\
 # fleet.yaml
@@ -84,8 +86,6 @@ is not on this page is refused. Only `fleet` is required.
   `{file: PATH}` a file, `{command: [program, argument]}` what a program prints.
 - `yes`, `no`, `on`, `off`, dates and numbers like `010` are text; only `true` and `false` are
   yes and no.
-- **Not yet supported** marks keys that are checked but have no effect so far; `fleet validate`
-  warns about each with [`not-yet-supported`](rules/not-yet-supported.md).
 
 In the tables, `NAME` stands for a name that you choose and `[]` for every entry of a list.
 The machine-readable form is [docs/schemas/fleet.json](../schemas/fleet.json).
@@ -99,8 +99,7 @@ def page() -> str:
     required = schema["required"]
     parts = [_HEAD]
     for key, part in schema["properties"].items():
-        mark = "\n\n**Not yet supported.**" if _without_effect((key,)) else ""
-        parts.append(f"## `{key}`\n\n{_meaning(part, defs)}{mark}\n")
+        parts.append(f"## `{key}`\n\n{_meaning(part, defs)}\n")
         tables = list(_tables(key, part, defs))
         if tables:
             parts += tables
@@ -118,8 +117,10 @@ def _tables(key: str, part: Mapping[str, Any], defs: Mapping[str, Any]) -> Itera
     elif "items" in inner:
         path, inner = (f"{key}[]",), inner["items"]
     forms = [_resolved(form, defs) for form in inner.get("oneOf", [inner])]
-    for form in forms:
-        rows = list(_rows(path, form, defs))
+    for each in forms:
+        listed = each.get("type") == "array"
+        form = _resolved(each["items"], defs) if listed else each
+        rows = list(_rows((*path[:-1], f"{path[-1]}[]") if listed else path, form, defs))
         if not rows:
             continue
         if len(forms) > 1:
@@ -135,13 +136,9 @@ def _rows(
     path: tuple[str, ...], form: Mapping[str, Any], defs: Mapping[str, Any]
 ) -> Iterator[str]:
     for key, part in form.get("properties", {}).items():
-        here = (*path, key)
-        name = ".".join(here)
-        meaning = _meaning(part, defs)
-        if _without_effect(here):
-            meaning += " **Not yet supported.**"
+        name = ".".join((*path, key))
         default = _default(part, required=key in form.get("required", ()))
-        cells = (f"`{name}`", _value(part, defs), default, meaning)
+        cells = (f"`{name}`", _value(part, defs), default, _meaning(part, defs))
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
         for below, suffix in _below(part, defs):
             yield from _rows((*path, key + suffix[0], *suffix[1:]), below, defs)
@@ -218,12 +215,6 @@ def _meaning(part: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
 def _resolved(part: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = defs[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
     return found
-
-
-def _without_effect(path: tuple[str, ...]) -> bool:
-    """Say whether a key has no effect yet, whatever is written there."""
-    steps = tuple("*" if step == "NAME" else step for step in path)
-    return any(steps[: len(key)] == key for key in KEYS)
 
 
 if __name__ == "__main__":

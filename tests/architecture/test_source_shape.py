@@ -7,7 +7,7 @@ from tests.architecture.source import modules
 EVERYTHING = ("fleet", "stacks", "bench", "tools", "tests")
 SHIPPED = ("fleet", "stacks", "bench", "tools")
 LONGEST_FUNCTION = 50
-LONGEST_MODULE = 400
+LONGEST_MODULE = 600
 NAMED_FOR_NOTHING = {"utils", "util", "helpers", "common", "manager", "misc"}
 
 
@@ -22,7 +22,7 @@ def test_no_function_is_longer_than_fifty_lines() -> None:
     assert long == {}
 
 
-def test_no_module_is_longer_than_four_hundred_lines() -> None:
+def test_no_module_is_longer_than_six_hundred_lines() -> None:
     long = {
         path: module.last_line
         for path, module in modules(*EVERYTHING).items()

@@ -30,9 +30,8 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         "1 request waits, 1 with a machine there or coming",
         (
-            "New machines for them are expected to cost 0.1185 EUR until they are let go; "
-            "proven: no other machines could serve the same requests for less, not even if "
-            "machines could be bought in parts"
+            "New machines: about 0.1185 EUR until idle time-out (optimal); "
+            "1 request of unknown duration counted as 1h"
         ),
         "",
         "Pools       busy  idle  starting  max   EUR/h   after",
@@ -129,16 +128,16 @@ def test_a_plan_with_a_base_tells_the_change_from_what_demand_asks_for(
     planned = run_fleet("plan", "--base", "base/fleet.yaml")
 
     assert (planned.returncode, planned.stderr) == (0, "")
-    assert planned.stdout.splitlines()[1:14] == [
+    assert planned.stdout.splitlines()[1:15] == [
         "Plan: 1 to create, 0 to drain, 0 to delete; 0.0000 -> 0.0777 EUR/h",
         "2 requests wait, 1 with a machine there or coming",
         (
-            "New machines for them are expected to cost 0.1185 EUR until they are let go; "
-            "proven: no other machines could serve the same requests for less, not even if "
-            "machines could be bought in parts"
+            "New machines: about 0.1185 EUR until idle time-out (optimal); "
+            "1 request of unknown duration counted as 1h"
         ),
         "",
         "Because of this change: -0.4620 EUR/h (0.5397 without it, 0.0777 with it)",
+        "  at rest: no difference (0.00 EUR/h)",
         "  pool big",
         "    * is removed",
         "    * 1 fewer to create, ccx63, -0.4620 EUR/h",
@@ -225,9 +224,9 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
 
 
 def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet) -> None:
-    trial.write(fleet_yaml(more="money: {net: false}\n"))
+    trial.write(fleet_yaml(more="budgets: {unlimited: {scope: debian}}\n"))
 
-    (said,) = [line for line in run_fleet("validate").stdout.splitlines() if "net" in line][:1]
+    (said,) = [line for line in run_fleet("validate").stdout.splitlines() if "[budget-" in line]
 
     assert said in [line.strip() for line in run_fleet("plan").stdout.splitlines()]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.rigs.process import ROOT, RunFleet
 
 BROKEN = "fleet: demo\ncadance: 10m\npools:\n  builders: {static: builder-01}\n"
-WARNED = "fleet: demo\nmoney: {net: true}\n"
+WARNED = "fleet: demo\nbudgets: {none: {scope: debian}}\n"
 
 
 def write(project: Path, text: str, name: str = "fleet.yaml") -> None:

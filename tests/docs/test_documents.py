@@ -54,8 +54,8 @@ class Shell:
         self.folder = folder
         (folder / "home").mkdir()
         (folder / "bin").mkdir()
-        self._environment = clean_environment(folder / "home") | {"CI": "true"}
-        self._environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{self._environment['PATH']}"
+        self.environment = clean_environment(folder / "home") | {"CI": "true"}
+        self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{self.environment['PATH']}"
         program = folder / "bin" / "fleet"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(fleet)} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
@@ -75,7 +75,7 @@ class Shell:
             command,
             shell=True,
             cwd=self.project,
-            env=self._environment | {"PYTHONPATH": str(ROOT)},
+            env=self.environment | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -10,16 +10,26 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from fleet.explain.worker_facts import facts_of_workers
+from fleet.facts import Work
 from fleet.facts.bases import BaseChange
 from fleet.plan import RefusedTag
+from fleet.reconcile import reconcile
 from fleet.render.to_html import site
 from fleet.render.to_json import status_to_json
 from tests.builders import (
     a_create,
+    a_fleet,
+    a_listing,
+    a_machine,
     a_plan,
     a_pool_verdict,
+    a_reading,
     a_signature,
+    a_worker,
     a_worker_verdict,
+    a_world,
+    ago,
 )
 from tests.builders.telling import a_blind_plan, a_half_blind_plan, a_lively_plan
 
@@ -321,3 +331,63 @@ def test_templates_are_loaded_only_when_a_site_is_made() -> None:
     )
 
     assert done.stdout == "False\n"
+
+
+class _Facts(HTMLParser):
+    """Collects the terms of a page's lists, and what is said of each."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.told: dict[str, str] = {}
+        self._in = ""
+        self._term = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        if tag in ("dt", "dd"):
+            self._in = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("dt", "dd"):
+            self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "dt":
+            # A worker's own list comes first; its pool's list repeats some terms.
+            self._term = "" if data in self.told else data
+            self.told[self._term or "again"] = ""
+        elif self._in == "dd":
+            self.told[self._term or "again"] += data
+
+
+def test_a_worker_s_page_shows_its_machine_and_its_work() -> None:
+    name = "debian-ci-builders-1"
+    work = Work(task="sbuild", package="chromium", started_at=ago(minutes=30))
+    world = a_world(
+        queues={"debian": a_reading(workers=(a_worker(busy=True, work=work),))},
+        providers={"hetzner": a_listing(a_machine(created_at=ago(minutes=90)))},
+    )
+
+    files = site(reconcile(a_fleet(), world), facts_of_workers(a_fleet(), world))
+
+    told = _Facts(files[f"-/status/workers/{name}/index.html"]).told
+    assert {term: told[term] for term in _TERMS} == {
+        "Package": "chromium (sbuild)",
+        "Work began": "2026-11-21 07:30 UTC, 30 min ago",
+        "Work has cost": "0.1114 EUR",
+        "Size": "8 cores, 32 GiB memory, 240 GiB disk, amd64",
+        "Location": "hetzner, fsn1",
+        "Machine type": "ccx33",
+        "Price": "0.2227 EUR/h",
+        "Cost so far": "0.4454 EUR",
+    }
+    assert _Page(files[f"-/status/workers/{name}/index.html"]).broken == []
+    (listed,) = json.loads(files["status.json"])["workers"]
+    assert (listed["package"], listed["cores"], listed["location"]) == ("chromium", 8, "fsn1")
+
+
+_TERMS = (
+    *("Package", "Work began", "Work has cost", "Size", "Location"),
+    *("Machine type", "Price", "Cost so far"),
+)

@@ -161,7 +161,7 @@ def test_q_finds_the_requests_that_a_worker_can_run(drawn: Drawn, models: Module
         (worker, request)
         for worker, row in drawn.workers.items()
         for request, task in models.WorkRequest.objects.filter(
-            requests_for(drawn.pool(worker).offer, drawn.terms)
+            requests_for(row.provides, row.requires, drawn.terms)
         ).values_list("id", "task_name")
         if row.tasks.take(task)
     }
@@ -176,7 +176,7 @@ def test_q_finds_the_workers_that_can_run_a_request(drawn: Drawn, models: Module
         (worker, request)
         for request, row in drawn.requests.items()
         for worker in models.Worker.objects.filter(
-            workers_for(drawn.ask(request), drawn.terms)
+            workers_for(row.required, row.provided, drawn.terms)
         ).values_list("id", flat=True)
         if drawn.workers[worker].tasks.take(row.task)
     }

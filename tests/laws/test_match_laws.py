@@ -128,10 +128,12 @@ def test_as_much_stands_against_an_offer_as_is_named(ask: Ask, several: list[Off
     known = {str(number): offer for number, offer in enumerate(several)}
     named = {key: find_mismatch(ask, offer) for key, offer in known.items()}
 
-    assert list(Nearness(known).count_mismatches(ask)) == [
+    counted = list(Nearness(known).count_mismatches(ask))
+    assert [(wrong, key) for wrong, _, key in counted] == [
         (len(n.missing) + len(n.not_brought) + len(n.not_asked) + len(n.too_small), key)
         for key, n in named.items()
     ]
+    assert all((lack > 0) == bool(named[key].too_small) for _, lack, key in counted)
 
 
 @given(asks, offers)

@@ -13,14 +13,19 @@ from fleet.budgets.ledger import charge, periods
 from fleet.catalogue.billing import Life, Tariff
 from fleet.census import take_census
 from fleet.demand.choices import Fit, Group, Place
-from fleet.facts import Work, Worker, World
+from fleet.demand.durations import USUAL
+from fleet.facts import Demand, Work, Worker, World
 from fleet.facts.ledger import Charge, Entry, Ledger
+from fleet.guard import guard
+from fleet.plan import Create
+from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import (
     NOW,
     a_listing,
     a_machine,
     a_pool,
+    a_request,
     a_sim_fleet,
     a_sim_world,
     a_stack,
@@ -238,3 +243,57 @@ def released(created: datetime, begins: datetime, hours: int) -> datetime:
         run += CADENCE
     seconds = int((run + CADENCE - created).total_seconds())
     return created + timedelta(hours=-(-seconds // 3600))
+
+
+# what a plan says its machines cost
+
+LENGTHS = st.sampled_from([None, 1, 600, 1799, 3600, 20_000, 86_400])
+PRICES = {"ccx13": Decimal("0.0200"), "ccx33": Decimal("0.0777")}
+STEP_SECONDS = {"1s": 1, "1m": 60, "1h": 3600}
+
+
+@given(
+    STEPS,
+    st.none() | st.sampled_from(["10m", "2h", "1d"]),
+    st.none() | st.integers(0, 5),
+    st.lists(LENGTHS, min_size=1, max_size=8),
+    st.sampled_from(["ccx13", "ccx33"]),
+)
+def test_the_cost_shown_is_what_the_created_machines_are_billed(
+    step: str, wait: str | None, most: int | None, lengths: list[int | None], kind: str
+) -> None:
+    throttle = {} if most is None else {"throttle": {"create": {"count": most}}}
+    fleet = a_sim_fleet(
+        providers={"desk": {"kind": "sim", "billing": {"increment": step}}},
+        pools={"builders": a_pool(provider="desk", machine=kind, max=20, target_wait=wait)},
+        guards=throttle,
+        cadence="10m",
+    )
+    requests = [a_request(id=f"{n}", expected_seconds=each) for n, each in enumerate(lengths)]
+    world = a_sim_world(requests=tuple(requests))
+
+    plan = guard(fleet, reconcile(fleet, world))
+
+    demand = world.queues["debian"].demand
+    assert isinstance(demand, Demand)
+    known = {f"debian/{each.id}": each.expected_seconds for each in demand.requests}
+    made = [action for action in plan.actions if isinstance(action, Create)]
+    total, assumed = Decimal(0), 0
+    for create in made:
+        assumed += sum(known[key] is None for key in create.serves)
+        work = sum(USUAL if known[key] is None else known[key] or 0 for key in create.serves)
+        tail = 90 + 15 * 60 + 2 * 600  # boot.expected, retire.idle_after, two runs
+        increment = STEP_SECONDS[step]
+        billed = -(-(tail + work) // increment) * increment
+        assert create.until_idle is not None
+        assert abs(create.until_idle - PRICES[kind] * billed / 3600) < Decimal("0.000000002")
+        total += create.until_idle
+    if not made:
+        assert plan.optimum is None
+        return
+    assert plan.optimum is not None
+    assert plan.optimum.cost == total.quantize(Decimal("0.0001"))
+    assert (plan.optimum.machines, plan.optimum.assumed) == (len(made), assumed)
+    if plan.optimum.is_optimal:
+        assert plan.optimum.bound - Decimal("0.0002") <= plan.optimum.cost
+        assert not plan.withheld

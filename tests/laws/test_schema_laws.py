@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.schema.load import load
+from fleet.schema.model import Fleet
 from fleet.schema.source import read_document
 from tests.fakes.files import FakeFiles
 from tests.rigs.process import ROOT
@@ -123,6 +124,15 @@ def test_models_and_schema_agree_on_nearly_valid_documents(value: Json) -> None:
     by_schema, by_program, told = verdicts(value)
 
     assert by_schema == by_program, told
+
+
+@given(nearly_valid())
+def test_a_fleet_reads_back_as_it_was_written(value: Json) -> None:
+    text = yaml.dump(value, Dumper=_Plain, allow_unicode=True, width=10_000)
+    fleet = load("fleet.yaml", FakeFiles({"fleet.yaml": text})).fleet
+
+    if fleet is not None:
+        assert Fleet.model_validate_json(json.dumps(fleet.as_written())) == fleet
 
 
 def written(schema: Json) -> st.SearchStrategy[Json]:

@@ -49,9 +49,9 @@ class Warm:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == _READY
 
-    def command(self) -> tuple[str, ...]:
-        """Return how a shell starts the program here."""
-        return (sys.executable, "-I", "-S", str(CLIENT), str(self._place))
+    def command(self, program: str = PROGRAM) -> tuple[str, ...]:
+        """Return how a shell starts the program here, or another module with a `main`."""
+        return (sys.executable, "-I", "-S", str(CLIENT), str(self._place), program)
 
     def run(
         self,

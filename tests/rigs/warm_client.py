@@ -52,7 +52,7 @@ def main() -> None:
     connection.connect(sys.argv[1])
     begin(
         connection,
-        (PROGRAM, *sys.argv[2:]),
+        sys.argv[2:],
         environment=os.environ,
         folder=os.getcwd(),  # noqa: PTH109 - pathlib is slow to load
         streams=(0, 1, 2),
