@@ -5,7 +5,7 @@ address and, where `ready` asks for it, its port has answered. What nobody looke
 and has not failed either.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.facts import Machine, MachineState
 from fleet.schema.model import AwsProvider, Boot, Fleet, HcloudProvider, Pool, Ready
@@ -33,10 +33,18 @@ def is_at_cloud(fleet: Fleet, pool: Pool) -> bool:
 
 
 def is_overdue(pool: object, machine: Machine, now: datetime) -> bool:
-    """Say whether a machine that is not ready had the time to become so."""
-    late = (now - machine.created_at).total_seconds() > _deadline(pool)
-    runs = machine.state is MachineState.RUNNING and machine.address is not None
-    return late and not (_ready(pool) and runs and machine.misses is None)
+    """Say whether a machine that is not ready had the time to become so.
+
+    Where nobody remembers looks from its boot, its port has that time from the first look on.
+    """
+    within = timedelta(seconds=_deadline(pool))
+    ends = machine.created_at + within
+    if _ready(pool) and machine.state is MachineState.RUNNING and machine.address is not None:
+        if machine.misses is None:
+            return False
+        if machine.looked_since is not None and machine.looked_since > ends:
+            ends = machine.looked_since + within
+    return now > ends
 
 
 def has_failed(machine: Machine | None) -> bool:

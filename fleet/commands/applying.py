@@ -53,7 +53,7 @@ def apply_once(
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     started = (clock := SystemClock()).now()
-    sources = replace(wire(config.fleet, file), is_ending=terms.signals.is_ending)
+    sources = replace(wire(config.fleet, file, looks=True), is_ending=terms.signals.is_ending)
     crew = crewed(config.fleet, file, sources, terms.pace, console.note)
     with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
         if died:

@@ -60,8 +60,13 @@ class Clouds:
         return {**self.simulated, **self.processes, **self.hooked}
 
 
-def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Clouds:
-    """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder."""
+def find_clouds(
+    fleet: Fleet, places: Places, base: Path, clock: Clock, *, looks: bool = False
+) -> Clouds:
+    """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder.
+
+    With `looks`, livechecks are run.
+    """
     at_queue = any(isinstance(queue, DebusineQueue) for queue in fleet.queues.values())
     kind = LocalMachines if at_queue else LocalWorkers
     # Of our own environment, which holds secrets, processes get nothing else.
@@ -90,6 +95,7 @@ def find_clouds(fleet: Fleet, places: Places, base: Path, clock: Clock) -> Cloud
                     environment=environment,
                     ours=os.environ,
                     pools=_pools_at(fleet, name),
+                    looks=looks,
                 ),
                 clock,
             )

@@ -5,7 +5,6 @@ carrying that was cut short is finished by the same command, since what is the s
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +22,7 @@ from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.dump import Cell, complete, find_mistake
+from fleet.store.files import replace_file
 from fleet.store.places import Places
 
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
@@ -156,15 +156,7 @@ def _read(path: Path) -> StateFile:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all, for its owner's eyes only."""
-    new = path.with_name(f".{path.name}.new")
     try:
-        new.unlink(missing_ok=True)
-        with os.fdopen(
-            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        replace_file(path, text.encode(), mode=0o600)
     except OSError as error:
         raise FileUnreadable(f"{path}: cannot be written: {error.strerror}") from error

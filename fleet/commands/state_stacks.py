@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 from fleet.engines.backends import open_objects
-from fleet.engines.files import replace_file
 from fleet.engines.objects import Objects, place_of
 from fleet.engines.projects import load_project, stacks_folder
 from fleet.engines.pulumi_locks import Lock, find_locks
@@ -17,6 +16,7 @@ from fleet.errors import StoreFailed
 from fleet.operate.observe import base_ref, stack_ref
 from fleet.ports.store import StackRecord
 from fleet.schema.model import Fleet, Pool
+from fleet.store.files import replace_file
 from fleet.store.places import Places
 
 _META = ".pulumi/meta.yaml"

@@ -108,12 +108,16 @@ def plan_for(config: Config, world: World) -> Plan:
     return plan.model_copy(update={"warnings": (*config.warnings, *plan.warnings)})
 
 
-def wire(fleet: Fleet, config: str) -> Sources:
-    """Return the edges that this configuration names."""
+def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
+    """Return the edges that this configuration names.
+
+    With `looks`, livechecks are run and ports tried, as `apply` does; who only reads goes by what
+    the last looks found.
+    """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
-    clouds = find_clouds(fleet, places, base, SystemClock())
+    clouds = find_clouds(fleet, places, base, SystemClock(), looks=looks)
     enrollers = registries_of(fleet, secrets)
     store = DatabaseStore(places.store, fleet.fleet)
     desks = {
@@ -141,7 +145,7 @@ def wire(fleet: Fleet, config: str) -> Sources:
         desks=desks,
         lenders=clouds.hooked,
         rules=dict(_rules(fleet, base, secrets)),
-        look=ReadyLooks(fleet, places.folder, TcpProber(), SystemClock()),
+        look=ReadyLooks(fleet, places.folder, TcpProber() if looks else None, SystemClock()),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,

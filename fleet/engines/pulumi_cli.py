@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fleet.engines.files import replace_file
 from fleet.errors import EngineAbsent
+from fleet.store.files import replace_file
 
 VERSION = "3.255.0"
 """The release of the SDK in pyproject.toml; the CLI may be newer, within the same major one."""

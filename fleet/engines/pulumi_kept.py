@@ -11,7 +11,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fleet.engines.backend_file import FileObjects
-from fleet.engines.files import replace_file
 from fleet.engines.projects import Project
 from fleet.engines.pulumi_locks import break_dead_locks
 from fleet.engines.pulumi_state import (
@@ -23,6 +22,7 @@ from fleet.engines.pulumi_state import (
     stack_key,
 )
 from fleet.errors import StoreFailed
+from fleet.store.files import replace_file
 
 
 class Kept:

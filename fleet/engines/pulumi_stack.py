@@ -19,9 +19,9 @@ from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc
 from semver import VersionInfo
 
-from fleet.engines.files import replace_file
 from fleet.engines.pulumi_cli import VERSION
 from fleet.engines.pulumi_gate import Gate
+from fleet.store.files import replace_file
 
 _THREADS = 4
 """As many as the SDK has."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from fleet.engines.files import replace_file
 from fleet.engines.objects import file_root
 from fleet.engines.projects import Project
 from fleet.engines.pulumi_cli import cache_folder
 from fleet.errors import StoreFailed
+from fleet.store.files import replace_file
 
 _LOGS_KEPT = 20
 

@@ -225,6 +225,9 @@ class Machine(Value):
         "answers; None: nobody looked.",
     )
     was_ready: bool = Field(False, description="That port has answered at one of the looks.")
+    looked_since: Moment | None = Field(
+        None, description="The first look at that port that anybody remembers; None: nobody does."
+    )
 
 
 class Listing(Value):

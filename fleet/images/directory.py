@@ -9,11 +9,10 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import BinaryIO
 
 from fleet.errors import FileUnreadable
-from fleet.store.files import LocalFiles
+from fleet.store.files import LocalFiles, replace_file
 
 _PIECE = 1 << 20
 _PARTIAL = ".partial"
@@ -52,12 +51,7 @@ class Directory:
         path = self._root / key
         with _said(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as draft:
-                draft.write(content)
-                draft.flush()
-                os.fsync(draft.fileno())
-            Path(draft.name).chmod(_MODE)
-            Path(draft.name).replace(path)
+            replace_file(path, content, mode=_MODE)
             _sync(path.parent)
 
     def put(self, key: str, source: Path, moved: Callable[[int], None]) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from pydantic import ValidationError
 
 from fleet.errors import FileUnreadable
 from fleet.facts.manifest import File, Manifest
+from fleet.store.files import replace_file
 
 MANIFEST = "manifest.json"
 QCOW2 = "disk.qcow2"
@@ -128,13 +128,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a build's manifest, whole or not at all."""
     text = manifest.model_dump_json(indent=2) + "\n"
     try:
-        with NamedTemporaryFile(
-            "w", dir=folder, prefix=".manifest", encoding="utf-8", delete=False
-        ) as new:
-            new.write(text)
-        path = Path(new.name)
-        path.chmod(0o644)
-        path.replace(folder / MANIFEST)
+        replace_file(folder / MANIFEST, text.encode(), mode=0o644)
     except OSError as error:
         raise FileUnreadable(f"{folder / MANIFEST}: {error.strerror}") from error
 

@@ -135,7 +135,7 @@ def _records(world: World) -> Iterator[tuple[tuple[str, str], tuple[Value, ...]]
 def _record(record: Value) -> bytes:
     if isinstance(record, Machine) and record.misses is None:
         # A machine whose port nobody looked at is digested as before there were such looks.
-        return _json(record, exclude={"misses", "was_ready"})
+        return _json(record, exclude={"misses", "was_ready", "looked_since"})
     loose = isinstance(record, Request) and (record.asked or record.task_data or record.groups)
     return _canonical_bytes(record) if loose else _json(record)
 

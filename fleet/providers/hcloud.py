@@ -3,6 +3,7 @@
 A listing is whole or it is Unknown: half a list would read as machines that are gone.
 """
 
+import ipaddress
 import os
 import re
 import time
@@ -337,6 +338,12 @@ def _found(server: _Server) -> Found:
     )
 
 
+def _host(address: str) -> str:
+    """Return an address; of a network, as a server has by IPv6, the one that its system takes."""
+    network = ipaddress.ip_interface(address).network
+    return address if network.num_addresses == 1 else str(network[1])
+
+
 def _machine(server: _Server, pool: str) -> Machine:
     state = _STATES.get(server.status)
     if state is None:
@@ -357,5 +364,5 @@ def _machine(server: _Server, pool: str) -> Machine:
         image=(image.name or str(image.id)) if image else None,
         digest=server.labels.get("digest"),
         expires=_read_moment(server.labels.get(EXPIRES)),
-        address=address.ip if address else None,
+        address=_host(address.ip) if address else None,
     )

@@ -14,12 +14,14 @@ from pydantic import Field, ValidationError
 
 from fleet.facts import Machine, MachineState
 from fleet.facts.values import Moment, Value
+from fleet.store.files import replace_file
 
 
 class Look(Value):
     """The latest livecheck of one machine."""
 
     at: Moment
+    since: Moment | None = Field(None, description="The first look that is remembered.")
     failures: int = Field(ge=0, description="How many have failed in a row, this one counted.")
     worked: bool = Field(False, description="One of its looks found it to work.")
 
@@ -35,7 +37,7 @@ class Livechecks:
     def __init__(
         self,
         path: Path,
-        works: Callable[[Machine], bool],
+        works: Callable[[Machine], bool] | None,
         *,
         every: int,
         at_once: int,
@@ -43,6 +45,7 @@ class Livechecks:
     ) -> None:
         """`works` looks at one machine, and is called from so many threads at once.
 
+        Without it, nobody looks: what is noted counts, and stays as it is.
         With `waits`, one that never worked is looked at each time: it is about to.
         """
         self._path = path
@@ -69,6 +72,8 @@ class Livechecks:
             for key, look in known.items()
             if abs(now - look.at) < self._every and not (self._waits and not look.worked)
         }
+        if self._works is None:
+            return known
         due = [each for each in running if each.id not in fresh]
         with ThreadPoolExecutor(self._at_once) as threads:
             results = list(threads.map(self._works, due))
@@ -76,7 +81,12 @@ class Livechecks:
             last = known.get(machine.id)
             failed = last.failures if last else 0
             worked = works or (last is not None and last.worked)
-            known[machine.id] = Look(at=now, failures=0 if works else failed + 1, worked=worked)
+            known[machine.id] = Look(
+                at=now,
+                since=last.since or last.at if last else now,
+                failures=0 if works else failed + 1,
+                worked=worked,
+            )
         if known != before:
             self._write(known)
         return known
@@ -94,6 +104,5 @@ class Livechecks:
 
     def _write(self, looks: dict[str, Look]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
-        new.write_text(_Looks(machines=looks).model_dump_json(indent=1) + "\n", encoding="utf-8")
-        new.replace(self._path)
+        text = _Looks(machines=looks).model_dump_json(indent=1) + "\n"
+        replace_file(self._path, text.encode(), mode=0o600)

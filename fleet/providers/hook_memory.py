@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.facts import WorkerInputs
 from fleet.facts.values import Moment, Value
+from fleet.store.files import replace_file
 
 
 class Memo(Value):
@@ -107,9 +108,8 @@ class HookMemory:
     def _change(self, step: Callable[[_Memos], _Memos]) -> _Memos:
         with self._alone():
             memos = step(self._read())
-            new = self._path.with_suffix(".new")
-            new.write_text(memos.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            new.replace(self._path)
+            text = memos.model_dump_json(indent=1) + "\n"
+            replace_file(self._path, text.encode(), mode=0o600)
         return memos
 
     @contextmanager

@@ -26,6 +26,7 @@ from fleet.making.user_data import UserData, read_user_data
 from fleet.ports import Clock
 from fleet.providers.local_process import LOG, Launch, end, find, is_alive, start
 from fleet.schema.sources import Faults
+from fleet.store.files import replace_file
 
 MACHINE = "machine.json"
 HOME = "home"
@@ -128,12 +129,8 @@ class LocalMachines:
         path = self.path / record.inputs.name / MACHINE
         with self._locked(fcntl.LOCK_EX):
             if path.exists() and _read(path).id == record.id:
-                new = path.with_suffix(".new")
-                new.unlink(missing_ok=True)
-                _write(
-                    new, _read(path).model_copy(update=changes).model_dump_json(indent=1) + "\n"
-                )
-                new.replace(path)
+                text = _read(path).model_copy(update=changes).model_dump_json(indent=1) + "\n"
+                replace_file(path, text.encode(), mode=0o600)
 
     def _check(self, inputs: WorkerInputs) -> None:
         if not _NAME.fullmatch(inputs.name):

@@ -6,6 +6,7 @@ A listing says then how often in a row each did not answer; what that means, the
 import errno
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from fleet.census.renames import heirs_of
@@ -19,7 +20,12 @@ _TIMEOUT = 3
 _EVERY = 60
 """Seconds between two looks at a machine that worked: three misses are no moment's trouble."""
 _AT_ONCE = 32
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+_OURS = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES),
+    }
+)
 """What stops an attempt on this computer."""
 
 
@@ -39,7 +45,7 @@ class TcpProber:
                     greeting += part
                 return greeting == expected
         except OSError as error:
-            if error.errno in _OURS:
+            if error.errno in _OURS or isinstance(error, socket.gaierror):
                 raise SourceUnreachable(f"{address}:{port} was not tried: {error}") from error
             return False
 
@@ -47,8 +53,11 @@ class TcpProber:
 class ReadyLooks:
     """Looks at the machines of the pools that have `ready`, and remembers how often in vain."""
 
-    def __init__(self, fleet: Fleet, folder: Path, prober: Prober, clock: Clock) -> None:
-        """`folder` is where the looks are noted, a file for each provider."""
+    def __init__(self, fleet: Fleet, folder: Path, prober: Prober | None, clock: Clock) -> None:
+        """`folder` is where the looks are noted, a file for each provider.
+
+        Without a prober nobody looks: what was noted is told.
+        """
         heirs = {new: old for old, new in heirs_of(fleet).items()}
         self._asked: dict[str, tuple[str, Ready]] = {}
         for name, pool in fleet.pools.items():
@@ -71,7 +80,7 @@ class ReadyLooks:
     def _looked(self, provider: str, listing: Listing) -> Listing | Unknown:
         livechecks = Livechecks(
             self._folder / f"ready-{provider}.json",
-            self._works,
+            None if self._prober is None else partial(self._works, self._prober),
             every=_EVERY,
             at_once=_AT_ONCE,
             waits=True,
@@ -89,12 +98,14 @@ class ReadyLooks:
         is_there = machine.state is MachineState.RUNNING and machine.address is not None
         return at == provider and is_there
 
-    def _works(self, machine: Machine) -> bool:
+    def _works(self, prober: Prober, machine: Machine) -> bool:
         _, ready = self._asked[machine.pool]
-        return self._prober.answers(machine.address or "", ready.port, ready.banner or "")
+        return prober.answers(machine.address or "", ready.port, ready.banner or "")
 
 
 def _told(machine: Machine, look: Look | None) -> Machine:
     if look is None:
         return machine
-    return machine.model_copy(update={"misses": look.failures, "was_ready": look.worked})
+    return machine.model_copy(
+        update={"misses": look.failures, "was_ready": look.worked, "looked_since": look.since}
+    )

@@ -5,8 +5,6 @@ A change is made under the lock and replaces the file as a whole, or does not ha
 
 import fcntl
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from pydantic import Field, ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.facts import WorkerInputs
 from fleet.facts.values import Moment, Value
+from fleet.store.files import replace_file
 
 
 class Menu(Value):
@@ -107,13 +106,4 @@ def load(path: Path) -> Contents:
 
 def _replace(path: Path, contents: Contents) -> None:
     text = json.dumps(contents.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, text.encode(), mode=0o600)

@@ -5,8 +5,6 @@ it, and a file of it would hold activation tokens.
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +14,7 @@ from fleet.errors import StoreFailed
 from fleet.service.hetzner_catalogue import datacenters, locations, server_types, system_images
 from fleet.service.hetzner_labels import check_labels
 from fleet.service.hetzner_wire import Refused, Resource, invalid, not_found
+from fleet.store.files import replace_file
 
 KINDS = {
     "servers": "server",
@@ -170,10 +169,7 @@ class Project:
             "stock": self.stock,
             "last_id": self._last,
         }
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(kept, file, indent=1)
-        Path(name).replace(path)
+        replace_file(path, json.dumps(kept, indent=1).encode(), mode=0o600)
 
     def load(self, path: Path) -> None:
         """Read what an earlier run saved; a file that does not exist holds nothing."""

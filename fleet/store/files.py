@@ -3,6 +3,7 @@
 import errno
 import glob
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -56,26 +57,46 @@ class LocalFiles:
             raise _unreadable(name, error, "cannot be written") from error
 
 
+def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file whole, where it says something else; others may read it meanwhile.
+
+    `mode` says who may read it; None: who might before, and whom the umask lets read a new one.
+    Raises OSError, and then it is as it was.
+    """
+    if _holds(path, content):
+        return
+    # In the same directory, so that the rename is atomic. Process ids repeat in containers.
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(draft, flags, mode or 0o666), "wb") as new:
+        try:
+            new.write(content)
+            new.flush()
+            if mode is not None:
+                os.fchmod(new.fileno(), mode)
+            elif path.exists():
+                os.fchmod(new.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.fsync(new.fileno())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
+
+
 def _write(path: Path, content: bytes) -> None:
     target = path.resolve()
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         # A device or a pipe, as in --out /dev/stdout: there is nothing to replace.
-        with target.open("wb") as stream:
-            stream.write(content)
-        return
-    # In the same directory, so that the rename is atomic.
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            draft.chmod(stat.S_IMODE(target.stat().st_mode))
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        target.write_bytes(content)
+    else:
+        replace_file(target, content)
 
 
 def _unreadable(name: str, error: OSError | ValueError, what: str) -> FileUnreadable:

@@ -1,13 +1,15 @@
 """The port `Files`: the written fake and the real files of this computer behave alike."""
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import FileUnreadable
 from fleet.ports import Files
-from fleet.store.files import LocalFiles
+from fleet.store.files import LocalFiles, replace_file
 from tests.fakes.files import FakeFiles
 
 Make = Callable[[dict[str, str]], Files]
@@ -112,6 +114,27 @@ def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_leaves_nothing() -> None:
     with pytest.raises(FileUnreadable, match=r"^/dev/full: cannot be written: the disk is full$"):
         LocalFiles().write_text("/dev/full", "new")
+
+
+def test_a_draft_that_a_killed_run_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+    left = tmp_path / f".plan.json.{os.getpid()}.tmp"
+    left.write_text("half", encoding="utf-8")
+
+    LocalFiles().write_text(str(tmp_path / "plan.json"), "new")
+
+    assert (tmp_path / "plan.json").read_text(encoding="utf-8") == "new"
+    assert left.read_text(encoding="utf-8") == "half"
+
+
+def test_four_who_write_one_file_at_once_each_write_it_whole(tmp_path: Path) -> None:
+    target = tmp_path / "looks.json"
+    texts = [str(number) * 10_000 for number in range(4)]
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: replace_file(target, texts[n % 4].encode()), range(200)))
+
+    assert target.read_text(encoding="utf-8") in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["looks.json"]
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:

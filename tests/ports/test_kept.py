@@ -150,7 +150,7 @@ def test_a_file_that_finds_no_room_leaves_the_one_before_it_and_no_draft(tmp_pat
     file.write_text("before")
     script = (
         "import resource, signal, sys; from pathlib import Path;"
-        "from fleet.engines.files import replace_file;"
+        "from fleet.store.files import replace_file;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
         "replace_file(Path(sys.argv[1]), bytes(200), mode=0o600)"
     )

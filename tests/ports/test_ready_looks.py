@@ -71,9 +71,10 @@ class Looking:
         self._cloud = cloud
         self._folder = folder
 
-    def look(self) -> Machine | Unknown:
+    def look(self, *, tries: bool = True) -> Machine | Unknown:
         """Return the machine as the next run sees it: each begins with what is noted."""
-        looks = ReadyLooks(self.fleet, self._folder, self.prober, self.clock)
+        prober = self.prober if tries else None
+        looks = ReadyLooks(self.fleet, self._folder, prober, self.clock)
         listing = looks({"cloud": self._cloud.provider.list("demo")})["cloud"]
         if isinstance(listing, Unknown):
             return listing
@@ -152,3 +153,22 @@ def test_nothing_is_tried_at_a_pool_without_ready(cloud: Cloud, tmp_path: Path) 
 
     assert seen(looking.look()) == (None, False)
     assert not looking.prober.tried
+
+
+def test_who_only_reads_goes_by_what_the_last_look_found(looking: Looking) -> None:
+    looking.look()
+    looking.boot()
+    tried = list(looking.prober.tried)
+
+    assert seen(looking.look(tries=False)) == (1, False)
+    assert looking.prober.tried == tried
+
+
+def test_the_first_look_that_is_remembered_is_told(looking: Looking) -> None:
+    looking.look()
+    looking.clock.moment += timedelta(minutes=2)
+
+    machine = looking.look()
+
+    assert isinstance(machine, Machine)
+    assert machine.looked_since == NOW

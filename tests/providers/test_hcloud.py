@@ -88,6 +88,15 @@ def test_a_server_without_a_public_address_is_known_by_its_private_one(
     assert _machines(api)[0].address == "10.0.0.2"
 
 
+def test_a_server_with_a_network_of_ipv6_only_is_reached_at_its_first_address(
+    api: SimulatedHetzner,
+) -> None:
+    network = {"id": 1, "ip": "2001:db8:1::/64", "blocked": False, "dns_ptr": []}
+    a_server(api, public_net={"ipv4": None, "ipv6": network, "floating_ips": [], "firewalls": []})
+
+    assert _machines(api)[0].address == "2001:db8:1::1"
+
+
 @pytest.mark.parametrize(
     ("status", "state"),
     [

@@ -233,7 +233,8 @@ def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> N
 def test_a_memory_that_cannot_be_written_is_an_error_of_that_machine(tmp_path: Path) -> None:
     cloud = a_cloud(tmp_path)
     made(cloud, ONE)
-    (tmp_path / "hook-machines.new").mkdir()
+    (tmp_path / "hook-machines.lock").unlink()
+    (tmp_path / "hook-machines.lock").mkdir()
 
     with pytest.raises(SourceUnreachable, match=f"{ONE}: .*Is a directory"):
         cloud.delete(ONE)

@@ -117,6 +117,19 @@ def test_what_is_not_ready_within_its_time_failed_to_boot_unless_nobody_looked(
     assert state_of(a_cloud_fleet(), late) is state
 
 
+@pytest.mark.parametrize(
+    ("looked", "state"),
+    [(4, State.STARTING), (6, State.NEVER_REGISTERED), (119, State.NEVER_REGISTERED)],
+    ids=["its time has not passed since", "it has", "since its boot"],
+)
+def test_where_the_memory_of_looks_was_lost_a_machine_has_its_time_again(
+    looked: int, state: State
+) -> None:
+    old = a_server(created_at=ago(hours=2), misses=1, looked_since=ago(minutes=looked))
+
+    assert state_of(a_cloud_fleet(), old) is state
+
+
 def test_what_is_not_ready_in_time_is_deleted_as_a_failed_boot_of_its_image() -> None:
     fleet, late = a_cloud_fleet(), a_server(created_at=ago(minutes=6), misses=3)
     tried = an_attempt(pool="powerful", worker=NAME, at=ago(minutes=6), result="starting")

@@ -94,7 +94,9 @@ def see_a_machine_that_never_answers(
     booting.dead.add("hz-powerful-1")
     walk.run("fleet ticket open --tag extra_powerful --user copr")
     walk.run("fleet apply")
-    walk.run("later 6m")
+    walk.run("later 1m")
+    walk.run("fleet apply")
+    walk.run("later 5m")
     late = walk.json("fleet plan --json")
     (delete,) = [each for each in late["actions"] if each["action"] == "delete"]
     assert (delete["reason"], delete["because"]) == (
