@@ -10,7 +10,7 @@ from fleet.commands.config import Config
 from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, wire
-from fleet.operate.apply import apply_plan
+from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all, note_waits
@@ -86,7 +86,11 @@ def apply_once(
                 outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
-                promoted = promote_all(plan, sources.store, clock.now(), note, tell)
+                promoted = (
+                    ()
+                    if rivalry(world, plan)
+                    else promote_all(plan, sources.store, clock.now(), note, tell)
+                )
                 edges = journalled(many, note)
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 stacks = (*troubles, *outcome.stacks)

@@ -108,11 +108,13 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
 
 
 def _rivals_of(plan: Plan, action: Action) -> set[str]:
-    """Return the queues that may make a machine for the same requests by themselves."""
+    """Return the queues that may make a machine for the same requests by themselves.
+
+    What `min` and `spare` ask for, and what an earlier run began, is made for no request.
+    """
     if not isinstance(action, Create):
         return set()
-    served = {key.partition("/")[0] for key in action.serves}
-    return (served | {action.registry or ""}) & plan.rivals.keys()
+    return action.queues & plan.rivals.keys()
 
 
 def refuse_delete(fleet: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator[Held]:

@@ -33,9 +33,9 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
     settle_attempts(fleet, world, sources.store)
-    rivalry = _rivalry(world, plan)
-    if rivalry:
-        return Outcome(plan=plan.digests.plan, refused=rivalry)
+    refused = rivalry(world, plan)
+    if refused:
+        return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
     outcomes: dict[str, StackOutcome] = {}
@@ -62,11 +62,11 @@ def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: T
     )
 
 
-def _rivalry(world: World, plan: Plan) -> tuple[str, ...]:
+def rivalry(world: World, plan: Plan) -> tuple[str, ...]:
     """Return why nothing may be done at queues that make machines by themselves too."""
     let = {name for each in plan.approvals if each.guard == "rival" for name in each.passes}
     made = [each for each in plan.actions if isinstance(each, Create)]
-    touched = {each.registry for each in made if each.worker not in let}
+    touched = {queue for each in made if each.worker not in let for queue in each.queues}
     bought = {each.registry for each in made}
     refused = []
     for queue, reading in sorted(world.queues.items()):

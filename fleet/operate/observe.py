@@ -39,7 +39,7 @@ REMEMBERED = 50
 _AT_ONCE = 8
 """How many providers are listed at once."""
 _JOURNALLED = 20
-"""How many rows of the journal are looked through for runs that ended."""
+"""How many runs that ended are looked through for what they deleted."""
 
 
 def one_by_one(tasks: Sequence[Callable[[], None]]) -> None:
@@ -172,9 +172,8 @@ def ended_runs(store: Store) -> tuple[datetime, ...]:
 
     What else is in the journal, as a machine that a person had forgotten, carried out no plan.
     """
-    latest = store.last_runs(_JOURNALLED)
-    ended = [run["started"] for run in latest if run["ended"] and run["plan"]]
-    return tuple(map(datetime.fromisoformat, reversed(ended[: heartbeats.REMEMBERED])))
+    latest = store.ended_runs(heartbeats.REMEMBERED)
+    return tuple(datetime.fromisoformat(run["started"]) for run in reversed(latest))
 
 
 def _bases(fleet: Fleet, sources: Sources) -> dict[str, Base | Unknown]:
@@ -216,13 +215,13 @@ def _runs(store: Store) -> tuple[datetime, ...] | Unknown:
 def _delete_seconds(store: Store) -> int | None:
     """Return how long the longest of the latest runs took that deleted machines."""
     try:
-        latest = store.last_runs(_JOURNALLED)
+        latest = store.ended_runs(_JOURNALLED)
     except (StoreMissing, StoreFailed):
         return None
     took = [
         datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])
         for run in latest
-        if run["ended"] and run["plan"] and _has_deleted(run["outcome"])
+        if _has_deleted(run["outcome"])
     ]
     longest = max(took[: heartbeats.REMEMBERED], default=None)
     return None if longest is None else -(-longest // timedelta(seconds=1))

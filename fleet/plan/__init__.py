@@ -102,6 +102,11 @@ class Create(Value):
     )
     turn: int = Field(0, description="Its place in the order of service, over all pools.")
 
+    @property
+    def queues(self) -> frozenset[str]:
+        """Return the queues whose requests it is for."""
+        return frozenset(key.partition("/")[0] for key in self.serves)
+
 
 class Drain(Value):
     """Have the queue give a worker no new work; the first half of every deletion."""

@@ -69,6 +69,9 @@ class Store(Protocol):
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first."""
 
+    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs that carried a plan out to its end, newest first."""
+
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
 
@@ -82,7 +85,10 @@ class Store(Protocol):
         """Remember tries to make machines; a try is known by its worker and its time."""
 
     def attempts(self, latest: int) -> tuple[Attempt, ...]:
-        """Return the latest tries of each pool, machine type and market, the oldest first."""
+        """Return the latest tries of each pool, machine type and market, the oldest first.
+
+        And all of those that nobody heard the end of.
+        """
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Return the digest of each approval that was used, to the machines it was used for."""

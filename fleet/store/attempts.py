@@ -35,7 +35,10 @@ def rename_in_attempts(connection: sa.Connection, old: str, new: str) -> None:
 
 
 def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]:
-    """Return the latest tries of each pool, type and market; an older store has none yet."""
+    """Return the latest tries of each pool, type and market; an older store has none yet.
+
+    Those that nobody heard the end of are all returned: what they made is told by them.
+    """
     if not sa.inspect(connection).has_table(ATTEMPTS.name):
         return ()
     columns = ATTEMPTS.c
@@ -46,7 +49,7 @@ def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]
     numbered = sa.select(ATTEMPTS, place.label("place")).subquery()
     query = (
         sa.select(*(numbered.c[column.name] for column in columns))
-        .where(numbered.c.place <= latest)
+        .where((numbered.c.place <= latest) | (numbered.c.result == "starting"))
         .order_by(numbered.c.at, numbered.c.worker)
     )
     rows = connection.execute(query).mappings()

@@ -155,13 +155,21 @@ class DatabaseStore(Database):
 
     def last_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
         """Return the latest runs, newest first: started, ended, plan, outcome."""
+        return self._runs(count)
+
+    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs that carried a plan out to its end, newest first."""
+        return self._runs(count, tables.RUNS.c.ended != "", tables.RUNS.c.plan != "")
+
+    def _runs(self, count: int, *where: sa.ColumnElement[bool]) -> tuple[Mapping[str, str], ...]:
         columns = (
             tables.RUNS.c.started,
             tables.RUNS.c.ended,
             tables.RUNS.c.plan,
             tables.RUNS.c.outcome,
         )
-        query = sa.select(*columns).order_by(tables.RUNS.c.number.desc()).limit(count)
+        latest = tables.RUNS.c.number.desc()
+        query = sa.select(*columns).where(*where).order_by(latest).limit(count)
         with self._checked() as connection:
             return tuple(
                 {str(key): str(value) for key, value in row.items()}

@@ -58,12 +58,12 @@ def _judge(
     version = standing.version
     if standing.is_on_trial and (stop := _why_stopped(fleet, version, pools, memory)):
         return _promotion(version, "retired", Reason.BOOT_FAILED, stop, pools)
-    if standing.becomes is None:
-        return standing.waiting()
+    still = _why_still(pools) if standing.becomes else ""
+    if still or standing.becomes is None:
+        return standing.waiting(still)
     if not standing.is_on_trial:
         return _newer(world, standing, pools)
-    unread = [each.name for each in pools if not each.census.listed or each.census.blind]
-    if unread:
+    if unread := [each.name for each in pools if not each.census.listed or each.census.blind]:
         return standing.waiting(f"what pool {unread[0]} has is unknown in this run")
     tries = list(_tries(version, pools, memory))
     failed = sum(each.result == "failed" for each in tries)
@@ -77,6 +77,13 @@ def _judge(
         f"it has been the candidate for {age}: {write_count(len(tries), 'boot')}, {failed} failed"
     )
     return _promotion(version, "current", Reason.CANDIDATE_CAME_UP, because, pools)
+
+
+def _why_still(pools: list[Draft]) -> str:
+    """Return why nothing is changed in any pool of an image; empty where it is in one."""
+    modes = {each.pool.mode for each in pools if each.pool}
+    is_still = modes and modes <= {"observe", "pause"}
+    return f"every pool of it is in mode {' or '.join(sorted(modes))}" if is_still else ""
 
 
 def _why_stopped(fleet: Fleet, version: ImageVersion, pools: list[Draft], memory: Memory) -> str:

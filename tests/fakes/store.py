@@ -98,6 +98,11 @@ class FakeStore:
         """Return the latest runs, newest first."""
         return tuple(reversed(self._shelf.runs[-count:]))
 
+    def ended_runs(self, count: int) -> tuple[Mapping[str, str], ...]:
+        """Return the latest runs that carried a plan out."""
+        ended = [run for run in self._shelf.runs if run["ended"] and run["plan"]]
+        return tuple(reversed(ended[-count:]))
+
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, once."""
         shelf = self._shelf
@@ -144,7 +149,9 @@ class FakeStore:
             [each for each in tries if (each.pool, each.type, each.market) == way][-latest:]
             for way in ways
         ]
-        return tuple(each for each in tries if any(each in way for way in kept))
+        return tuple(
+            each for each in tries if each.result == "starting" or any(each in way for way in kept)
+        )
 
     def spent(self) -> Mapping[str, tuple[str, ...]]:
         """Return each approval that was used, and for which machines."""

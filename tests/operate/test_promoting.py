@@ -2,10 +2,13 @@
 
 from decimal import Decimal
 
+import pytest
+
 from fleet.facts.versions import State, Version
 from fleet.operate.promoting import promote_all
 from fleet.plan import Promotion, Reason
-from tests.builders import NOW, a_plan
+from fleet.reconcile import reconcile
+from tests.builders import NOW, a_plan, a_pool, a_sim_fleet, a_sim_world
 from tests.builders.versioning import a_version
 from tests.fakes.store import FakeStore, Shelf
 
@@ -73,3 +76,24 @@ def test_a_version_that_somebody_moved_meanwhile_stays_as_they_left_it() -> None
     assert states == {OLD: "current", NEW: "retired"}
     why = f"image trixie {NEW} is no longer candidate"
     assert said == [f"image trixie: promote to current {NEW} was not done: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "moved"), [(("observe", "pause"), 0), (("observe", "apply"), 1), (("apply",), 1)]
+)
+def test_nothing_moves_for_pools_in_which_nothing_is_changed(
+    modes: tuple[str, ...], moved: int
+) -> None:
+    pools = {
+        f"p{n}": a_pool(provider="desk", image="trixie", mode=mode) for n, mode in enumerate(modes)
+    }
+    recipe = {"suite": "trixie", "architecture": "amd64", "publish": ["desk"]}
+    fleet = a_sim_fleet(pools=pools, images={"trixie": recipe})
+    facts = (CURRENT.fact, a_version(state="tested").fact)
+    published = {"ids": {"desk": "an image"}, "by_rule": True}
+    world = a_sim_world(images=tuple(each.model_copy(update=published) for each in facts))
+
+    plan = reconcile(fleet, world)
+
+    assert len(plan.promotions) == moved
+    assert len(plan.waiting_versions) == 1 - moved

@@ -48,7 +48,7 @@ def test_what_cannot_be_released_does_not_stop_the_rest(desk: Desk) -> None:
 
 
 def test_where_a_queue_makes_machines_by_itself_nothing_is_changed(desk: Desk) -> None:
-    create = a_create(worker=SECOND, registry="debian", inputs=some_inputs(name=SECOND))
+    create = a_create(worker=SECOND, serves=("debian/1",), inputs=some_inputs(name=SECOND))
 
     outcome = desk.apply(create, releases=(GONE,), rivals=("own-amd64", "own-arm64"))
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
 from fleet.ports.store import StackRecord, Store
 from fleet.store.database import DatabaseStore
-from tests.builders import NOW, an_attempt
+from tests.builders import NOW, ago, an_attempt
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres
 
@@ -129,6 +129,15 @@ def test_runs_come_back_newest_first(store: Store) -> None:
         }
         for number in (2, 1)
     ]
+
+
+def test_a_run_that_ended_is_found_behind_any_number_that_died(store: Store) -> None:
+    store.record_run(started=NOW, ended=NOW, plan="p", outcome="{}")
+    for number in range(1, 31):
+        store.begin_run(started=NOW + timedelta(minutes=number))
+    store.record_run(started=ago(days=1), ended=NOW, plan="", outcome="forgot a machine")
+
+    assert [run["plan"] for run in store.ended_runs(5)] == ["p"]
 
 
 def test_the_oldest_runs_leave_the_journal(tmp_path: Path) -> None:
@@ -304,6 +313,18 @@ def test_the_latest_tries_of_each_pool_type_and_market_are_told(store: Store) ->
         ("builders", "ccx63", "on-demand"),
         ("builders", "ccx33", "spot"),
     }
+
+
+def test_a_try_that_nobody_heard_the_end_of_is_told_however_many_came_after(store: Store) -> None:
+    begun = [
+        an_attempt(worker=f"debian-{number}", at=ago(minutes=number), result=result)
+        for number, result in enumerate(("registered", "registered", "starting", "starting"))
+    ]
+    store.record_attempts(begun)
+
+    found = [each.worker for each in store.attempts(1)]
+
+    assert found == ["debian-3", "debian-2", "debian-0"]
 
 
 def test_recording_no_try_is_fine(store: Store) -> None:

@@ -3,7 +3,7 @@
 from fleet.explain.request import explain_request
 from fleet.facts import World
 from fleet.guard import guard
-from fleet.operate.apply import _rivalry
+from fleet.operate.apply import rivalry
 from fleet.plan import Drain, Plan
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
@@ -49,16 +49,26 @@ def test_a_machine_that_is_only_kept_spare_is_no_rival_s() -> None:
     assert [action.because for action in plan.actions] == ["workers.spare is 1"]
 
 
+def test_a_spare_machine_that_registers_at_the_rivalled_queue_is_made_all_the_same() -> None:
+    world = rivalled(count=0)
+    plan = planned(fleet_of(max=3, spare=1), world)
+    spare = plan.actions[0].model_copy(update={"registry": "debian"})
+    plan = plan.model_copy(update={"actions": (spare,)})
+
+    assert "rival" not in {each.guard for each in guard(fleet_of(max=3, spare=1), plan).guards}
+    assert rivalry(world, plan) == ()
+
+
 def test_an_approval_lets_so_many_pass_and_apply_does_not_refuse_them() -> None:
     plan = planned(fleet_of(approved=1, max=3), rivalled())
 
     assert (len(plan.actions), len(plan.withheld)) == (1, 1)
     assert plan.guards[0].because.endswith("withheld; approved: used 0 of 1, 1 more now")
     assert plan.approvals[0].passes == (plan.actions[0].worker,)
-    assert _rivalry(rivalled(), plan) == ()
+    assert rivalry(rivalled(), plan) == ()
 
 
-def test_what_is_drained_is_no_rivalry() -> None:
+def test_what_is_drained_is_norivalry() -> None:
     drain = Drain.model_validate(
         {
             "pool": "builders",
@@ -71,7 +81,7 @@ def test_what_is_drained_is_no_rivalry() -> None:
     )
     plan = planned(fleet_of(max=3), rivalled(count=0)).model_copy(update={"actions": (drain,)})
 
-    assert _rivalry(rivalled(count=0), plan) == ()
+    assert rivalry(rivalled(count=0), plan) == ()
 
 
 def test_without_a_rival_nothing_is_withheld() -> None:
