@@ -94,11 +94,11 @@ class DatabaseTickets:
         """
         for _ in range(_TRIES):
             with self._tables() as connection:
-                before = self._find(connection, number)
-                if before is None or (after := step(before)) == before:
+                row = self._row(connection, number)
+                before = _ticket(row) if row else None
+                if row is None or before is None or (after := step(before)) == before:
                     return before
-                same = (TICKETS.c.id == number, TICKETS.c.state == before.state)
-                update = sa.update(TICKETS).where(*same).values(_row(after))
+                update = sa.update(TICKETS).where(*_unchanged(TICKETS, row)).values(_row(after))
                 if connection.execute(update).rowcount:
                     if before.machine and not after.is_open:
                         _release(connection, before.machine, now)
@@ -187,12 +187,20 @@ class DatabaseTickets:
         self, machine: str, step: Callable[[Tenancy, Ticket | None], Tenancy], now: datetime
     ) -> None:
         """Take a step with what is remembered of a machine; it is told the ticket that has it."""
-        with self._tables() as connection:
-            row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
-            has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
-            holder = connection.execute(sa.select(TICKETS).where(*has)).first()
-            known = _tenancy(row) if row else Tenancy(machine, now)
-            _write(connection, [step(known, _ticket(holder) if holder else None)])
+        has = (TICKETS.c.machine == machine, TICKETS.c.state == TicketState.READY)
+        for _ in range(_TRIES):
+            with self._tables() as connection:
+                row = connection.execute(_ALL.where(TENANCIES.c.machine == machine)).first()
+                holder = connection.execute(sa.select(TICKETS).where(*has)).first()
+                known = _tenancy(row) if row else Tenancy(machine, now)
+                after = step(known, _ticket(holder) if holder else None)
+                if row is None:
+                    _write(connection, [after])
+                    return
+                same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
+                if connection.execute(same.values(_memo(after))).rowcount:
+                    return
+        raise TicketRefused(f"machine {machine} is changed by others all the time; try again")
 
     def released(self) -> tuple[str, ...]:
         """Return the machines that no ticket has, and that were not cleaned since one had them."""
@@ -226,9 +234,12 @@ class DatabaseTickets:
         return TICKETS.c.queue == self._queue
 
     def _find(self, connection: sa.Connection, number: int) -> Ticket | None:
-        query = sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
-        row = connection.execute(query).first()
+        row = self._row(connection, number)
         return _ticket(row) if row else None
+
+    def _row(self, connection: sa.Connection, number: int) -> sa.Row[Any] | None:
+        query = sa.select(TICKETS).where(self._own(), TICKETS.c.id == number)
+        return connection.execute(query).first()
 
     def _refuse(
         self, connection: sa.Connection, ticket: Ticket, most: int, most_of_submitter: int
@@ -293,21 +304,27 @@ def _write(connection: sa.Connection, tenancies: Sequence[Tenancy]) -> None:
         return
     names = sorted(each.machine for each in tenancies)
     connection.execute(sa.delete(TENANCIES).where(TENANCIES.c.machine.in_(names)))
-    rows = [
-        {
-            "machine": each.machine,
-            "since": each.since.isoformat(),
-            "pool": each.pool,
-            "sandbox": each.sandbox,
-            "uses": each.uses,
-            "first_used": each.first_used.isoformat() if each.first_used else "",
-            "draining": int(each.draining),
-            "disabled": int(each.disabled),
-            "dirty": int(each.dirty),
-        }
-        for each in tenancies
-    ]
-    connection.execute(sa.insert(TENANCIES), rows)
+    connection.execute(sa.insert(TENANCIES), list(map(_memo, tenancies)))
+
+
+def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:
+    """Return that a row is just as it was read: what others did meanwhile is not written over."""
+    read = row._mapping  # noqa: SLF001 - its public name
+    return [column.is_not_distinct_from(read[column]) for column in table.columns]
+
+
+def _memo(tenancy: Tenancy) -> dict[str, str | int]:
+    return {
+        "machine": tenancy.machine,
+        "since": tenancy.since.isoformat(),
+        "pool": tenancy.pool,
+        "sandbox": tenancy.sandbox,
+        "uses": tenancy.uses,
+        "first_used": tenancy.first_used.isoformat() if tenancy.first_used else "",
+        "draining": int(tenancy.draining),
+        "disabled": int(tenancy.disabled),
+        "dirty": int(tenancy.dirty),
+    }
 
 
 def _row(ticket: Ticket) -> dict[str, str | int]:

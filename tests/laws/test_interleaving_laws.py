@@ -1,0 +1,107 @@
+"""Laws of two who change one ticket or machine at once, whatever each of them does to it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.store.database import DatabaseStore
+from fleet.store.tickets import DatabaseTickets
+from fleet.tickets import Given, Tenancy, Ticket, claim, clean, close, expire, fail, hear, touch
+from tests.builders import NOW
+from tests.builders.ticketing import a_ticket
+from tests.ports.stores import postgres_store, postgres_url
+
+__all__ = ["postgres_store", "postgres_url"]
+Step = Callable[[Ticket], Ticket]
+Book = Callable[[], DatabaseTickets]
+moments = st.integers(0, 300).map(lambda seconds: NOW + timedelta(seconds=seconds))
+steps: st.SearchStrategy[Step] = st.one_of(
+    *(st.builds(partial, st.just(each), now=moments) for each in (hear, claim, close, expire)),
+    st.builds(partial, st.just(fail), because=st.just("broken"), now=moments),
+)
+touches = st.one_of(
+    moments.map(lambda now: partial(touch, now=now)),
+    st.sampled_from(["", "no room"]).map(lambda trouble: partial(clean, trouble=trouble)),
+)
+# Each example has a ticket and a machine of its own.
+many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def book(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
+    """Return what opens the tickets of one queue, each time over a connection of its own."""
+    if request.param == "sqlite":
+        store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+        store.init()
+    else:
+        store = request.getfixturevalue("postgres_store")
+    return lambda: DatabaseTickets(store.begin, "tickets")
+
+
+def opened(book: DatabaseTickets) -> Ticket:
+    return book.open(a_ticket(lease=60, heard_at=NOW), most=10**6, most_of_submitter=10**6)
+
+
+@contextmanager
+def once(other: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Yield what carries something out the first time it is called, as another process would."""
+    left = [other]
+
+    def interrupt() -> None:
+        if left:
+            left.pop()()
+
+    yield interrupt
+    assert not left
+
+
+@many
+@given(ours=steps, theirs=steps)
+def test_what_another_does_to_a_ticket_meanwhile_is_kept(
+    book: Book, ours: Step, theirs: Step
+) -> None:
+    mine, other = book(), book()
+    ticket = opened(mine)
+
+    with once(lambda: other.change(ticket.id, theirs, NOW)) as interrupt:
+
+        def step(read: Ticket) -> Ticket:
+            interrupt()
+            return ours(read)
+
+        mine.change(ticket.id, step, NOW)
+
+    # Who has nothing to do looks once.
+    theirs_alone = ours(ticket) == ticket
+    assert mine.find(ticket.id) == (theirs(ticket) if theirs_alone else ours(theirs(ticket)))
+
+
+@many
+@given(ours=touches, theirs=touches)
+def test_what_another_notes_of_a_machine_meanwhile_is_kept(
+    book: Book,
+    ours: Callable[[Tenancy], Tenancy],
+    theirs: Callable[[Tenancy], Tenancy],
+) -> None:
+    mine, other = book(), book()
+    ticket = opened(mine)
+    machine = f"m{ticket.id}"
+    mine.lease([Given(ticket.id, machine, "powerful", "192.0.2.1", NOW)], NOW)
+    (before,) = [each for each in mine.tenancies() if each.machine == machine]
+
+    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
+
+        def step(read: Tenancy, _: Ticket | None) -> Tenancy:
+            interrupt()
+            return ours(read)
+
+        mine.mark(machine, step, NOW)
+
+    (now,) = [each for each in mine.tenancies() if each.machine == machine]
+    assert now == ours(theirs(before))
