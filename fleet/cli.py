@@ -31,9 +31,10 @@ class TerminalConsole:
         try:
             sys.stdout.write(text if text.endswith("\n") else text + "\n")
             sys.stdout.flush()
-        except OSError:
+        except OSError as error:
             # What could not be written stays in the buffer, and Python tries again at its end.
             _discard(sys.stdout)
+            error.filename = error.filename or "standard output"
             raise
 
     def note(self, text: str) -> None:
@@ -88,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, and so has who would read why.
         return 1
     except OSError as error:
-        console.note(f"fleet: error: {error.filename or 'standard output'}: {error.strerror}")
+        if error.filename is None:
+            raise  # a defect of ours: no file that a person could see to
+        console.note(f"fleet: error: {error.filename}: {error.strerror}")
         return 1
     return code
 

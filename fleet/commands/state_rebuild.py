@@ -29,6 +29,7 @@ from fleet.ports import Console
 from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 
 _SAID = {
     "unrecorded": "its provider lists it, no stack knows it: it costs money",
@@ -106,7 +107,7 @@ def _copied(store: DatabaseStore, fleet: Fleet) -> Iterator[DatabaseStore]:
     except StoreMissing:
         rows = {}
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-        copy = DatabaseStore(f"sqlite:///{Path(folder) / 'store.db'}", fleet.fleet)
+        copy = DatabaseStore(sqlite_url(Path(folder) / "store.db"), fleet.fleet)
         copy.fill(rows)
         yield copy
 

@@ -1,7 +1,6 @@
 """This module asks fleet for a machine by tags, waits for it and gives it back."""
 
 import argparse
-import getpass
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +28,7 @@ from fleet.render.tickets import (
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.schema.units import read_duration
 from fleet.store.database import DatabaseStore
+from fleet.store.holders import name_user
 from fleet.store.places import find_places
 from fleet.store.tickets import DatabaseTickets
 from fleet.tagrules.asking import Memberships
@@ -101,7 +101,7 @@ def run(
         name,
         declared,
         DatabaseTickets(store.begin, name),
-        getattr(args, "user", None) or getpass.getuser(),
+        getattr(args, "user", None) or name_user(),
         clock or SystemClock(),
         console,
     )

@@ -6,7 +6,7 @@ Of every kind of backend the keys are the same: `.pulumi/stacks/PROJECT/STACK.js
 
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 
 class Objects(Protocol):
@@ -32,7 +32,8 @@ def file_root(backend: str) -> Path | None:
     """Return the folder of a file backend; None for any other."""
     if not backend.startswith("file://"):
         return None
-    return Path(backend.removeprefix("file://").split("?")[0]).expanduser() / ".pulumi"
+    folder = unquote(backend.removeprefix("file://").split("?")[0])
+    return Path(folder).expanduser() / ".pulumi"
 
 
 def place_of(backend: str) -> str:

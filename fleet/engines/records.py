@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed
 from fleet.facts.values import Value
 from fleet.ports import StackRef
+from fleet.store.places import sqlite_url
 
 _DAMAGE = ("file is not a database", "database disk image is malformed")
 _WAY_OUT = (
@@ -156,7 +157,7 @@ class Records:
     @cached_property
     def _engine(self) -> sa.Engine:
         # It keeps no connection, but each statement as it was compiled.
-        return sa.create_engine(f"sqlite:///{self.path}", poolclass=sa.NullPool)
+        return sa.create_engine(sqlite_url(self.path), poolclass=sa.NullPool)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -9,8 +10,12 @@ from fleet.errors import SourceUnreachable
 from fleet.facts import Unknown
 from fleet.providers.hcloud import ENDPOINT
 
+if TYPE_CHECKING:
+    from fleet.web.reader import Reader
+
 _KINDS = ("network", "firewall", "ssh_key", "placement_group")
 _PER_PAGE = 50
+_MOST_PAGES = 100
 
 
 class _Answer(BaseModel):
@@ -28,7 +33,16 @@ class _Part(_Answer):
     subnets: tuple[_Subnet, ...] = ()
 
 
+class _Pagination(_Answer):
+    next_page: int | None
+
+
+class _Meta(_Answer):
+    pagination: _Pagination
+
+
 class _Parts(_Answer):
+    meta: _Meta
     networks: tuple[_Part, ...] = ()
     firewalls: tuple[_Part, ...] = ()
     ssh_keys: tuple[_Part, ...] = ()
@@ -56,15 +70,28 @@ class HcloudShared:
         # httpx is slow to load, and most commands list nothing.
         from fleet.web.reader import Reader
 
-        query = {"label_selector": f"fleet=={fleet}", "per_page": str(_PER_PAGE)}
         with Reader(self._base) as reader:
             for kind in _KINDS:
-                reply = reader.get(f"/{kind}s", query, self._headers)
-                if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
-                    raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
-                parts: tuple[_Part, ...] = getattr(reply.parse(_Parts), f"{kind}s")
-                for part in parts:
+                for part in self._parts(reader, kind, f"fleet=={fleet}"):
                     if part.labels.get("fleet") == fleet:
                         yield f"{kind}/{part.name}", str(part.id)
                         for subnet in part.subnets:
                             yield f"{kind}/{part.name}/subnet", f"{part.id}-{subnet.ip_range}"
+
+    def _parts(self, reader: "Reader", kind: str, selector: str) -> Iterator[_Part]:
+        page: int | None = 1
+        for _ in range(_MOST_PAGES):
+            query = {
+                "label_selector": selector,
+                "page": str(page),
+                "per_page": str(_PER_PAGE),
+            }
+            reply = reader.get(f"/{kind}s", query, self._headers)
+            if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
+                raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
+            parts = reply.parse(_Parts)
+            yield from getattr(parts, f"{kind}s")
+            page = parts.meta.pagination.next_page
+            if page is None:
+                return
+        raise SourceUnreachable(f"{reader.base}/{kind}s: its pages do not end (page {page})")

@@ -74,8 +74,11 @@ def _engine(text: str) -> sa.Engine:
                 "with its extra `postgres`"
             ) from error
     if url.get_backend_name() == "sqlite" and url.database:
-        file = f"file:{quote(str(Path(url.database).absolute()))}?mode=ro&uri=true"
-        return sa.create_engine(f"sqlite:///{file}", poolclass=pool)
+        file = f"file:{quote(str(Path(url.database).absolute()))}"
+        options = {"mode": "ro", "uri": "true"}
+        return sa.create_engine(
+            sa.URL.create("sqlite", database=file, query=options), poolclass=pool
+        )
     raise SourceUnreachable(_NO_URL)
 
 

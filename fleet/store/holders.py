@@ -16,7 +16,15 @@ _PROCESSES = Path("/proc/self/ns/pid")
 def name_process(pid: int | None = None) -> str:
     """Return how a process of this system is named in a lock; this one where none is given."""
     number = os.getpid() if pid is None else pid
-    return f"{getpass.getuser()}@{socket.gethostname()}{_system()}:{number}"
+    return f"{name_user()}@{socket.gethostname()}{_system()}:{number}"
+
+
+def name_user() -> str:
+    """Return who runs us, as a login shell says; of a user without a name, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def is_alive(holder: str) -> bool | None:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from fleet.schema.model import Fleet
+
+_SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class Places:
     store: str
     """SQLAlchemy URL."""
     backend: str
-    """Pulumi backend URL."""
+    """Pulumi backend URL; odd characters of a folder are percent-encoded."""
     uses_folder: bool
     """Whether any state is kept in the folder: a file backend, or embedded stacks."""
     images: Path
@@ -27,9 +30,14 @@ class Places:
 
     def local(self) -> tuple[Path, ...]:
         """Return the files and folders on this computer that state depends on."""
-        path = self.store.removeprefix("sqlite:///")
-        in_file = () if path == self.store else (Path(path),)
+        path = self.store.removeprefix(_SQLITE)
+        in_file = () if path == self.store else (Path(unquote(path)),)
         return (*in_file, self.folder) if self.uses_folder else in_file
+
+
+def sqlite_url(path: Path) -> str:
+    """Return SQLAlchemy's URL of a file, whatever its path holds."""
+    return f"{_SQLITE}{quote(str(path))}"
 
 
 def find_places(fleet: Fleet, config: str) -> Places:
@@ -40,15 +48,15 @@ def find_places(fleet: Fleet, config: str) -> Places:
     if backend.startswith("file://"):
         folder = base / backend.removeprefix("file://")
     if store == "sqlite":
-        store = f"sqlite:///{folder / 'store.db'}"
-    elif store.startswith("sqlite:///"):
-        store = f"sqlite:///{base / store.removeprefix('sqlite:///')}"
+        store = sqlite_url(folder / "store.db")
+    elif store.startswith(_SQLITE):
+        store = sqlite_url(base / store.removeprefix(_SQLITE))
     is_file = backend == "file" or backend.startswith("file://")
     embedded = any(provider.engine == "embedded" for provider in fleet.providers.values())
     return Places(
         folder=folder,
         store=store,
-        backend=f"file://{folder}" if is_file else backend,
+        backend=f"file://{quote(str(folder))}" if is_file else backend,
         uses_folder=is_file or embedded,
         images=base / fleet.state.images,
     )
