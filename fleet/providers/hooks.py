@@ -135,7 +135,9 @@ class HookMachines:
             if self._find(machine_id) is not None:
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
         with noting(machine.name):
-            self._lock_of(machine.name).unlink(missing_ok=True)
+            # A `new` that outlived its fleet holds it still, and goes on to.
+            if not is_held(lock := self._lock_of(machine.name)):
+                lock.unlink(missing_ok=True)
             self._interface.forget(machine.name)
 
     def extend(self, machines: Collection[str], until: datetime) -> None:

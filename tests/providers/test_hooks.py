@@ -176,6 +176,20 @@ def test_while_new_of_a_killed_run_goes_on_none_of_its_name_is_made(tmp_path: Pa
     assert listed(cloud) == ()
 
 
+def test_the_lock_that_an_old_new_holds_outlives_its_machine(tmp_path: Path) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    cloud.create(ONE)
+    with (tmp_path / f"state/{NAME}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cloud.delete(NAME)
+
+        with pytest.raises(SourceUnreachable, match="of an earlier run has not ended yet"):
+            cloud.create(ONE)
+
+    cloud.delete(NAME)
+    assert cloud.create(ONE) == NAME
+
+
 def test_new_holds_its_machines_lock_as_long_as_it_runs(tmp_path: Path) -> None:
     script = f"flock -n state/{NAME}.lock true || echo held > told; cat > /dev/null"
     a_hook_cloud(tmp_path, new=script).create(ONE)
