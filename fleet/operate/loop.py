@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from traceback import format_exception
 
 from fleet.errors import FleetError, Locked, StoreMissing
 from fleet.plan import Plan, Reason
 from fleet.ports import Clock, Tell, Waiter
 from fleet.schema.units import write_duration
 
+_MOST_DEFECTS = 6
+"""After so many runs in a row that a defect ended, the loop ends too."""
 _AT_REST = frozenset(
     {
         Reason.KEPT_FOR_MIN,
@@ -68,7 +71,7 @@ def keep_applying(
             return 0
         # A clock that is set back must not make the fleet wait for long.
         late = (clock.now() - started).total_seconds()
-        pause = min(max(rhythm.every - late, 0), rhythm.every)
+        pause = min(max(rhythm.every - late, 0), rhythm.every) + tally.back_off(rhythm.every)
         if rhythm.most is not None and _age(tally, clock) + pause >= rhythm.most:
             return _time_is_over(rhythm, tally, last, tell)
         if not waiter.wait(pause):
@@ -120,6 +123,14 @@ class _Tally:
     failed: int = 0
     code: int = 1
     """Of the last run that had the lock; 1 while there was none."""
+    defects: int = 0
+    """Runs in a row that a defect of fleet's own ended."""
+    defect: str = ""
+    """What was last said of one."""
+
+    def back_off(self, every: int) -> int:
+        """Return how much later the next run begins where a defect ended the last ones."""
+        return every * (2**self.defects - 1)
 
     @property
     def said(self) -> str:
@@ -144,6 +155,19 @@ def _attempt(run: Callable[[], Run], tally: _Tally, tell: Tell) -> Run | None:
         tally.failed += 1
         tell(f"this run failed, the next tries again: {error}")
         return None
+    except Exception as error:
+        # Whoever waits for a machine is served on: the run is over, the service is not.
+        tally.defects += 1
+        tally.failed += 1
+        tally.code = 1
+        if tally.defects == _MOST_DEFECTS:
+            raise
+        told = "".join(format_exception(error))
+        said = "as before" if told == tally.defect else f"please report it:\n{told}"
+        tally.defect = told
+        tell(f"a defect of fleet's own ended this run, the next tries again later; {said}")
+        return None
+    tally.defects = 0
     tally.code = done.code
     tally.failed += done.code != 0
     return done

@@ -26,7 +26,7 @@ class Loop:
     """One loop over runs that come to what a test says, each after so many seconds."""
 
     def __init__(
-        self, *results: Run | FleetError, took: float = 0, asked_after: int | None = None
+        self, *results: Run | Exception, took: float = 0, asked_after: int | None = None
     ) -> None:
         self.clock = FixedClock(BEGAN)
         self.waiter = FakeWaiter(self.clock, asked_after=asked_after)
@@ -43,7 +43,7 @@ class Loop:
         self.began.append((self.clock.moment - BEGAN).total_seconds())
         self.clock.moment += timedelta(seconds=self._took)
         result = next(self._results)
-        if isinstance(result, FleetError):
+        if isinstance(result, Exception):
             raise result
         return result
 
@@ -149,6 +149,25 @@ def test_without_a_store_the_first_run_ends_it_with_what_makes_one() -> None:
 
 
 # with which exit code
+
+
+def test_a_defect_ends_its_run_alone_and_the_next_ones_begin_later_and_later() -> None:
+    loop = Loop(KeyError("a"), KeyError("b"), BUSY, BUSY, asked_after=3)
+
+    assert loop.keep(MINUTELY) == 0
+
+    assert loop.began == [0, 120, 360, 420]
+    assert [text.count("Traceback") for text in loop.said[:2]] == [1, 1]
+
+
+def test_a_defect_in_six_runs_in_a_row_ends_the_loop() -> None:
+    loop = Loop(*(KeyError("a") for _ in range(9)))
+
+    with pytest.raises(KeyError):
+        loop.keep(MINUTELY)
+
+    assert len(loop.began) == 6
+    assert [text.count("Traceback") for text in loop.said] == [1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
