@@ -64,9 +64,11 @@ def apply_once(
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
-        world = hand_out_all(config.fleet, look(config, sources, console), sources, console.note)
-        remember_rules(world, sources.store)
+        world = look(config, sources, console)
         note = partial(_note, sources.store, started)
+        with terms.signals.changing():
+            world = hand_out_all(config.fleet, world, sources, console.note, note)
+        remember_rules(world, sources.store)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
         troubles: tuple[StackOutcome, ...] = ()

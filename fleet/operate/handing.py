@@ -19,8 +19,17 @@ from fleet.tickets.answer import fill
 from fleet.verdicts.bystanders import known_machines
 
 
-def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> World:
-    """Give out what is free, and return the world as it is then."""
+def _unnoted(_: str) -> None:
+    """Write into no journal."""
+
+
+def hand_out_all(
+    fleet: Fleet, world: World, sources: Sources, tell: Tell, note: Tell = _unnoted
+) -> World:
+    """Give out what is free, and return the world as it is then; `note` hears of each step first.
+
+    That is the journal: who dies in the middle of a step leaves a trace of it.
+    """
     if not sources.desks:
         return world
     # A listing may omit a machine once: one that a stack records is not forgotten for that.
@@ -32,7 +41,7 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> Wo
         queue: desk.settle(world.time, there, broken)
         for queue, desk in sorted(sources.desks.items())
     }
-    _clean(listed, sources, tell)
+    _clean(listed, sources, tell, note)
     has_moved = bool(broken or sources.lenders)
     for queue, tickets in open_tickets.items():
         world = _with_workers(world, sources) if has_moved else world
@@ -47,6 +56,8 @@ def hand_out_all(fleet: Fleet, world: World, sources: Sources, tell: Tell) -> Wo
             for lease in assigned.leases
             if lease.machine in listed
         ]
+        for each in given:
+            note(f"queue {queue}: give {each.machine} to ticket {each.ticket}")
         got = _lease(queue, given, world, sources, tell)
         if got:
             reading = _without(world.queues[queue], {str(number) for number in got})
@@ -74,7 +85,7 @@ def _listed(world: World) -> _Listed:
     }
 
 
-def _clean(listed: _Listed, sources: Sources, tell: Tell) -> None:
+def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
     """Clean what tickets gave back, each provider's machines at once."""
     if not sources.lenders:
         return
@@ -85,7 +96,10 @@ def _clean(listed: _Listed, sources: Sources, tell: Tell) -> None:
             for at, machine in listed.values()
             if at == provider and machine.name in dirty and machine.state is MachineState.RUNNING
         ]
-        for name, (trouble, begun) in lender.clean(up).items() if up else ():
+        if not up:
+            continue
+        note(f"provider {provider}: release {', '.join(machine.name for machine in up)}")
+        for name, (trouble, begun) in lender.clean(up).items():
             if begun:
                 dirty[name].clean(name, trouble)
             if trouble:

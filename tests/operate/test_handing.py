@@ -47,6 +47,7 @@ class Farm:
         self.desk = BusyDesk(self.fleet)
         self.lender = FakeLender()
         self.said: list[str] = []
+        self.noted: list[str] = []
 
     def run(
         self,
@@ -72,7 +73,7 @@ class Farm:
             desks={"tickets": self.desk},
             lenders={"desk": self.lender},
         )
-        return hand_out_all(self.fleet, world, sources, self.said.append)
+        return hand_out_all(self.fleet, world, sources, self.said.append, self.noted.append)
 
     def use(self) -> None:
         """Have alice use the machine and close her ticket; bob, of another sandbox, waits then."""
@@ -153,6 +154,18 @@ def test_a_released_machine_is_cleaned_once_whatever_becomes_of_it() -> None:
     farm.run(listed(), at=LATER)
 
     assert farm.lender.cleaned == [NAME]
+
+
+def test_each_step_stands_in_the_journal_before_it_is_done() -> None:
+    farm = Farm()
+    farm.use()
+
+    farm.run(listed(), at=LATER)
+
+    assert farm.noted == [
+        f"queue tickets: give {NAME} to ticket 1",
+        f"provider desk: release {NAME}",
+    ]
 
 
 def test_a_machine_that_could_not_be_cleaned_is_told_and_gets_no_other_ticket() -> None:
