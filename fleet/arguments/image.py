@@ -41,9 +41,9 @@ def _build(actions: Verbs) -> None:
     action.add_argument("image", metavar="NAME", help="the image, as fleet.yaml calls it")
     action.add_argument(
         "--at",
-        metavar="PROVIDER",
-        help="on a temporary machine there, as a snapshot (kind hcloud; default: on this "
-        "computer, as a disk)",
+        metavar="PLACE",
+        help="not on this computer: on a temporary machine of a provider of kind hcloud, as a "
+        "snapshot; or by a Debusine queue's own task for images, as a disk",
     )
     action.add_argument(
         "--mirror",
@@ -67,12 +67,12 @@ def _build(actions: Verbs) -> None:
     action.add_argument(
         "--on",
         metavar="QUEUE",
-        help="not on this computer: have this Debusine server's own task for images bake it",
+        help="the same as --at QUEUE, also where a provider has that name",
     )
     action.add_argument(
         "--workspace",
         metavar="[SCOPE/]NAME",
-        help="with --on: the workspace of the work request (default: the server's own, in the "
+        help="at a queue: the workspace of the work request (default: the server's own, in the "
         "first scope of the queue)",
     )
     add_json(action)

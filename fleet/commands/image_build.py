@@ -50,6 +50,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
         commit=_commit(Path(args.file).resolve().parent),
     )
+    if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
+        args.at, args.on = None, args.at
     if args.at:
         return _build_at(fleet, order, store, args, console)
     images = places.images.resolve()

@@ -15,7 +15,13 @@ from fleet.schema.pools import ImageRecipe
 
 TASK = "simplesystemimagebuild"
 _RUNNER = "ansible-core"
-_NEEDED = (_RUNNER, "python3-apt", "ca-certificates")
+_FIRST = ("ca-certificates", "zstd")
+"""What the task itself installs: enough to reach the archive and to pack the kernel's initrd.
+
+The script installs the rest. Debusine writes the task's packages into the name of its record of
+the run, which may have 255 letters: with all of them it cannot record that the request ended, and
+aborts and retries it although the worker succeeded.
+"""
 _WIDTH = 76
 _GIB = 4
 """Size of the root; it grows to the machine's disk at the first boot."""
@@ -28,6 +34,9 @@ work=$(mktemp -d)
 base64 --decode >"$work/role.tar" <<'END_OF_ROLE'
 {role}END_OF_ROLE
 tar --extract --file "$work/role.tar" --directory "$work"
+apt-get --quiet update
+DEBIAN_FRONTEND=noninteractive apt-get --yes --quiet --no-install-recommends install \\
+    {wanted}
 ansible-playbook --inventory localhost, --connection local \\
     --extra-vars {variables} "$work/ansible/worker.yml"
 rm -rf "$work" ~root/.ansible
@@ -36,9 +45,16 @@ apt-get --yes --quiet purge --autoremove {runner}
 LC_ALL=C find / -xdev -depth -name '*[! -~]*' -print -delete
 LC_ALL=C sed --in-place '/[^ -~]/d' /etc/ca-certificates.conf
 update-ca-certificates --fresh
+# The task's debefivm-create lets anybody in as root, names the machine and keeps apt's lists.
+usermod --password '*' root
+rm -f /etc/systemd/system/serial-getty@.service.d/autologin.conf
+echo localhost >/etc/hostname
+sed --in-place '/^127[.]0[.]1[.]1 /d' /etc/hosts
+apt-get clean
 mkdir -p {folder}
 {{
 {packages}}} >{listed}
+rm -rf /var/lib/apt/lists/*
 """
 LISTED = "/usr/share/fleet/packages.tsv"
 """Where the image lists its packages: nobody else can tell of them where they came from."""
@@ -56,16 +72,13 @@ def why_not(recipe: ImageRecipe, mirror: str | None) -> str:
     return ""
 
 
-def task_data(
-    recipe: ImageRecipe, mirror: str, packages: Sequence[str], kernel: str, script: str
-) -> dict[str, object]:
-    """Return the data of the task; `packages` and `kernel` are those of any image's base."""
-    wanted = sorted({*packages, *_NEEDED} - {kernel})
+def task_data(recipe: ImageRecipe, mirror: str, kernel: str, script: str) -> dict[str, object]:
+    """Return the data of the task; `kernel` is the package of the kernel that images boot."""
     return {
         "bootstrap_options": {
             "architecture": recipe.architecture,
             "variant": "minbase",
-            "extra_packages": wanted,
+            "extra_packages": list(_FIRST),
         },
         "bootstrap_repositories": [
             {"mirror": uri, "suite": suite, "components": ["main"]}
@@ -80,8 +93,13 @@ def task_data(
     }
 
 
-def customization_script(role: bytes, variables: Mapping[str, object]) -> str:
-    """Return the script; `role` is a tar archive of the folder `ansible`."""
+def customization_script(
+    role: bytes, variables: Mapping[str, object], packages: Sequence[str]
+) -> str:
+    """Return the script; `role` is a tar archive of the folder `ansible`.
+
+    `packages` are those of any image's base.
+    """
     encoded = b64encode(role).decode()
     lines = (encoded[at : at + _WIDTH] + "\n" for at in range(0, len(encoded), _WIDTH))
     said = shlex.quote(json.dumps(variables, sort_keys=True))
@@ -89,6 +107,7 @@ def customization_script(role: bytes, variables: Mapping[str, object]) -> str:
         role="".join(lines),
         variables=said,
         runner=_RUNNER,
+        wanted=" ".join(sorted({*packages, _RUNNER, "python3-apt"})),
         packages=LIST_PACKAGES,
         folder=dirname(LISTED),
         listed=LISTED,

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,6 +17,9 @@ from fleet.errors import BuildFailed
 _PIECE = 1 << 20
 _REFUSED = (401, 403)
 _OK = 300
+_ABORTED = "aborted"
+_MOST_PAGES = 20
+"""Pages of the server's newest requests that are looked through for one that it tries again."""
 _LONGEST_LOG = 16 << 20
 """Bytes of a log that are taken; a longer one stays at the server."""
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -32,6 +36,18 @@ class Request(_Shape):
     status: str
     result: str = ""
     artifacts: tuple[int, ...] = ()
+    aborted_by: int | None = None
+    created_by: int | None = None
+    workspace: str = ""
+    task_data: dict[str, Any] = {}
+    workflow_data: dict[str, Any] = {}
+
+
+class Page(_Shape):
+    """A part of the list of requests, the newest first."""
+
+    next: str | None = None
+    results: tuple[Request, ...]
 
 
 class File(_Shape):
@@ -71,6 +87,23 @@ class Server:
     def request(self, number: int) -> Request:
         """Look at a work request."""
         return self._shape(Request, self._client.get(self._at(f"work-request/{number}/")))
+
+    def retried(self, request: Request) -> Request | None:
+        """Return the request by which the server tries an aborted one again, if it does.
+
+        It does so where the worker was lost. No answer of the server names the newer request, so
+        it is known by all that stays the same. What a person aborted is not tried again.
+        """
+        if request.status != _ABORTED or request.aborted_by is not None:
+            return None
+        found, query = None, "task_type=Worker"
+        for _ in range(_MOST_PAGES):
+            page = self._shape(Page, self._client.get(self._at(f"work-request/?{query}")))
+            found = next((each for each in page.results if _is_again(each, request)), found)
+            if not page.next or any(each.id <= request.id for each in page.results):
+                break
+            query = urlsplit(page.next).query
+        return found
 
     def abort(self, number: int) -> str:
         """Have the server give up a work request, if it still can; say what became of that."""
@@ -139,3 +172,15 @@ class Server:
                 f"{answer.request.url} answers with something else than was expected: "
                 f"{first['msg']}; is it a Debusine 0.16?"
             ) from None
+
+
+def _is_again(request: Request, earlier: Request) -> bool:
+    """Say whether the server made a request to try an earlier one again."""
+    return request.id > earlier.id and _likeness(request, 0) == _likeness(earlier, 1)
+
+
+def _likeness(request: Request, retries: int) -> tuple[object, ...]:
+    """Return what of a request stays when it is tried again, and how often it was then."""
+    count = int(request.workflow_data.get("retry_count", 0)) + retries
+    script = request.task_data.get("customization_script")
+    return (request.created_by, request.workspace, script, count)

@@ -103,6 +103,7 @@ class _Run:
         self._log = log
         self._tell = tell
         self._began = time.monotonic()
+        self._number = 0
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -118,12 +119,13 @@ class _Run:
         workspace = {"workspace": self._builder.workspace} if self._builder.workspace else {}
         body = {"task_name": TASK, "task_data": data, "event_reactions": {}, **workspace}
         with self.phase("submit"):
-            number = self._server.submit(body).id
-            self._say("submit", f"work request {number} at {self._server.url}")
+            self._number = self._server.submit(body).id
+            self._say("submit", f"work request {self._number} at {self._server.url}")
         try:
-            request = self._follow(number)
+            request = self._follow()
         except BaseException:
-            self._say("abort", f"work request {number}: {self._server.abort(number)}")
+            aborted = self._server.abort(self._number)
+            self._say("abort", f"work request {self._number}: {aborted}")
             raise
         return request, self._server.artifacts(request.artifacts)
 
@@ -174,11 +176,13 @@ class _Run:
             for name, version in named
         )
 
-    def _follow(self, number: int) -> Request:
-        status, failures = "", 0
+    def _follow(self) -> Request:
+        """Wait until the request is over, and so is each by which the server tries it again."""
+        status, failures, since = "", 0, time.monotonic()
         while status not in _OVER:
             try:
-                request = self._server.request(number)
+                request = self._server.request(self._number)
+                again = self._server.retried(request)
             except (httpx.HTTPError, BuildFailed) as error:
                 failures += 1
                 if failures == _MOST_FAILURES:
@@ -189,11 +193,23 @@ class _Run:
                 continue
             failures = 0
             if request.status != status:
+                since = self._count(status, since)
                 status = request.status
-                self._say(status, f"work request {number}")
+                self._say(status, f"work request {self._number}")
+            if again:
+                self._say("again", f"the server lost the worker: work request {again.id}")
+                self._number, status = again.id, ""
+                continue
             if status not in _OVER:
                 self._builder.wait(self._builder.every)
         return request
+
+    def _count(self, status: str, since: float) -> float:
+        """Add to a status how long the request had it; returns now."""
+        now = time.monotonic()
+        if status:
+            self.seconds[status] = round(self.seconds.get(status, 0) + now - since, 3)
+        return now
 
     def _say(self, phase: str, detail: str = "") -> None:
         seconds = time.monotonic() - self._began
@@ -223,11 +239,12 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
-    script = customization_script(archive_of_the_role(), role_variables(order.recipe))
     architecture = order.recipe.architecture
-    return task_data(
-        *(order.recipe, mirror, packages_of(architecture), kernel_of(architecture), script)
-    )
+    kernel = kernel_of(architecture)
+    packages = [each for each in packages_of(architecture) if each != kernel]
+    variables = role_variables(order.recipe)
+    script = customization_script(archive_of_the_role(), variables, packages)
+    return task_data(order.recipe, mirror, kernel, script)
 
 
 def _failure(log: str) -> str:

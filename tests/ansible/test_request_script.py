@@ -33,8 +33,9 @@ def test_the_script_makes_a_worker_of_a_root_and_leaves_no_ansible(
         root = roots.unpack("trixie", tmp_path)
     except Impossible as reason:
         pytest.skip(str(reason))
-    script = customization_script(archive_of_the_role(), role_variables(RECIPE))
-    data = task_data(RECIPE, archive(), (), "", script)
+    variables = role_variables(RECIPE)
+    script = customization_script(archive_of_the_role(), variables, ("iproute2",))
+    data = task_data(RECIPE, archive(), "", script)
     options = json.loads(json.dumps(data["bootstrap_options"]))
     chrooted(root, "apt-get", "-qq", "update")
     wanted = ("apt-get", "-qq", "--yes", "--no-install-recommends", "install")

@@ -83,6 +83,13 @@ def test_images_are_baked_on_machines_of_hetzner_only(trial: Trial) -> None:
     )
 
 
+def test_a_place_to_build_at_may_be_a_queue(trial: Trial) -> None:
+    assert trial.do("image", "build", "trixie", "--at", "work") == (
+        1,
+        "fleet: error: there is no Debusine queue work; there are: none\n",
+    )
+
+
 def test_what_is_for_disks_goes_not_with_a_machine(trial: Trial) -> None:
     code, said = trial.do("image", "build", "trixie", "--at", "desk", "--raw")
 

@@ -20,6 +20,9 @@ SUITE = "sid"
 PACKAGES = (
     *("debusine-server", "debusine-worker", "debusine-client"),
     *("postgresql", "redis-server", "mmdebstrap", "ca-certificates", "git"),
+    # What the worker needs besides to carry out the task for images, as the role installs it.
+    *("arch-test", "debvm", "dosfstools", "e2fsprogs", "fdisk", "mount", "mtools"),
+    *("qemu-utils", "systemd-ukify", "uidmap"),
 )
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PROGRAMS = ("mmdebstrap", "apt-get", "chroot", "nsenter", "setpriv", "unshare")

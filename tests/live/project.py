@@ -23,7 +23,10 @@ _OFFERED = (
     "worker:type:external",
     *("worker:build-arch:amd64", "worker:build-arch:i386", "worker:cap:mmdebstrap"),
     *("worker:task:worker:noop:version:1", "worker:task:worker:mmdebstrap:version:1"),
+    "worker:task:worker:simplesystemimagebuild:version:1",
 )
+SID = {"suite": "sid", "architecture": "amd64", "provides": [*_OFFERED]}
+"""What the workers of the chroot are, as an image."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,14 @@ class Project:
         pools: Mapping[str, object],
         admin: object = None,
         rules: object = None,
+        asks_as: str = "DEBUSINE_TOKEN",
         **more: object,
     ) -> None:
         """Write a fleet.yaml, and make its store.
 
         `admin` is a command in place of SQL, `rules` says where the server keeps its task
-        configuration, `more` are further keys.
+        configuration, `asks_as` is DEBUSINE_OWNER where fleet posts requests itself, `more` are
+        further keys.
         """
         self.name = name
         server = self._workspace.server
@@ -70,7 +75,7 @@ class Project:
             "kind": "debusine",
             "url": f"http://127.0.0.1:{self._access.http.port}",
             "scopes": [self._workspace.scope],
-            "token": {"env": "DEBUSINE_TOKEN"},
+            "token": {"env": asks_as},
             "read": {"env": "READ_DSN"},
             "admin": admin or {"dsn": {"env": "ADMIN_DSN"}},
             **({"rules": rules} if rules else {}),
@@ -87,9 +92,7 @@ class Project:
                 }
             },
             "queues": {"debian": debusine},
-            "images": {
-                "sid": {"suite": "sid", "architecture": "amd64", "provides": [*_OFFERED]},
-            },
+            "images": {"sid": SID},
             "pools": {pool: _pool(said) for pool, said in pools.items()},
             **more,
         }

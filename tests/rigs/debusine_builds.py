@@ -12,7 +12,10 @@ DISK = b"QFI\xfb" + b"a disk" * 1000
 
 @dataclass
 class DebusineBuilds:
-    """What a server does with one work request after another, all of the same number."""
+    """What a server does with one work request after another, all of the same number.
+
+    The request has the number 7, and 9 when it was tried again (`again`).
+    """
 
     statuses: list[str] = field(default_factory=lambda: ["pending", "running", "completed"])
     result: str = "success"
@@ -26,14 +29,19 @@ class DebusineBuilds:
     host: str = ""
     category: str = "debian:system-image"
     posted: dict[str, object] = field(default_factory=dict)
-    aborted: int = 0
+    again: bool = False
+    """The worker of the first request is lost: it is aborted and tried again as another."""
+    aborted_by: int | None = None
+    aborted: list[int] = field(default_factory=list)
     url: str = ""
 
     def __call__(self, received: Received) -> Answer:
         answers: dict[str, Callable[[Received], Answer]] = {
-            "/api/1.0/work-request/": self._post,
-            "/api/1.0/work-request/7/": self._look,
-            "/api/1.0/work-request/7/abort/": self._abort,
+            "/api/1.0/work-request/": self._post if received.body else self._list,
+            "/api/1.0/work-request/7/": self._lost if self.again else self._look,
+            "/api/1.0/work-request/7/abort/": lambda _: self._abort(7),
+            "/api/1.0/work-request/9/": self._look,
+            "/api/1.0/work-request/9/abort/": lambda _: self._abort(9),
             "/api/1.0/artifact/3/": lambda _: _json(self._logs()),
             "/api/1.0/artifact/4/": lambda _: _json(self._artifact()),
             "/debian/builds/artifact/3/download/cmd.log": lambda _: Answer(200, self.log.encode()),
@@ -53,8 +61,24 @@ class DebusineBuilds:
         done = {"result": self.result, "artifacts": [3, 4]} if over else {}
         return _json({"id": 7, "status": status, **done})
 
-    def _abort(self, _: Received) -> Answer:
-        self.aborted += 1
+    def _lost(self, _: Received) -> Answer:
+        return _json(self._request(7, "aborted") | {"aborted_by": self.aborted_by})
+
+    def _list(self, received: Received) -> Answer:
+        """Tell of the newest requests on one page, of the oldest on the next."""
+        if "cursor" in received.query:
+            return _json({"next": None, "results": [self._request(7, "aborted")]})
+        other = self._request(10, "pending") | {"task_data": {"customization_script": "other"}}
+        retried = self._request(9, "pending") | {"workflow_data": {"retry_count": 1}}
+        following = f"{self.url}/api/1.0/work-request/?cursor=cD0y"
+        return _json({"next": following, "results": [other, *([retried] if self.again else [])]})
+
+    def _request(self, number: int, status: str) -> dict[str, object]:
+        data = self.posted["task_data"]
+        return {"id": number, "status": status, "created_by": 2, "task_data": data}
+
+    def _abort(self, number: int) -> Answer:
+        self.aborted.append(number)
         return _json({})
 
     def _logs(self) -> dict[str, object]:
