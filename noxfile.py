@@ -144,6 +144,16 @@ def images(session: nox.Session) -> None:
         skip(session, told)
 
 
+@nox.session(name="every-suite")
+def every_suite(session: nox.Session) -> None:
+    """Run the role in roots of all suites, with every executor and task (scheduled)."""
+    is_there, told = ask(session, "-m", "tests.images.mirrors")
+    if is_there:
+        run_marked(session, "tests/ansible", "--every-suite", marker="images")
+    else:
+        skip(session, told)
+
+
 @nox.session(name="images-boot")
 def images_boot(session: nox.Session) -> None:
     """Bake an image, boot it, and have its worker do a piece of a real server's work."""
@@ -243,9 +253,9 @@ def skip(session: nox.Session, reason: str) -> None:
     print(f"SKIPPED {session.name}: {reason}", flush=True)
 
 
-def run_marked(session: nox.Session, *options: str, **env: str) -> None:
-    """Run the tests that carry the session's name as marker; none at all is a skip."""
-    marker = session.name.replace("-", "_")
+def run_marked(session: nox.Session, *options: str, marker: str = "", **env: str) -> None:
+    """Run the tests that carry a marker, the session's name; none at all is a skip."""
+    marker = marker or session.name.replace("-", "_")
     ran = subprocess.run(
         [BIN / "pytest", "-m", marker, "-n", "0", "-rsfE", *options, *session.posargs],
         cwd=ROOT,
@@ -253,7 +263,7 @@ def run_marked(session: nox.Session, *options: str, **env: str) -> None:
         check=False,
     )
     if ran.returncode == NO_TESTS_COLLECTED:
-        skip(session, f"no test carries the marker `{session.name}` yet")
+        skip(session, f"no test carries the marker `{marker}` yet")
     elif ran.returncode:
         session.error(f"pytest -m {session.name} ended with {ran.returncode}")
 

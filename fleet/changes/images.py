@@ -8,16 +8,11 @@ from pydantic import Field
 from fleet.facts import World
 from fleet.facts.recipes import recipe_digest
 from fleet.facts.values import Value
+from fleet.making.rebuilds import describe_rebuild
 from fleet.plan import Plan, Replaced
 from fleet.schema.model import Fleet, ImageRecipe, Pool
 from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
-
-_WAYS = {
-    "disk": "on the computer that ran it, no machine was bought",
-    "instance": "on a temporary machine at its provider, whose price is not known here",
-    "debusine": "on a worker of a Debusine server, whose price is not known here",
-}
 
 
 class ImageChange(Value):
@@ -25,7 +20,9 @@ class ImageChange(Value):
 
     image: str
     change: Literal["added", "recipe changed"]
-    build: str = Field(description="What a build took last, and where, as far as that is known.")
+    build: str = Field(
+        description="What a build took last, where, and what it cost, as far as that is known."
+    )
     promotion: str = Field(description="How the new version reaches machines.")
     replaces: tuple[Replaced, ...] = Field((), description="The machines that it replaces then.")
 
@@ -48,20 +45,10 @@ def _find(base: Fleet, head: Fleet, world: World, plan: Plan) -> Iterator[ImageC
         yield ImageChange(
             image=name,
             change="recipe changed" if old else "added",
-            build=_build(world, name),
+            build=describe_rebuild(head, world.versions, name),
             promotion=_promotion(name, recipe),
             replaces=tuple(_replaced(head, plan, name)),
         )
-
-
-def _build(world: World, image: str) -> str:
-    """Return what the newest build took of which that is known."""
-    timed = [each for each in world.versions if each.image == image and each.built_in is not None]
-    last = max(timed, key=lambda each: each.version, default=None)
-    if last is None or last.built_in is None:
-        return "how long a build takes and what it costs is not known: none was timed"
-    where = _WAYS.get(last.way, "where is not known")
-    return f"the last build took {write_duration(last.built_in)} ({where})"
 
 
 def _promotion(name: str, recipe: ImageRecipe) -> str:

@@ -55,7 +55,7 @@ def builder_at(fleet: Fleet, name: str, places: Places, base: Path) -> "Instance
 
     secrets = HostSecrets(os.environ, base)
     api = Hetzner(secrets.read(provider.token), pause=time.sleep)
-    site = HcloudSite(fleet.fleet, provider.location)
+    site = HcloudSite(fleet.fleet, provider.location, name)
     return InstanceBuilder(places.images.resolve(), site, api)
 
 
@@ -83,7 +83,7 @@ def _provider(
         case HcloudProvider():
             from fleet.images.hcloud import HcloudPublisher, HcloudSite
 
-            site = HcloudSite(fleet.fleet, provider.location)
+            site = HcloudSite(fleet.fleet, provider.location, name)
             return HcloudPublisher(site, secrets.read(provider.token))
         case AwsProvider():
             from fleet.images.aws import AwsPublisher

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fleet.facts.values import Value
+from fleet.facts.versions import Rental
 from fleet.schema.base import Written
 from fleet.schema.pools import ImageRecipe
 
@@ -78,6 +79,7 @@ class Manifest(Value):
     built_by: str = Field(description="Who built it, as the machine or CI names them.")
     commit: str = Field("", description="The commit of fleet.yaml; empty outside of git.")
     seconds: dict[str, float] = Field(description="Phase of the build to what it took.")
+    rental: Rental | None = Field(None, description="The machine that it was built on.")
     packages: tuple[Package, ...] = Field((), description="Sorted by name and architecture.")
     files: dict[str, File] = Field(default_factory=dict, description="Name to what it holds.")
     tests: tuple[Test, ...] = Field((), description="The oldest first.")

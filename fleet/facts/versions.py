@@ -19,6 +19,15 @@ def _as_set(tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(tags)))
 
 
+class Rental(Value):
+    """A machine that existed only while an image was built or published."""
+
+    provider: str = Field(description="As fleet.yaml calls it.")
+    type: str
+    location: str
+    seconds: int = Field(description="How long it existed.")
+
+
 class ImageVersion(Value):
     """A version of an image, as far as a decision rests on it."""
 
@@ -44,6 +53,9 @@ class ImageVersion(Value):
     )
     built_in: int | None = Field(None, description="Seconds that its build took.")
     way: str = Field("", description="How it was built: disk, instance or debusine.")
+    rentals: tuple[Rental, ...] = Field(
+        (), description="Machines that existed only to build and to publish it."
+    )
 
 
 class WaitingVersion(Value):
@@ -75,6 +87,7 @@ class Publication(Value):
     id: str = Field(description="The provider's own image id, or the address of a file.")
     at: datetime
     verified: bool = Field(description="It was read back whole after the upload.")
+    rental: Rental | None = Field(None, description="The machine that the upload needed.")
 
 
 class Version(Value):
@@ -91,6 +104,7 @@ class Version(Value):
     built_by: str
     built_in: int | None = Field(None, description="Seconds that its build took.")
     way: str = Field("", description="How it was built, as its manifest says.")
+    rental: Rental | None = Field(None, description="The machine that it was built on.")
     elsewhere: bool = Field(
         False, description="It was baked elsewhere and named in fleet.yaml, which vouches for it."
     )
@@ -111,7 +125,8 @@ class Version(Value):
     @property
     def fact(self) -> ImageVersion:
         """Return what a decision rests on: where it is whole, and what it offers."""
-        uploads = self.publications.items()
+        uploads = sorted(self.publications.items())
+        rented = (self.rental, *(upload.rental for _, upload in uploads))
         return ImageVersion(
             image=self.image,
             version=self.version,
@@ -123,6 +138,7 @@ class Version(Value):
             by_rule=self.by_rule,
             built_in=self.built_in,
             way=self.way,
+            rentals=tuple(filter(None, rented)),
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleet.errors import PublicationRefused
 from fleet.facts.manifest import Manifest
-from fleet.facts.versions import Publication, Upload
+from fleet.facts.versions import Publication, Rental, Upload
 from fleet.images.disks import disk_of, raw_disk
 from fleet.images.hetzner import Found, Hetzner
 from fleet.images.holding import held
@@ -29,6 +29,8 @@ class HcloudSite:
 
     fleet: str
     location: str
+    provider: str = ""
+    """What fleet.yaml calls it."""
     entry: Entry = field(default_factory=Entry)
     writing: Writing = field(default_factory=Writing)
 
@@ -54,14 +56,15 @@ class HcloudPublisher:
         identity = manifest.digest if is_there else disk_of(manifest)[1].sha256
         lock = Path(folder).parent / ".publish-hcloud.lock"
         with held(lock) as holder, self._api.session():
-            found = self._found(manifest, identity) or self._take(
-                manifest, Path(folder), holder, tell
+            known = self._found(manifest, identity)
+            found, rental = (
+                (known, None) if known else self._take(manifest, Path(folder), holder, tell)
             )
             if found.labels.get("state") != "whole":
                 found = self._api.await_image(found)
                 self._api.relabel(found, {**found.labels, "state": "whole"})
         at = datetime.fromisoformat(found.created)
-        return Publication(id=str(found.id), at=at, verified=True)
+        return Publication(id=str(found.id), at=at, verified=True, rental=rental)
 
     def delete(self, upload_id: str) -> None:
         """Delete a snapshot."""
@@ -94,7 +97,10 @@ class HcloudPublisher:
                 )
         return found[0] if found else None
 
-    def _take(self, manifest: Manifest, folder: Path, holder: str, tell: Tell) -> Found:
+    def _take(
+        self, manifest: Manifest, folder: Path, holder: str, tell: Tell
+    ) -> tuple[Found, Rental]:
+        """Return the snapshot, and the machine that it was made on."""
         _, disk = disk_of(manifest)
         site = self._site
         with raw_disk(manifest, folder) as raw:
@@ -108,9 +114,12 @@ class HcloudPublisher:
                 holder=holder,
                 disk_bytes=raw.stat().st_size,
             )
-            with temporary_machine(self._api, order, site.entry) as (server, ssh):
-                write_disk(ssh, raw, tell, site.writing)
-                return take_snapshot(self._api, server, site.fleet, manifest, disk.sha256)
+            with temporary_machine(self._api, order, site.entry) as rented:
+                write_disk(rented.ssh, raw, tell, site.writing)
+                snapshot = take_snapshot(
+                    *(self._api, rented.server, site.fleet, manifest, disk.sha256)
+                )
+                return snapshot, rented.rental(site.provider)
 
 
 def take_snapshot(

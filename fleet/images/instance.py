@@ -118,7 +118,8 @@ class _Run:
         """Return what came of it; the machine is gone then."""
         site, api = self.builder.site, self.builder.api
         self._say("machine")
-        with temporary_machine(api, self._machine(holder), site.entry) as (server, ssh):
+        with temporary_machine(api, self._machine(holder), site.entry) as rented:
+            server, ssh = rented.server, rented.ssh
             self.seconds["machine"] = round(time.monotonic() - self.began, 3)
             with self._phase("ready"):
                 self._run(ssh, READY)
@@ -136,7 +137,8 @@ class _Run:
             manifest = manifest.model_copy(update={"tests": (test,)})
             with self._phase("snapshot"):
                 snapshot = take_snapshot(api, server, site.fleet, manifest, manifest.digest)
-        return manifest.model_copy(update={"seconds": self.seconds}), snapshot
+            rental = rented.rental(site.provider)
+        return manifest.model_copy(update={"seconds": self.seconds, "rental": rental}), snapshot
 
     def _test(self, tree: Tree) -> Test:
         """Look into what the snapshot will hold; BuildFailed where that is not fit for use."""

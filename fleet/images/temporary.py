@@ -5,6 +5,7 @@ next run, and by `fleet sweep`. It is deleted whatever happens, with the key tha
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from fleet.errors import FleetError, PublicationRefused, SourceUnreachable
+from fleet.facts.versions import Rental
 from fleet.images.hetzner import Found, Hetzner, OutOfStock, ServerType
 from fleet.images.keys import KeyPair, new_key
 from fleet.images.ssh import Ssh
@@ -72,19 +74,38 @@ class Order:
         return f"{name[: _LONGEST_NAME - 13].rstrip('-')}-{digest}"
 
 
+@dataclass(frozen=True)
+class Rented:
+    """A machine that lets us in, and since when it exists."""
+
+    server: Found
+    ssh: Ssh
+    type: str
+    location: str
+    since: float
+
+    def rental(self, provider: str) -> Rental:
+        """Return what is to be remembered of it, until now."""
+        seconds = math.ceil(time.monotonic() - self.since)
+        return Rental(
+            provider=provider, type=self.type, location=self.location, seconds=max(1, seconds)
+        )
+
+
 @contextmanager
-def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[tuple[Found, Ssh]]:
-    """Yield a machine that lets us in, and how; it is deleted whatever happens."""
+def temporary_machine(api: Hetzner, order: Order, entry: Entry) -> Iterator[Rented]:
+    """Yield a machine that lets us in; it is deleted whatever happens."""
     _clear(api, order)
     with new_key(order.name) as pair:
         try:
-            server = _make(api, order, pair)
+            since = time.monotonic()
+            server, kind = _make(api, order, pair)
             address = server.public_net.ipv4
             if address is None:
                 raise SourceUnreachable(f"server {order.name} was given no address")
             ssh = entry.connect(address.ip, pair)
             ssh.wait(entry.pause, _SSH_TRIES)
-            yield server, ssh
+            yield Rented(server, ssh, kind, order.location, since)
         finally:
             _delete_all(api, _selector(order.labels))
 
@@ -138,7 +159,8 @@ def _delete_all(api: Hetzner, selector: str) -> None:
         raise failed
 
 
-def _make(api: Hetzner, order: Order, pair: KeyPair) -> Found:
+def _make(api: Hetzner, order: Order, pair: KeyPair) -> tuple[Found, str]:
+    """Return a server that boots, and its type."""
     key = api.make_key({"name": order.name, "public_key": pair.public, "labels": order.labels})
     body = {
         "name": order.name,
@@ -148,15 +170,15 @@ def _make(api: Hetzner, order: Order, pair: KeyPair) -> Found:
         "labels": order.labels,
         "start_after_create": order.stock_image is not None,
     }
-    server = _of_any_type(api, order, body)
+    server, kind = _of_any_type(api, order, body)
     if order.stock_image is None:
         api.act(server, "enable_rescue", {"type": "linux64", "ssh_keys": [key.id]})
         api.act(server, "poweron")
-    return server
+    return server, kind
 
 
-def _of_any_type(api: Hetzner, order: Order, body: Mapping[str, object]) -> Found:
-    """Make a server of the smallest type that has the disk and is in stock.
+def _of_any_type(api: Hetzner, order: Order, body: Mapping[str, object]) -> tuple[Found, str]:
+    """Make a server of the smallest type that has the disk and is in stock; return which.
 
     A snapshot boots only where the disk is as large as that of the server it is from.
     """
@@ -175,7 +197,7 @@ def _of_any_type(api: Hetzner, order: Order, body: Mapping[str, object]) -> Foun
         )
     for _, _, name in fitting:
         try:
-            return api.make_server({**body, "server_type": name})
+            return api.make_server({**body, "server_type": name}), name
         except OutOfStock as error:
             out = error
     raise SourceUnreachable(f"{out} (the last of {len(fitting)} types at {order.location})")

@@ -44,8 +44,14 @@ def remember_build(
         store.save_image_version(building.model_copy(update=failed), was=building)
         raise
     now = clock.now()
-    done = {"built_in": round(sum(manifest.seconds.values())), "way": manifest.way}
-    update = {"state": "built", "since": now, "digest": manifest.digest, **done}
+    update = {
+        "state": "built",
+        "since": now,
+        "digest": manifest.digest,
+        "built_in": round(sum(manifest.seconds.values())),
+        "way": manifest.way,
+        "rental": manifest.rental,
+    }
     built = building.model_copy(update=update)
     tested = after_tests(built, manifest.tests, now) if manifest.tests else built
     store.save_image_version(tested, was=building)

@@ -109,6 +109,8 @@ def _with(version: Version, *, place: str, publication: Publication) -> Version:
     """Return a version that is published there too; an unchanged one keeps its date."""
     known = version.publications.get(place)
     if known is not None and known.id == publication.id:
-        return version
+        # What was baked there is a snapshot before anybody has published it.
+        verified = known.verified or publication.verified
+        publication = known.model_copy(update={"verified": verified})
     publications = {**version.publications, place: publication}
     return version.model_copy(update={"publications": publications})

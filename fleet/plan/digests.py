@@ -83,8 +83,8 @@ def world_digest(world: World) -> str:
 def _unsaid(version: ImageVersion) -> set[str]:
     """Return what a version has said nothing of, as recordings of older fleets do not."""
     plain = {"state", "share"} if version.state == "current" else set[str]()
-    later = {key for key in ("since", "by_rule", "built_in", "way") if not getattr(version, key)}
-    return plain | later
+    later = ("since", "by_rule", "built_in", "way", "rentals")
+    return plain | {key for key in later if not getattr(version, key)}
 
 
 def _action(action: Action) -> bytes:

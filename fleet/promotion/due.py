@@ -16,6 +16,7 @@ from fleet.facts.recipes import recipe_digest
 from fleet.facts.values import Moment, Value
 from fleet.facts.versions import BOOTABLE, Version, WaitingVersion
 from fleet.making.image_standing import find_standing
+from fleet.making.rebuilds import describe_rebuild
 from fleet.promotion.updates import WORKER, Update
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_duration
@@ -63,6 +64,9 @@ class DueImage(Value):
     waits_until: Moment | None = Field(None, description="It is due, but not before.")
     waits: str = Field("", description="Why it is due and nothing is done now.")
     serving: str = Field("", description="The version that machines boot meanwhile.")
+    rebuild: str = Field(
+        "", description="Where one is to be built again: what the last build took and cost."
+    )
     unknown: str = Field("", description="What could not be looked at, and so is not due.")
     waiting: WaitingVersion | None = Field(
         None, description="The newer version that not every machine boots yet, and why."
@@ -115,7 +119,11 @@ def find_due(
                 (each for each in versions if each.image == name), key=lambda each: each.version
             )
             case = _Case(name, image, role_digest, now, ours)
-            images.append(_judge(case, news.get(name, ())))
+            due = _judge(case, news.get(name, ()))
+            if "build" in due.steps and case.latest is not None:
+                rebuild = describe_rebuild(fleet, [each.fact for each in ours], name)
+                due = due.model_copy(update={"rebuild": rebuild})
+            images.append(due)
     return DueReport(fleet=fleet.fleet, time=now, images=tuple(images))
 
 

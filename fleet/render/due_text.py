@@ -20,6 +20,8 @@ def _lines(image: DueImage) -> Iterator[Line]:
     yield line(f"image {image.image}: ", Span(_state(image), style))
     for cause in image.causes:
         yield line(f"  {cause.because} [{cause.reason}]")
+    if image.rebuild:
+        yield line(f"  {image.rebuild}")
     if image.unknown:
         yield line("  ", Span("not known", Style.YELLOW), f": {image.unknown}")
     if image.steps and image.serving:

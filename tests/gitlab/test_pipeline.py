@@ -162,6 +162,15 @@ def test_another_schedule_also_asks_which_images_are_due(pipeline: Pipeline) -> 
     assert jobs(listed) == {"apply", "images due", "images", "pages"}, listed.stderr
 
 
+def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
+    listed = pipeline.run("--list-csv", *SCHEDULE, "--variable", "FLEET_TESTS=long")
+
+    assert {
+        f"long tests: [{session}]"
+        for session in ("laws", "kills", "crowd", "every-suite", "images-boot")
+    } | {"apply", "pages"} == jobs(listed), listed.stderr
+
+
 def test_the_validate_job_leaves_a_code_quality_report(kept: Pipeline) -> None:
     ran = kept.run("validate", *MERGE_REQUEST)
 

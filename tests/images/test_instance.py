@@ -43,6 +43,18 @@ def test_a_version_is_a_snapshot_with_the_mark_and_a_folder_without_a_disk(
     assert (manifest.way, sorted(manifest.files)) == ("instance", ["build.log", "sbom.spdx.json"])
 
 
+def test_the_manifest_names_the_machine_that_was_rented_for_it(rig: MachineRig) -> None:
+    rig.build()
+
+    (made,) = (
+        each.body for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")
+    )
+    rental = rig.manifest.rental
+    assert rental is not None
+    assert (rental.provider, rental.type) == ("hetzner", made["server_type"])
+    assert (rental.location, rental.seconds >= 1) == ("fsn1", True)
+
+
 def test_the_machine_boots_hetzners_own_image_of_the_suite(rig: MachineRig) -> None:
     rig.build(suite="bookworm")
 

@@ -178,12 +178,14 @@ def test_another_type_is_taken_where_the_smallest_is_out_of_stock(
     )
     rig.api.state.stock[smallest[-1]] = 0
 
-    rig.publisher().publish(a_build(folder), str(folder), Watcher())
+    published = rig.publisher().publish(a_build(folder), str(folder), Watcher())
 
     made = [each for each in rig.api.requests if (each.method, each.path) == ("POST", "/servers")]
     asked = [each.body["server_type"] for each in made]
     assert len(asked) > 1
     assert asked[0] == smallest[-1]
+    assert published.rental is not None
+    assert published.rental.type == asked[-1]
 
 
 def test_an_architecture_that_is_not_sold_is_refused(rig: RescueRig, folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fleet.errors import BuildFailed
 from fleet.facts import manifest as manifests
 from fleet.facts.manifest import BuildOrder, Manifest
-from fleet.facts.versions import Version
+from fleet.facts.versions import Rental, Version
 from fleet.operate.build import give_up_dead, remember_build
 from fleet.schema.pools import ImageRecipe
 from tests.builders import NOW
@@ -56,6 +56,14 @@ def test_a_build_is_remembered_with_who_made_it_from_which_commit(store: FakeSto
         "ci",
         "1f2e3d",
     )
+
+
+def test_the_machine_that_a_build_rented_is_remembered(store: FakeStore) -> None:
+    rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
+
+    built = build(store, manifest=MANIFEST.model_copy(update={"rental": rented}))
+
+    assert built.fact.rentals == (rented,)
 
 
 def test_what_was_tested_at_the_end_of_its_build_is_tested(store: FakeStore) -> None:

@@ -79,7 +79,7 @@ class MachineRig:
         self.steps: list[BuildStep] = []
         self.role: Callable[[], None] = lambda: None
         self.hetzner = RescueRig(images.parent / "hetzner", api)
-        site = HcloudSite("debian-ci", "fsn1", entry=Entry(self._connect, lambda _: None))
+        site = HcloudSite("debian-ci", "fsn1", "hetzner", Entry(self._connect, lambda _: None))
         hetzner = Hetzner(api.token, base_url=api.endpoint, pause=lambda _: None)
         self.builder = InstanceBuilder(images, site, hetzner, self._run_role)
 

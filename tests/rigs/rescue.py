@@ -48,7 +48,7 @@ class RescueRig:
     def publisher(self, fleet: str = "debian-ci") -> HcloudPublisher:
         """Return what publishes there for a fleet."""
         writing = Writing(device=str(self.disk), piece_mib=1, pause=self.paused.append)
-        site = HcloudSite(fleet, "fsn1", entry=self.entry, writing=writing)
+        site = HcloudSite(fleet, "fsn1", "hetzner", entry=self.entry, writing=writing)
         return HcloudPublisher(site, self.api.token, base_url=self.api.endpoint)
 
     def left(self) -> list[str]:

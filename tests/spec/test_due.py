@@ -6,7 +6,7 @@ import pytest
 
 from fleet.facts import Unknown
 from fleet.facts.recipes import recipe_digest
-from fleet.facts.versions import Publication, Version
+from fleet.facts.versions import Publication, Rental, Version
 from fleet.promotion.due import DueImage, News, find_due
 from fleet.promotion.updates import Update
 from fleet.schema.model import ImageRecipe
@@ -50,6 +50,16 @@ def test_what_was_built_from_today_s_recipe_lately_is_not_due() -> None:
     image = due(built())
 
     assert (image.steps, image.causes, image.is_due) == ((), (), False)
+
+
+def test_what_is_to_be_built_comes_with_what_it_took_and_cost_last() -> None:
+    rented = Rental(provider="hetzner", type="cx23", location="fsn1", seconds=560)
+
+    image = due(built(recipe_digest="old", built_in=552, way="instance", rental=rented))
+
+    assert "9m 12s" in image.rebuild
+    assert "0.0096 EUR" in image.rebuild
+    assert due(built()).rebuild == ""
 
 
 def test_an_image_that_was_never_built_is_due() -> None:

@@ -3,10 +3,11 @@
 import pytest
 
 from fleet.changes.images import ImageChange, find_image_changes
-from fleet.facts.versions import ImageVersion
+from fleet.facts.versions import ImageVersion, Rental
+from fleet.making.rebuilds import describe_rebuild
 from fleet.plan import PoolVerdict, Replaced
 from fleet.schema.model import Fleet
-from tests.builders import a_plan, a_pool, a_sim_fleet, a_sim_world
+from tests.builders import a_fleet, a_plan, a_pool, a_sim_fleet, a_sim_world
 
 PLAN = a_plan(
     pools=(
@@ -31,8 +32,18 @@ def change(*versions: ImageVersion, **recipe: object) -> ImageChange:
     return found
 
 
-def timed(version: str, seconds: int | None, way: str) -> ImageVersion:
-    return ImageVersion(image="trixie", version=version, built_in=seconds, way=way)
+def rebuild(*versions: ImageVersion) -> str:
+    return describe_rebuild(a_fleet(), versions, "trixie")
+
+
+def timed(version: str, seconds: int | None, way: str, *rentals: Rental) -> ImageVersion:
+    return ImageVersion(
+        image="trixie", version=version, built_in=seconds, way=way, rentals=rentals
+    )
+
+
+def rented(kind: str, seconds: int) -> Rental:
+    return Rental(provider="hetzner", type=kind, location="fsn1", seconds=seconds)
 
 
 def test_what_changes_nothing_in_the_image_makes_nothing_due() -> None:
@@ -54,13 +65,13 @@ def test_a_changed_recipe_replaces_the_machines_of_its_pools_once_promoted() -> 
         ((), "how long a build takes and what it costs is not known: none was timed"),
         (
             (timed("20261121T060000Z", 227, "disk"), timed("20261122T060000Z", None, "")),
-            "the last build took 3m 47s (on the computer that ran it, no machine was bought)",
+            "the last build took 3m 47s (on the computer that ran it); no machine was rented",
         ),
         (
             (timed("20261121T060000Z", 60, "instance"),),
             (
-                "the last build took 1m (on a temporary machine at its provider, whose price is "
-                "not known here)"
+                "the last build took 1m (on a machine at its provider); its cost is not known, "
+                "for the machine was not recorded"
             ),
         ),
     ],
@@ -69,6 +80,31 @@ def test_a_build_is_said_as_far_as_it_is_known(
     versions: tuple[ImageVersion, ...], said: str
 ) -> None:
     assert change(*versions).build == said
+
+
+@pytest.mark.parametrize(
+    ("rentals", "cost"),
+    [
+        ((rented("cx23", 560),), "0.0096 EUR"),
+        ((rented("cx23", 3700),), "0.0192 EUR"),
+        ((rented("cx23", 560), rented("cx23", 400)), "0.0192 EUR"),
+    ],
+)
+def test_a_rebuild_costs_the_hours_that_its_machines_are_billed(
+    rentals: tuple[Rental, ...], cost: str
+) -> None:
+    said = rebuild(timed("20261121T060000Z", 560, "instance", *rentals))
+
+    assert said.endswith(f"which costs {cost}")
+
+
+@pytest.mark.parametrize("unknown", [rented("cx0", 60), rented("cx23", 60)])
+def test_a_rebuild_whose_price_is_not_known_is_not_free(unknown: Rental) -> None:
+    gone = unknown.model_copy(update={"provider": "gone"}) if unknown.type == "cx23" else unknown
+
+    said = rebuild(timed("20261121T060000Z", 560, "instance", rented("cx23", 60), gone))
+
+    assert said.endswith("at a price that is not known")
 
 
 @pytest.mark.parametrize(
