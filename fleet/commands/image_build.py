@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 from fleet.commands.clock import SystemClock
@@ -40,16 +41,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     store = DatabaseStore(places.store, fleet.fleet)
     clock = SystemClock()
     give_up_dead(store, args.image, clock, is_alive)
-    now = clock.now()
-    taken = {known.version for known in store.image_versions() if known.image == args.image}
-    order = BuildOrder(
-        image=args.image,
-        version=version_at(now, taken),
-        recipe=recipe,
-        built_at=now,
-        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
-        commit=_commit(Path(args.file).resolve().parent),
-    )
+    order = _order(args, recipe, store, clock.now())
     if args.at in fleet.queues and args.at not in fleet.providers and not args.on:
         args.at, args.on = None, args.at
     if args.at:
@@ -83,6 +75,20 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     console.out(value_to_json(result) if args.json else built_to_text(result))
     return 0 if result.same_base is not False else 1
+
+
+def _order(
+    args: argparse.Namespace, recipe: ImageRecipe, store: DatabaseStore, now: datetime
+) -> BuildOrder:
+    taken = {known.version for known in store.image_versions() if known.image == args.image}
+    return BuildOrder(
+        image=args.image,
+        version=version_at(now, taken),
+        recipe=recipe,
+        built_at=now,
+        built_by=os.environ.get("CI_JOB_URL") or lock_owner(),
+        commit=_commit(Path(args.file).resolve().parent),
+    )
 
 
 def _build_at(
