@@ -6,12 +6,18 @@ from datetime import UTC, datetime
 from fleet.commands.config import Config, load_config
 from fleet.commands.desks import read_members
 from fleet.commands.explain import with_place
-from fleet.commands.wiring import decide, load_world
+from fleet.commands.wiring import decide, load_world, read_rules
 from fleet.demand import judge_of
 from fleet.errors import FleetError, WrongUsage
-from fleet.explain.tags import TagsExplanation, explain_tags, find_request, request_of_name
+from fleet.explain.tags import (
+    Subject,
+    TagsExplanation,
+    explain_tags,
+    find_request,
+    queues_of,
+    request_of_name,
+)
 from fleet.facts import Request, World
-from fleet.making.image_choice import images_by_pool
 from fleet.ports import Console
 from fleet.render import words
 from fleet.render.tags_explained import tags_to_text
@@ -88,9 +94,8 @@ def _of_request(args: argparse.Namespace, console: Console) -> tuple[Config, Tag
         raise FleetError(f"no waiting request is called {args.request}{because}")
     queue, request, demand = found
     asking = judge_of(fleet, world).ask_of(request, told_of(demand))
-    name = f"{queue}/{request.id}"
-    images = images_by_pool(fleet, world)
-    return decision.config, explain_tags(fleet, name, asking, images=images, queue=queue)
+    subject = Subject(f"{queue}/{request.id}", (queue,), queue)
+    return decision.config, explain_tags(fleet, world, subject, asking)
 
 
 def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsExplanation]:
@@ -114,12 +119,17 @@ def _of_name(args: argparse.Namespace, console: Console) -> tuple[Config, TagsEx
     )
     world = _world(config, args, console)
     asking = judge_of(fleet, world).ask_of(request, NOTHING)
-    return config, explain_tags(fleet, args.name, asking, images=images_by_pool(fleet, world))
+    subject = Subject(args.name, queues_of(fleet, request))
+    return config, explain_tags(fleet, world, subject, asking)
 
 
 def _world(config: Config, args: argparse.Namespace, console: Console) -> World:
-    """Return what a name's tags rest on: the day, the groups, what images reported."""
+    """Return what a name's tags rest on: the day, the groups, the rules that queues have."""
     if args.world:
         return load_world(args, config.fleet, console)
-    known = read_members(config.fleet, args.file)
-    return World(fleet=config.fleet.fleet, time=datetime.now(UTC), members=known)
+    return World(
+        fleet=config.fleet.fleet,
+        time=datetime.now(UTC),
+        members=read_members(config.fleet, args.file),
+        queues=read_rules(config.fleet, args.file),
+    )

@@ -20,7 +20,7 @@ from fleet.exports.in_force import places_of
 from fleet.facts import QueueReading, Unknown, World
 from fleet.facts.rules import HeldRules
 from fleet.guard import guard
-from fleet.operate.observe import Sources, observe
+from fleet.operate.observe import Sources, observe, with_rules
 from fleet.plan import Plan
 from fleet.ports import Console, Queue, Registry, RuleReader
 from fleet.providers.ready import ReadyLooks, TcpProber
@@ -150,6 +150,15 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
         if fleet.members
         else None,
     )
+
+
+def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
+    """Return a reading of each queue whose rules can be read, with nothing but these."""
+    base = Path(config).resolve().parent
+    readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
+    store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
+    nothing = Unknown(unknown="only its rules were read")
+    return with_rules({name: QueueReading(demand=nothing) for name in readers}, readers, store)
 
 
 def lock_owner() -> str:

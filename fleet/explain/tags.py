@@ -1,17 +1,30 @@
 """This module says where a request's tags are from, which do not count, which pools fit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from fleet.explain import ExplainedReason, Path
+from fleet.exports.in_force import judge_rules, say_whether_in_force
 from fleet.facts import Demand, Request, World
 from fleet.facts.values import Value
 from fleet.facts.versions import ImageVersion
+from fleet.making.image_choice import images_by_pool
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, TicketQueue
 from fleet.tagrules import find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.asking import Asking
 from fleet.tagrules.names import ANY_ARCHITECTURE, PARTS, SOURCE_ARCHITECTURE
 from fleet.tagrules.sizes import BUILD_ARCH
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: a name, or a request that waits in a queue."""
+
+    name: str
+    ruled_by: tuple[str, ...]
+    """The queues by whose own rules it gets its tags."""
+    queue: str | None = None
 
 
 class ExplainedTag(Value):
@@ -48,6 +61,16 @@ def request_of_name(fleet: Fleet, name: str) -> Request | None:
     return Request(id=name, owner=owner, project=project, chroot=chroot, package=package)
 
 
+def queues_of(fleet: Fleet, request: Request) -> tuple[str, ...]:
+    """Return the queues that have rules of their own and may get a request of such a name."""
+    return tuple(
+        name
+        for name, queue in sorted(fleet.queues.items())
+        if (isinstance(queue, DebusineQueue) and request.scope in queue.scopes)
+        or (isinstance(queue, CoprQueue) and request.scope is None)
+    )
+
+
 def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
     """Return the queue, the request of this id, and the demand that it is part of.
 
@@ -62,30 +85,26 @@ def find_request(world: World, name: str) -> tuple[str, Request, Demand] | None:
     return None
 
 
-def explain_tags(
-    fleet: Fleet,
-    name: str,
-    asking: Asking,
-    *,
-    images: Mapping[str, tuple[ImageVersion, ...]],
-    queue: str | None = None,
-) -> TagsExplanation:
-    """Return every tag of a request with where it came from, and the pools that fit.
+def explain_tags(fleet: Fleet, world: World, subject: Subject, asking: Asking) -> TagsExplanation:
+    """Return every tag of a request with where it came from, and the pools that fit."""
+    verdicts = tuple(judge_rules(fleet, world))
 
-    `images` holds by pool the versions that it may boot.
-    """
-    tags = tuple(_tags(asking))
+    def acts(path: Path) -> str:
+        said = (say_whether_in_force(fleet, verdicts, each, path) for each in subject.ruled_by)
+        return "; ".join(filter(None, said)) if path[:1] in _RULES else ""
+
+    tags = tuple(_tags(asking, acts))
     counting = sum(tag.verdict == "counts" for tag in tags)
     refused = sum(tag.verdict == "refused" for tag in tags)
-    headline = f"{name} asks for {counting} tag{'' if counting == 1 else 's'} that count"
+    headline = f"{subject.name} asks for {counting} tag{'' if counting == 1 else 's'} that count"
     headline += "s" if counting == 1 else ""
     if refused:
         headline += f"; {refused} {'does' if refused == 1 else 'do'} not"
     return TagsExplanation(
-        name=name,
+        name=subject.name,
         headline=headline,
         tags=tags,
-        pools=tuple(_pools(fleet, asking, images, queue)),
+        pools=tuple(_pools(fleet, asking, images_by_pool(fleet, world), subject.queue)),
     )
 
 
@@ -108,11 +127,15 @@ def _debusine(name: str, parts: list[str]) -> Request:
     )
 
 
-def _tags(asking: Asking) -> Iterator[ExplainedTag]:
+_RULES: Sequence[Path] = (("powerful",), ("derive",))
+
+
+def _tags(asking: Asking, acts: Callable[[Path], str]) -> Iterator[ExplainedTag]:
     found: dict[str, list[ExplainedReason]] = {}
     for origin in asking.origins:
         because = f"{origin.source}: {origin.because}" if origin.path else origin.because
-        reason = ExplainedReason(because=because, path=origin.path)
+        said = "; ".join(filter(None, (because, acts(origin.path))))
+        reason = ExplainedReason(because=said, path=origin.path)
         found.setdefault(origin.tag, []).append(reason)
     for tag, reasons in sorted(found.items()):
         yield ExplainedTag(tag=tag, verdict="counts", reasons=tuple(reasons))
@@ -120,7 +143,8 @@ def _tags(asking: Asking) -> Iterator[ExplainedTag]:
         reason = ExplainedReason(because=refusal.because, path=refusal.path)
         yield ExplainedTag(tag=refusal.tag, verdict="refused", reasons=(reason,))
     for difference in asking.differences:
-        reason = ExplainedReason(because=difference.because, path=difference.path)
+        because = "; ".join(filter(None, (difference.because, acts(difference.path))))
+        reason = ExplainedReason(because=because, path=difference.path)
         yield ExplainedTag(tag=difference.tag, verdict="not-stored", reasons=(reason,))
 
 

@@ -101,7 +101,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         delete_seconds=_delete_seconds(sources.store),
     )
     # Tickets last: one that is taken while a slow source answers is not left to the next run.
-    queues = _with_rules(world.queues, sources) | _readings(desks, now)
+    queues = with_rules(world.queues, sources.rules, sources.store) | _readings(desks, now)
     world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
     return world.model_copy(update={"approved": _approved(sources.store, world)})
 
@@ -110,21 +110,23 @@ def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueRead
     return {name: queue.read(now) for name, queue in sorted(queues.items())}
 
 
-def _with_rules(queues: Mapping[str, QueueReading], sources: Sources) -> dict[str, QueueReading]:
+def with_rules(
+    queues: Mapping[str, QueueReading], rules: Mapping[str, RuleReader], store: Store
+) -> dict[str, QueueReading]:
     """Return the readings with the rules of each queue, and since when fleet saw them."""
-    if not sources.rules:
+    if not rules:
         return dict(queues)
     try:
-        seen = sources.store.rules_seen()
+        seen = store.rules_seen()
     except (StoreMissing, StoreFailed):
         seen = {}
     read = dict(queues)
-    for name, reader in sources.rules.items():
-        rules = {
+    for name, reader in rules.items():
+        seen_since = {
             place: _since(held, seen.get(f"{name}/{place}"))
             for place, held in reader.read().items()
         }
-        read[name] = read[name].model_copy(update={"rules": rules})
+        read[name] = read[name].model_copy(update={"rules": seen_since})
     return read
 
 

@@ -174,3 +174,61 @@ def test_a_request_that_nobody_knows_is_a_failure(run_fleet: RunFleet) -> None:
 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("fleet: error: no waiting request is called 99")
+
+
+PATTERN = "praiskup/ping/.*/chromium"
+
+
+@pytest.fixture
+def at_copr(project: Path) -> Path:
+    """Return where a Copr of a fleet has its own rules, not yet written."""
+    queue = "{kind: copr, url: https://copr.example.org, rules: {file: copr.conf}}"
+    text = fleet_yaml(queue=queue, more=RULES.partition("members")[0])
+    (project / "fleet.yaml").write_text(text, encoding="utf-8")
+    return project / "copr.conf"
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ("EXTRA_BUILDCHROOT_TAGS = []\n", "it has no effect at work: copr.conf does not have it"),
+        (None, "whether work has it cannot be seen: "),
+        ("the export", "; work has it by now: "),
+    ],
+    ids=["differs", "cannot-be-seen", "in-force"],
+)
+def test_a_name_says_whether_its_queue_has_the_rule(
+    run_fleet: RunFleet, at_copr: Path, held: str | None, said: str
+) -> None:
+    if held is not None:
+        text = run_fleet("export", "copr").stdout if held == "the export" else held
+        at_copr.write_text(text, encoding="utf-8")
+
+    explained = run_fleet("tags", "explain", CHROMIUM)
+
+    assert (explained.returncode, explained.stderr) == (0, "")
+    (rule,) = [each for each in explained.stdout.splitlines() if each.startswith("      rule:")]
+    assert said in rule
+
+
+def test_a_stored_request_says_whether_its_queue_has_the_newer_rule(
+    run_fleet: RunFleet, at_copr: Path
+) -> None:
+    at_copr.write_text("EXTRA_BUILDCHROOT_TAGS = []\n", encoding="utf-8")
+    owner, project, chroot, package = CHROMIUM.split("/")
+    named = {"owner": owner, "project": project, "chroot": chroot, "package": package}
+    now = "2026-11-22T12:00:00Z"
+    demand = {"read_at": now, "stored": True, "requests": [{"id": "7", **named}]}
+    rules = {"copr.conf": {"written": [], "others": []}}
+    world = {
+        "fleet": "trial",
+        "time": now,
+        "queues": {"work": {"demand": demand, "workers": [], "rules": rules}},
+    }
+    (at_copr.parent / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    explained = run_fleet("tags", "explain", "--request", "7", "--world", "world.json", "--json")
+
+    (tag,) = json.loads(explained.stdout)["tags"]
+    assert tag["verdict"] == "not-stored"
+    assert "copr.conf does not have it; deliver it: `" in tag["reasons"][0]["because"]
