@@ -72,6 +72,13 @@ class Payer(NamedTuple):
         return tuple(self) if self.sandbox or self.desk else tuple(self)[:4]
 
 
+class Ruled(NamedTuple):
+    """A tag that a request asks for by a rule of fleet.yaml; `path` is the rule's."""
+
+    tag: str
+    path: tuple[str | int, ...]
+
+
 class Shape(NamedTuple):
     """What requests of one signature have in common, queue and priority aside."""
 
@@ -101,6 +108,8 @@ class Signed:
     """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
     timing: Timing | None = None
     """How their time depends on the machine, and how long they may run."""
+    ruled: tuple[Ruled, ...] = ()
+    """Where fleet itself assigns: the tags that rules of fleet.yaml give some of them."""
 
 
 class _Kind(NamedTuple):
@@ -122,6 +131,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     drops = _Drops(fleet, world.time)
     durations = Durations(fleet)
     groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
+    ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
     known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one
     shapes: dict[int, Shape] = {}  # the judge keeps every asking, so that no id comes twice
     for queue, reading in sorted(world.queues.items()):
@@ -142,10 +152,16 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
             if group is None:
                 kind = _Kind(queue, shape, request.priority, payer, dropped, timing)
                 group = known[alike] = groups[kind]
+                if isinstance(fleet.queues.get(queue), TicketQueue):
+                    ruled[kind] |= {Ruled(o.tag, o.path) for o in asking.origins if o.path}
             group.extend(ordered(queue, request, expected))
     able = {queue: _Able(supplies, queue) for queue in world.queues}
     signed = [
-        _sign(kind, requests, able[kind.queue].to_serve(kind)) for kind, requests in groups.items()
+        replace(
+            _sign(kind, requests, able[kind.queue].to_serve(kind)),
+            ruled=tuple(sorted(ruled[kind])),
+        )
+        for kind, requests in groups.items()
     ]
     return tuple(sorted(signed, key=lambda s: (s.requests[0].order, s.id)))
 

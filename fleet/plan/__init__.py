@@ -228,6 +228,13 @@ class TagDifference(Value):
     path: tuple[str | int, ...] = Field((), description="The rule in fleet.yaml.")
 
 
+class RuledTag(Value):
+    """A tag that a rule of fleet.yaml gives to a ticket, by what it says of its build."""
+
+    tag: str
+    path: tuple[str | int, ...] = Field(description="The rule in fleet.yaml.")
+
+
 class Signature(Value):
     """Requests that every rule and limit of this fleet.yaml treats alike."""
 
@@ -253,6 +260,9 @@ class Signature(Value):
     )
     differences: tuple[TagDifference, ...] = Field(
         (), description="What today's rules would add to what the queue stored."
+    )
+    ruled: tuple[RuledTag, ...] = Field(
+        (), description="Tickets: which of the required tags rules of fleet.yaml give."
     )
 
 

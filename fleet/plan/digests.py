@@ -96,7 +96,8 @@ def _action(action: Action) -> bytes:
 
 def _signature(signature: Signature) -> bytes:
     served = [sorted(by.items()) for by in (signature.by_worker, signature.by_create)]
-    return _json(signature, exclude={"by_worker", "by_create"}) + to_json(served)
+    later: set[str] = set() if signature.ruled else {"ruled"}
+    return _json(signature, exclude={"by_worker", "by_create"} | later) + to_json(served)
 
 
 def _unserved(causes: Iterable[Unserved]) -> Iterator[bytes]:

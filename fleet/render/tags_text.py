@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fleet.plan import Plan, RefusedTag, TagDifference
+from fleet.plan import Plan, RefusedTag, RuledTag, TagDifference
 from fleet.render import words
 from fleet.render.terminal import Line, Span, Style, line, title
 
@@ -20,10 +20,15 @@ class TagNote:
     path: tuple[str | int, ...]
     count: int
     requests: tuple[str, ...]
+    is_wrong: bool = True
+    """Whether somebody does not get what was meant."""
 
 
 def tag_notes(plan: Plan) -> Iterator[tuple[str, tuple[TagNote, ...]]]:
     """Yield headings, each with its notes; nothing where there is nothing to say."""
+    ruled = _ruled(plan)
+    if ruled:
+        yield "Tags that rules of fleet.yaml give to tickets", ruled
     refused = _grouped(plan, "refused")
     if refused:
         yield "Tags that do not count: asked for without permission", refused
@@ -51,15 +56,32 @@ def tags_section(plan: Plan) -> Iterator[Line]:
         yield title(heading)
         for note in notes[:_MOST]:
             names = words.some_of(note.requests, total=note.count)
-            yield line(
-                "  ", Span("! ", Style.YELLOW), f"{words.many(note.count, 'request')}: {names}"
-            )
+            sign = Span("! ", Style.YELLOW) if note.is_wrong else Span("- ")
+            yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
             yield line("      ", note.because)
             if note.path:
                 yield line(Span(f"      see {words.place(note.path)} in fleet.yaml", Style.DIM))
         hidden = len(notes) - _MOST
         if hidden > 0:
             yield line(f"  … and {words.many(hidden, 'more kind')}")
+
+
+def _ruled(plan: Plan) -> tuple[TagNote, ...]:
+    found: defaultdict[RuledTag, list[str]] = defaultdict(list)
+    for signature in plan.signatures:
+        for each in signature.ruled:
+            found[each].extend(signature.requests)
+    return tuple(
+        TagNote(
+            each.tag,
+            f"{each.tag} by {words.place(each.path)}",
+            each.path,
+            len(requests),
+            tuple(requests),
+            is_wrong=False,
+        )
+        for each, requests in found.items()
+    )
 
 
 def _grouped(plan: Plan, kind: str) -> tuple[TagNote, ...]:

@@ -32,6 +32,7 @@ from fleet.plan import (
     PoolVerdict,
     Reason,
     RefusedTag,
+    RuledTag,
     Signature,
     TagDifference,
     Unserved,
@@ -386,6 +387,7 @@ def _signatures(
                 )
                 for each in signed.differences
             ),
+            ruled=tuple(RuledTag(tag=each.tag, path=each.path) for each in signed.ruled),
         )
         for signed in decided.demand
         for keys in [[request.key for request in signed.requests]]

@@ -46,6 +46,23 @@ def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter
     )
 
 
+def test_the_plan_names_the_rule_that_the_tag_of_a_ticket_is_from(counter: Trial) -> None:
+    counter.write(ticket_yaml(more=RULED))
+    build = ("--build", "ada/ping/fedora-43-x86_64/chromium")
+    open_ticket(counter, *build, tag="arch_x86_64")
+    open_ticket(counter, tag="arch_x86_64")
+
+    _, planned = counter.do("plan")
+    signatures = json.loads(counter.do("plan", "--json")[1])["signatures"]
+
+    rule = {"tag": "extra_powerful", "path": ["powerful", 0]}
+    assert [(each["requests"], each["ruled"]) for each in signatures] == [
+        (["work/1"], [rule]),
+        (["work/2"], []),
+    ]
+    assert "1 request: work/1\n      extra_powerful by powerful[0]\n" in planned
+
+
 def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     otherwise = "otherwise: {after: 30m, drop: true}, asked_by: [rules]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {otherwise}")
