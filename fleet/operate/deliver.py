@@ -1,4 +1,4 @@
-"""This module carries out deliveries of rules: tried first, changed then, read back last."""
+"""This module carries out deliveries of rules: tried, tried again and changed, read back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,29 +51,55 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
     """Write what differs; PlanRefused before the first change where the server disagrees."""
     due = [(book, delivery) for book, delivery in deliveries if not delivery.is_empty]
     for book, delivery in due:
-        _check(delivery, book.post(delivery.place, delivery.to_post(), dry_run=True))
+        _try(book, delivery)
     done: list[str] = []
     for book, delivery in due:
         try:
-            book.post(delivery.place, delivery.to_post(), dry_run=False)
+            # Tried again: others were written since, and a post replaces what somebody pushed.
+            _try(book, delivery)
+            counted = book.post(delivery.place, delivery.to_post(), dry_run=False)
+        except SourceUnreachable as error:
+            return Delivered(tuple(done), str(error))
+        except PlanRefused as error:
+            if not done:
+                raise
+            return Delivered(tuple(done), str(error))
+        done.append(f"{delivery.place}: {delivery.added} added, {delivery.deleted} deleted")
+        try:
+            _check_done(delivery, counted)
             _read_back(book, delivery)
         except SourceUnreachable as error:
             return Delivered(tuple(done), str(error))
-        done.append(f"{delivery.place}: {delivery.added} added, {delivery.deleted} deleted")
     return Delivered(tuple(done))
 
 
-def _check(delivery: Delivery, counted: Counted) -> None:
+def _try(book: RuleBook, delivery: Delivery) -> None:
     """Refuse where the server would change entries that fleet did not write."""
-    own = len(delivery.held) - len(delivery.others)
-    kept = len(delivery.others) + delivery.kept
-    changed = counted.removed + counted.updated
-    if counted.unchanged != kept or changed != own - delivery.kept:
+    counted = book.post(delivery.place, delivery.to_post(), dry_run=True)
+    if _strange(delivery, counted):
         raise PlanRefused(
-            f"refused, nothing was changed: {delivery.place}: the server would change {changed} "
-            f"entries, of which fleet wrote {own - delivery.kept}: somebody changed its task "
-            "configuration meanwhile; run this again"
+            f"refused, nothing was changed at {delivery.place}: the server would change "
+            f"{_strange(delivery, counted)}: somebody changed its task configuration meanwhile; "
+            "run this again"
         )
+
+
+def _check_done(delivery: Delivery, counted: Counted) -> None:
+    """Raise SourceUnreachable where the server changed entries that fleet did not write."""
+    if _strange(delivery, counted):
+        raise SourceUnreachable(
+            f"{delivery.place}: the server changed {_strange(delivery, counted)}: what somebody "
+            "pushed at the same moment may be lost; let them push it again"
+        )
+
+
+def _strange(delivery: Delivery, counted: Counted) -> str:
+    """Return what a server changes where that is not what a delivery changes; else nothing."""
+    own = len(delivery.held) - len(delivery.others) - delivery.kept
+    changed = counted.removed + counted.updated
+    if changed == own and counted.unchanged == len(delivery.others) + delivery.kept:
+        return ""
+    return f"{changed} of its entries, of which fleet wrote {own}"
 
 
 def _read_back(book: RuleBook, delivery: Delivery) -> None:

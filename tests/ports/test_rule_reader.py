@@ -94,18 +94,51 @@ def test_more_entries_than_a_page_are_all_read(
     assert len(api.rules().stored(PLACE)) == 120
 
 
+@pytest.mark.parametrize("posts", [0, 1], ids=["before the tries", "between try and change"])
 def test_what_somebody_pushes_meanwhile_is_not_overwritten(
-    configuration: TaskConfiguration, api: Server
+    configuration: TaskConfiguration, api: Server, posts: int
 ) -> None:
     owner = api.rules(api.owner)
     delivery = Delivery(PLACE, PATH, owner.stored(PLACE), [an_entry("llvm")])
     theirs = an_entry("gcc", path="theirs.yaml", position=0)
-    configuration.meanwhile = [theirs]
+    configuration.meanwhile, configuration.posts_before = [theirs], posts
 
     with pytest.raises(PlanRefused, match="somebody changed its task configuration meanwhile"):
         deliver([(owner, delivery)])
 
     assert configuration.entries[PLACE] == [theirs]
+
+
+def test_what_somebody_pushes_at_the_very_moment_is_told_as_lost(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    owner = api.rules(api.owner)
+    delivery = Delivery(PLACE, PATH, owner.stored(PLACE), [an_entry("llvm")])
+    configuration.meanwhile = [an_entry("gcc", path="theirs.yaml", position=0)]
+    configuration.posts_before = 2
+
+    delivered = deliver([(owner, delivery)])
+
+    assert delivered.exit_code == 5
+    assert delivered.done == (f"{PLACE}: 1 added, 0 deleted",)
+    assert "the server changed 1 of its entries, of which fleet wrote 0" in delivered.failed
+
+
+def test_a_second_place_that_changed_meanwhile_leaves_the_first_done(
+    configuration: TaskConfiguration, api: Server
+) -> None:
+    second = "debian/second"
+    configuration.entries[second] = []
+    owner = api.rules(api.owner)
+    theirs = an_entry("gcc", path="theirs.yaml", position=0)
+    configuration.meanwhile, configuration.posts_before = [theirs], 4
+
+    delivered = deliver(
+        [(owner, Delivery(at, PATH, [], [an_entry("llvm")])) for at in (PLACE, second)]
+    )
+
+    assert (delivered.exit_code, len(delivered.done)) == (5, 1)
+    assert configuration.entries[second] == [theirs]
 
 
 def test_a_second_place_that_fails_leaves_the_first_done(

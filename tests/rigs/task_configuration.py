@@ -38,7 +38,9 @@ class TaskConfiguration:
 
     entries: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"debian/builds": []})
     meanwhile: list[dict[str, Any]] = field(default_factory=list)
-    """Entries that somebody else pushes just before the next post."""
+    """Entries that somebody else pushes just before a post."""
+    posts_before: int = 0
+    """How many posts go before theirs."""
 
     lost_at_change: str = ""
     """A workspace that answers until something is to change there."""
@@ -91,8 +93,10 @@ class TaskConfiguration:
         return _json({"count": len(found), "next": more, "previous": None, "results": rows})
 
     def _post(self, place: str, body: dict[str, Any]) -> Answer:
-        self.entries[place] += self.meanwhile
-        self.meanwhile = []
+        if self.posts_before == 0:
+            self.entries[place] += self.meanwhile
+            self.meanwhile = []
+        self.posts_before -= 1
         if place == self.lost_at_change and not body["dry_run"]:
             return _problem(500, "Error")
         items, old = body["items"], self.entries[place]
