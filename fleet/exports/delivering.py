@@ -4,12 +4,15 @@ Fleet's entries have a path of their own, so that no other is ever mistaken for 
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.canonical import canonical_json
 from fleet.exports.debusine import Entry, listed
 from fleet.schema.model import Fleet, RefuseDelete
+from fleet.schema.units import write_count
 
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("subject", "context", "template")),
@@ -52,12 +55,20 @@ class Delivery:
     @property
     def added(self) -> int:
         """Return how many entries are new."""
-        return sum(entry not in self.before for entry in self.entries)
+        return (_effects(self.entries) - _effects(self.before)).total()
 
     @property
     def deleted(self) -> int:
         """Return how many entries of fleet are there for no rule any more."""
-        return sum(entry not in self.entries for entry in self.before)
+        return (_effects(self.before) - _effects(self.entries)).total()
+
+    @property
+    def said(self) -> str:
+        """Return what is added and deleted, and what only gets another comment."""
+        written, there = (Counter(map(canonical_json, e)) for e in (self.entries, self.before))
+        comments = (written - there).total() - self.added
+        more = f", {write_count(comments, 'comment')} changed" if comments else ""
+        return f"{self.added} added, {self.deleted} deleted{more}"
 
     @property
     def kept(self) -> int:
@@ -99,6 +110,14 @@ class Delivery:
 def path_of(fleet: Fleet) -> str:
     """Return the path of a fleet's entries, as a checkout of the task configuration has it."""
     return f"fleet/{fleet.fleet}.yaml"
+
+
+def _effects(entries: Iterable[Entry]) -> Counter[str]:
+    """Return what entries do: a comment names a rule by its place, which others shift."""
+    return Counter(
+        canonical_json({key: value for key, value in entry.items() if key != "comment"})
+        for entry in entries
+    )
 
 
 def _plain(entry: Entry) -> Entry:

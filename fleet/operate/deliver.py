@@ -64,7 +64,7 @@ def deliver(deliveries: Sequence[tuple[RuleBook, Delivery]]) -> Delivered:
             if not done:
                 raise
             return Delivered(tuple(done), str(error))
-        done.append(f"{delivery.place}: {delivery.added} added, {delivery.deleted} deleted")
+        done.append(f"{delivery.place}: {delivery.said}")
         try:
             _check_done(delivery, counted)
             _read_back(book, delivery)

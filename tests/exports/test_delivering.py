@@ -1,0 +1,52 @@
+"""What a delivery of rules adds and deletes: the place of a rule in fleet.yaml does not count."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from fleet.exports.debusine import entries_of
+from fleet.exports.delivering import Delivery, path_of
+from fleet.schema.model import RefuseDelete
+from tests.builders import a_fleet
+
+PLACE = "debian/builds"
+LIMIT = RefuseDelete.model_validate({"count": 1, "share": "100%"})
+
+
+def a_delivery(before: list[str], after: list[str]) -> Delivery:
+    """Return the delivery that follows when fleet.yaml allows other packages than before."""
+    held, entries = ([*_entries(packages)] for packages in (before, after))
+    path = path_of(a_fleet())
+    stored = [{**each, "path": path, "position": n} for n, each in enumerate(held)]
+    return Delivery(PLACE, path, stored, entries)
+
+
+def _entries(packages: list[str]) -> list[dict[str, Any]]:
+    rules = [
+        {"match": f"debian/builds/amd64/{each}", "ask": ["worker:class:big"]} for each in packages
+    ]
+    made, _ = entries_of(a_fleet(powerful=rules), date(2026, 11, 21), ("sbuild",))
+    return [entry for _, entry in made]
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (["gcc", "llvm", "webkit"], "1 added, 0 deleted, 2 comments changed"),
+        (["webkit", "llvm"], "0 added, 0 deleted, 2 comments changed"),
+        (["webkit"], "0 added, 1 deleted, 1 comment changed"),
+        (["llvm", "gcc"], "1 added, 1 deleted"),
+        (["llvm", "webkit"], "0 added, 0 deleted"),
+    ],
+)
+def test_only_what_an_entry_does_counts_as_added_or_deleted(after: list[str], said: str) -> None:
+    delivery = a_delivery(["llvm", "webkit"], after)
+
+    assert delivery.said == said
+    assert delivery.refusal(LIMIT, let_pass=0) == ""
+    assert delivery.is_empty is (after == ["llvm", "webkit"])
+
+
+def test_an_entry_that_is_there_twice_is_deleted_once() -> None:
+    assert a_delivery(["llvm", "llvm"], ["llvm"]).said == "0 added, 1 deleted"
