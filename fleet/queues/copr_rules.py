@@ -1,5 +1,7 @@
 """This module reads the allow-list that a Copr's frontend has, from its file or an address."""
 
+from urllib.parse import urlsplit, urlunsplit
+
 from pydantic_core import PydanticSerializationError
 
 from fleet.errors import FileUnreadable, SourceUnreachable
@@ -40,8 +42,11 @@ class CoprAllowList:
         # httpx is slow to load, and most commands read nothing.
         from fleet.web.reader import Limits, Reader
 
-        with Reader(self._rules.url, limits=Limits(body_bytes=_LIMIT_BYTES)) as reader:
-            reply = reader.get("", {}, {})
+        url = urlsplit(self._rules.url)
+        path = urlunsplit(("", "", url.path, url.query, ""))
+        server = f"{url.scheme}://{url.netloc}"
+        with Reader(server, limits=Limits(body_bytes=_LIMIT_BYTES)) as reader:
+            reply = reader.get(path, {}, {})
         if reply.status != _OK:
             raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
         return reply.body

@@ -18,7 +18,7 @@ from fleet.schema.model import CoprRulesFile, CoprRulesUrl
 from tests.fakes.files import FakeFiles
 from tests.fakes.rule_reader import FakeRuleReader
 from tests.ports.task_rules_suite import PATH, Server, TaskRulesSuite, a_rule, an_entry
-from tests.rigs.loopback import Answer, Loopback
+from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.task_configuration import OWNER, VIEWER, TaskConfiguration
 
 PLACE = "debian/builds"
@@ -69,6 +69,21 @@ def test_every_reader_tells_the_rules_of_the_places_that_are_named(
         }
         for place, (reader, held) in readers.items():
             assert reader.read() == {place: held}
+
+
+def test_the_query_of_an_address_is_sent_with_it() -> None:
+    asked: list[tuple[str, dict[str, str]]] = []
+
+    def answer(received: Received) -> Answer:
+        asked.append((received.path, received.query))
+        return Answer(200, COPR.encode())
+
+    with Loopback(answer) as web:
+        url = f"{web.url}/plain/copr.conf/?h=main&id=a%20b#top"
+        read = CoprAllowList(CoprRulesUrl(url=url), "", FakeFiles({})).read()
+
+    assert read == {url: HELD}
+    assert asked == [("/plain/copr.conf/", {"h": "main", "id": "a b"})]
 
 
 def test_no_reader_takes_what_cannot_be_read_for_no_rules(api: Server) -> None:
