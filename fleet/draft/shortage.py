@@ -240,7 +240,9 @@ def _why_held(fleet: Fleet, signed: Signed) -> tuple[str, Path] | None:
     """Return why the queue may not have it served at all; None where it may."""
     if not signed.held:
         return None
-    first = signed.refused[0]
+    first = min(signed.refused, key=lambda each: each.is_sure)
+    if not first.is_sure:
+        return f"{first.because}; it waits until that can be read", first.path
     if isinstance(fleet.queues.get(signed.queue), TicketQueue):
         return f"{first.because}; the ticket gets no machine without it", first.path
     return f"{first.because}, and the queue stored the tag with it", first.path

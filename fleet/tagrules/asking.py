@@ -57,6 +57,8 @@ class Refusal:
     who: str
     because: str
     path: Path
+    is_sure: bool = True
+    """Whether it is known that it may not be asked for: not so where groups cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class Asking:
     refused: tuple[Refusal, ...] = ()
     differences: tuple[Difference, ...] = ()
     held: bool = False
-    """The queue stored a tag that was asked for without permission, or a ticket needs one: no
-    machine may serve it."""
+    """The queue stored a tag that was asked for without permission, or a ticket needs one, or
+    nobody can tell whether it may be asked for: no machine may serve it."""
 
 
 def ask_of(
@@ -173,7 +175,7 @@ class Judge:
             differences=differences,
             held=any(
                 refusal.tag in request.required
-                and (told.stored or self._needs(request, refusal.tag))
+                and (told.stored or not refusal.is_sure or self._needs(request, refusal.tag))
                 for refusal in refused
             ),
         )
@@ -197,9 +199,11 @@ class Judge:
             f"{who} may not ask for {origin.tag}: {'.'.join(map(str, path))} lets only "
             f"{write_askers(allowed)} ask for it"
         )
-        if not isinstance(self.memberships, Mapping) and any(each.groups for each in named):
-            because += f" (who is in which group is not known: {self.memberships.unknown})"
-        return Refusal(origin.tag, who, because, path)
+        may_be_one = origin.source in ("user", "ticket") and any(each.groups for each in named)
+        if isinstance(self.memberships, Mapping) or not may_be_one:
+            return Refusal(origin.tag, who, because, path)
+        because += f" (who is in which group is not known: {self.memberships.unknown})"
+        return Refusal(origin.tag, who, because, path, is_sure=False)
 
     def _is_one(self, request: "Request", askers: Askers) -> bool:
         known = self.memberships if isinstance(self.memberships, Mapping) else {}

@@ -81,6 +81,34 @@ def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
 
 
+def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:
+    may = "otherwise: {after: 30m, drop: true}, asked_by: [{groups: [toolchain]}]"
+    more = TAGS.replace("exclusive: true", f"exclusive: true, {may}")
+    counter.write(ticket_yaml(more=f"{more}members: {{file: members.yaml}}\n"))
+    members = counter.folder / "members.yaml"
+    members.write_text("toolchain: [ada]\n", encoding="utf-8")
+    tags = ("--tag", "arch_x86_64", "--tag", "extra_powerful")
+    counter.do("ticket", "open", *tags, "--user", "ada")
+    members.unlink()
+
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    dark, told = counter.do("ticket", "check", "1", "--user", "ada")
+    refused, because = counter.do("ticket", "open", *tags, "--user", "ada")
+    members.write_text("toolchain: [ada]\n", encoding="utf-8")
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    lit, machine = counter.do("ticket", "check", "1", "--user", "ada")
+
+    assert (dark, refused, lit) == (1, 1, 0)
+    assert "who is in which group is not known" in told
+    assert "it waits until that can be read" in told
+    assert "who is in which group is not known" in because
+    assert machine.startswith("trial-powerful-1")
+
+
 @pytest.mark.parametrize(
     ("build", "said"),
     [

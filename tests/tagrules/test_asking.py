@@ -25,8 +25,8 @@ def asking(
     return ask_of(fleet, request, Told(stored=stored), memberships=known, today=TODAY)
 
 
-def asked_by(*askers: object) -> Fleet:
-    return a_fleet(tags={"power": {"asked_by": list(askers)}})
+def asked_by(*askers: object, **more: object) -> Fleet:
+    return a_fleet(tags={"power": {"asked_by": list(askers), **more}})
 
 
 def by(source: str, **overrides: object) -> Request:
@@ -88,6 +88,22 @@ def test_a_group_that_cannot_be_looked_up_permits_nothing_and_says_so() -> None:
         "user alice may not ask for power: tags.power.asked_by lets only group toolchain ask for "
         "it (who is in which group is not known: members.yaml: gone)"
     )
+
+
+@pytest.mark.parametrize("source", ["user", "ticket"])
+def test_a_tag_waits_while_nobody_can_tell_who_may_ask_whatever_otherwise_says(
+    source: str,
+) -> None:
+    dark = Unknown(unknown="members.yaml: gone")
+    otherwise = {"after": "30m", "drop": True}
+    fleet = asked_by({"groups": ["toolchain"]}, otherwise=otherwise)
+
+    unknown = asking(fleet, by(source), memberships=dark)
+    known = asking(fleet, by(source), memberships={"toolchain": ["bob"]})
+    a_task_s = asking(fleet, by("task"), memberships=dark)
+
+    assert (unknown.held, known.held, a_task_s.held) == (True, False, False)
+    assert [each.tag for each in unknown.refused] == ["power"]
 
 
 def test_a_refusal_says_who_asked_and_which_line_forbids_it() -> None:
