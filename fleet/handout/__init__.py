@@ -53,7 +53,7 @@ def hand_out(
     current = [expire(ticket, world.time) for ticket in tickets]
     # To limits and classes counts what a ticket asks for by the rules, too.
     taking = [
-        replace(each, tags=each.granted or each.tags)
+        replace(each, tags=each.counting)
         if each.machine
         else replace(each, tags=tuple(required_of(signed[f"{queue}/{each.id}"].ask)))
         for each in current

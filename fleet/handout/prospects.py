@@ -149,13 +149,13 @@ def why_all_wait(
 
 def _as_asked(fleet: Fleet, tickets: Iterable[Ticket], now: datetime) -> list[Ticket]:
     """Return tickets with the tags that rules give them, as limits and pools look at them."""
-    known = [replace(each, tags=each.granted) if each.granted else each for each in tickets]
+    known = [replace(each, tags=each.counting) for each in tickets]
     if not (fleet.derive or (fleet.powerful and any(each.build for each in known))):
         return known
     judge = Judge(fleet, {}, now.date())
     found = []
     for each in known:
-        origins = () if each.granted else judge.ask_of(to_request(each), NOTHING).origins
+        origins = () if each.machine else judge.ask_of(to_request(each), NOTHING).origins
         added = {origin.tag for origin in origins if origin.path}
         found.append(replace(each, tags=tuple(sorted({*each.tags, *added}))))
     return found

@@ -31,7 +31,7 @@ def ticket_shown(ticket: Ticket, waits: str, rules: Sequence[str]) -> str:
         "machine": ticket.machine,
         "answer": ticket.answer,
         "tags": ", ".join(ticket.tags),
-        "given for": ", ".join(ticket.granted),
+        "given for": ", ".join(ticket.granted or ()),
         "build": ticket.build,
         "owner": ticket.owner,
         "team": ticket.team,

@@ -379,7 +379,7 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         project=project,
         chroot=chroot,
         package=package,
-        granted=_tags(granted),
+        granted=None if granted == "null" else _tags(granted),
         note=note,
     )
 

@@ -63,8 +63,8 @@ class Ticket:
     chroot: str = ""
     package: str = ""
     """Of which build it is, for the rules of `powerful` and `derive`; empty: not told."""
-    granted: tuple[str, ...] = ()
-    """The tags that its machine was given for, those of rules among them; empty: `tags`."""
+    granted: tuple[str, ...] | None = None
+    """The tags that its machine was given for, those of rules among them; None: not told."""
     note: str = ""
     """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
 
@@ -72,6 +72,11 @@ class Ticket:
     def is_open(self) -> bool:
         """Say whether it waits or has a machine."""
         return self.state in OPEN
+
+    @property
+    def counting(self) -> tuple[str, ...]:
+        """Return the tags that count: those its machine was given for, else those it asks for."""
+        return self.tags if self.granted is None else self.granted
 
     @property
     def place(self) -> str:

@@ -85,7 +85,7 @@ def _ended(ticket: Ticket | None) -> Ended | None:
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
     """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
     return Work(
-        required=ticket.granted or ticket.tags,
+        required=ticket.counting,
         started_at=since,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,

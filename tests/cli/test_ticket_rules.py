@@ -81,6 +81,30 @@ def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
 
 
+def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial) -> None:
+    may = "exclusive: true, otherwise: {after: 30m, drop: true}, asked_by: [{users: [ada]}]"
+    more = TAGS.replace("total: 2", "total: 1").replace("exclusive: true", may)
+    counter.write(ticket_yaml(more=more))
+    counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ben")
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+    counter.do("ticket", "open", "--tag", "extra_powerful", "--user", "ada")
+    counter.apply()
+    counter.age(minutes=2)
+    counter.apply()
+
+    found = tickets_of(counter)
+    shown = json.loads(counter.do("observe")[1])
+
+    assert [(t["machine"], t["granted"]) for t in found.values()] == [
+        ("trial-normal-1", []),
+        ("trial-powerful-1", ["extra_powerful"]),
+    ]
+    work = {each["name"]: each["work"]["required"] for each in shown["queues"]["work"]["workers"]}
+    assert work == {"trial-normal-1": [], "trial-powerful-1": ["extra_powerful"]}
+
+
 def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:
     may = "otherwise: {after: 30m, drop: true}, asked_by: [{groups: [toolchain]}]"
     more = TAGS.replace("exclusive: true", f"exclusive: true, {may}")
