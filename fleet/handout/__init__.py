@@ -193,6 +193,11 @@ def _suits(
                     for kind in (each.workers_of if each else ())
                 },
                 limits=limits_on(fleet, queue, required),
+                last=frozenset(
+                    kind
+                    for kind in (each.workers_of if each else ())
+                    if (called := supplies[kind].offer.on_demand) and not called & required
+                ),
             )
         return known[key]
 

@@ -39,6 +39,8 @@ class Suitable:
     """Kind of machine to how much it is preferred."""
     limits: tuple["Limit", ...] = ()
     """What counts the machines of such tickets."""
+    last: frozenset[str] = frozenset()
+    """Kinds that come after those that are preferred as much: others may call them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ class _Yard:
         if left is None:
             # The best is the last, where it is cheap to let go of.
             by_name = sorted(suitable.kinds, reverse=True)
-            left = sorted(by_name, key=lambda kind: suitable.kinds[kind])
+            left = sorted(by_name, key=lambda k: (suitable.kinds[k], k not in suitable.last))
             self._left[suitable] = left
         while left and not self._fresh.get(left[-1]):
             left.pop()

@@ -50,6 +50,16 @@ def test_a_machine_that_does_not_fit_stays_free() -> None:
     assert (assignment.leases, assignment.waits) == ([], {1: NO_MACHINE})
 
 
+def test_what_others_call_up_comes_after_what_is_preferred_as_much() -> None:
+    machines = [Ready("m1", "a-big"), Ready("m2", "usual")]
+    last = frozenset({"a-big"})
+    alike, preferred = (Suitable({"a-big": n, "usual": 0}, last=last) for n in (0, 1))
+
+    assert handed([a_ticket()], machines, lambda _: alike).leases == [Lease(1, "m2")]
+    assert handed([a_ticket()], machines, lambda _: preferred).leases == [Lease(1, "m1")]
+    assert served(handed([a_ticket(1), a_ticket(2)], machines, lambda _: alike)) == [1, 2]
+
+
 def test_no_two_tickets_get_one_machine() -> None:
     assignment = handed([a_ticket(1), a_ticket(2)], 1)
 

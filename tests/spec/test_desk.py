@@ -226,20 +226,33 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     )
     plain = FLEET.pools["powerful"].model_copy(update={"priorities": {"arch_x86_64": 6}})
     fleet = FLEET.model_copy(update={"pools": {"a-plain": plain, "powerful": preferring}})
-    other = "debian-ci-a-plain-1"
-    machines = (
-        a_machine(name=other, pool="a-plain", type="ccx63", id="2"),
-        a_machine(name=NAME, pool="powerful", type="ccx63", id="1"),
-    )
     ticket = a_ticket(7, tags=("arch_x86_64", "extra_powerful"))
-    world = world_of(a_reading(ticket), a_listing(*machines))
-    stacks = dict(world.stacks) if isinstance(world.stacks, dict) else {}
-    stacks["a-plain"] = a_stack(
-        provider="desk", workers=(some_inputs(name=other, type="ccx63"),), ids={other: "2"}
-    )
-    world = world.model_copy(update={"stacks": stacks})
+    world = with_another(world_of(a_reading(ticket), listing_of()), "a-plain")
 
     assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]
+
+
+def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> None:
+    usual = FLEET.pools["powerful"].model_copy(update={"provides": []})
+    fleet = FLEET.model_copy(update={"pools": FLEET.pools | {"usual": usual}})
+    first, second = a_ticket(7), a_ticket(8)
+    world = with_another(world_of(a_reading(first, second), listing_of()), "usual")
+
+    leases = hand_out(fleet, world, "tickets", [first, second]).leases
+
+    assert leases == [(7, "debian-ci-usual-1"), (8, NAME)]
+
+
+def with_another(world: World, pool: str) -> World:
+    """Return a world with a machine of another pool."""
+    name = f"debian-ci-{pool}-1"
+    (machine,) = listing_of().machines
+    other = machine.model_copy(update={"name": name, "pool": pool, "id": "2"})
+    inputs = some_inputs(name=name, type="ccx63")
+    stacks = dict(world.stacks) if isinstance(world.stacks, dict) else {}
+    stacks[pool] = a_stack(provider="desk", workers=(inputs,), ids={name: "2"})
+    listings = {"desk": a_listing(machine, other)}
+    return world.model_copy(update={"stacks": stacks, "providers": listings})
 
 
 def test_a_machine_that_livechecks_find_broken_is_let_go_of_although_it_had_no_ticket() -> None:
