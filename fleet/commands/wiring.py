@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ from fleet.queues.debusine.task_rules import TaskRules
 from fleet.queues.tickets import TicketDesk
 from fleet.queues.world import WorldQueue, read_world
 from fleet.reconcile import reconcile
-from fleet.render.words import many
+from fleet.render import words
 from fleet.schema.model import (
     CoprQueue,
     CoprRulesFile,
@@ -70,7 +70,7 @@ def load_base(name: str) -> Config | Unknown:
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     is_read = errors[0].rule != "unreadable-file"
     place = errors[0].span if is_read and errors[0].span else name
-    more = f" (and {many(len(errors) - 1, 'more error')})" if errors[1:] else ""
+    more = f" (and {words.many(len(errors) - 1, 'more error')})" if errors[1:] else ""
     return Unknown(unknown=f"{place}: {errors[0].message}{more}")
 
 
@@ -105,7 +105,17 @@ def look(config: Config, sources: Sources, console: Console) -> World:
 def plan_for(config: Config, world: World) -> Plan:
     """Return the guarded plan for a world, with what fleet.yaml warns of."""
     plan = guard(config.fleet, reconcile(config.fleet, world))
-    return plan.model_copy(update={"warnings": (*config.warnings, *plan.warnings)})
+    included = dict(_included(config, {path[:2] for path in plan.cited if path}))
+    more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
+    return plan.model_copy(update=more)
+
+
+def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that stand in an included file, each with that file."""
+    for key in sorted(keys, key=str):
+        file = config.document.span(key).file
+        if file != config.document.name:
+            yield words.place(key), file
 
 
 def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:

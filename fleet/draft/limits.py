@@ -127,7 +127,7 @@ def judge_limits(
         given = sum(counts.get((g.id, place), 0) for g in use.groups for place in g.fits)
         yield LimitVerdict(
             path=use.limit.path,
-            who=use.who or None,
+            who=(use.who or "").strip() or None,
             limit=use.limit.most,
             in_use=use.taken,
             given=given,
@@ -236,5 +236,7 @@ def _sentence(limit: _Limit, who: str | None, taken: int) -> str:
     of = f"queue {limit.desk}" if limit.desk else f"tag {limit.tag}"
     whom = ""
     if limit.of != "total":
-        whom = f" for {who}" if who else f" for whoever it is (the {limit.of} is not known)"
+        whom = (
+            f" for {who.strip()}" if who else f" for whoever it is (the {limit.of} is not known)"
+        )
     return f"{key} of {of} is {limit.most}{whom}: {holds}"

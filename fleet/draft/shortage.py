@@ -214,7 +214,7 @@ def _path_of_closed(draft: Draft) -> Path:
 def _path_of_option(draft: Draft, option: Option) -> Path:
     """Return the line that decides that nothing is made in one way."""
     if draft.choice.closed and option.closed == draft.choice.closed:
-        return ("guards", "boot_failures")
+        return draft.choice.path
     return ("pools", draft.name, "machine")
 
 

@@ -45,6 +45,8 @@ class ImageChoice:
     """What is wrong with the image, in a sentence; empty where nothing is."""
     closed: str = ""
     """Why no machine is made with it; empty when it may be."""
+    path: tuple[str | int, ...] = ("guards", "boot_failures")
+    """The key of fleet.yaml that decides that."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Id to what people call it, an image and a version of it, where that is known."""
 
@@ -117,7 +119,7 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         return ImageChoice(images=world.versions)
     if isinstance(world.images, Unknown):
         because = f"which versions of its image there are is not known: {world.images.unknown}"
-        return ImageChoice(closed=because)
+        return ImageChoice(closed=because, path=("pools", name, "image"))
     case = _Case(
         fleet,
         world.time,
@@ -154,12 +156,15 @@ def _pinned(case: _Case, pinned: str) -> ImageChoice:
     image = case.pool.image
     pin = f"image {image} is pinned to version {pinned} (images.{image}.version)"
     version = next((each for each in case.versions if each.version == pinned), None)
+    path = ("images", image, "version")
     if version is None:
-        return _closed(f"{pin}, and no such version is remembered")
+        return replace(_closed(f"{pin}, and no such version is remembered"), path=path)
     if version.state not in BOOTABLE:
-        return _closed(f"{pin}, which is {version.state}: only a tested one is booted")
+        said = f"{pin}, which is {version.state}: only a tested one is booted"
+        return replace(_closed(said), path=path)
     if case.pool.provider not in version.ids:
-        return _closed(f"{pin}, which is not published at provider {case.pool.provider}")
+        said = f"{pin}, which is not published at provider {case.pool.provider}"
+        return replace(_closed(said), path=path)
     booted = version.ids[case.pool.provider]
     if stop := case.stops(booted):
         return _closed(f"{pin}, which {stop}; no other takes its place", booted, version)
@@ -194,7 +199,8 @@ def _by_declaration(case: _Case) -> ImageChoice:
     if not image and any(each.state == "tested" for each in case.published):
         name = case.pool.image
         return ImageChoice(
-            closed=f"no version of image {name} is promoted: fleet image promote {name}"
+            closed=f"no version of image {name} is promoted: fleet image promote {name}",
+            path=("images", name),
         )
     return ImageChoice(image)
 

@@ -116,7 +116,9 @@ def _token(case: Case, queue: str, server: Server) -> Finding:
     except FleetError as error:
         return wrong(about, str(error), f"see queues.{queue} in fleet.yaml")
     if not user:
-        return wrong(about, "the server takes it for nobody's", "debusine-admin create_token USER")
+        return wrong(
+            about, "the server does not recognise this token", "debusine-admin create_token USER"
+        )
     return Finding(about=about, result="ok", said=f"it is a token of user {user}")
 
 

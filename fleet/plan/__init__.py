@@ -4,7 +4,7 @@ Every surface (text, JSON, Markdown, HTML, GitLab reports) renders this one valu
 plan -> JSON -> plan is the identity.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -420,7 +420,22 @@ class Plan(Value):
     )
     cost_before: Rate = Decimal(0)
     cost_after: Rate = Decimal(0)
+    included: dict[str, str] = Field(
+        default_factory=dict,
+        description="Sections and names that this plan cites, as `tags.big`, to the included "
+        "file that they stand in; the others stand in fleet.yaml itself.",
+    )
     digests: Digests
+
+    @property
+    def cited(self) -> Iterator[tuple[str | int, ...]]:
+        """Yield the keys of fleet.yaml that decide something here."""
+        for unserved in self.unserved:
+            yield from unserved.paths
+        for signature in self.signatures:
+            for each in (*signature.refused, *signature.differences, *signature.ruled):
+                yield each.path
+        yield from (guard.path for guard in self.guards)
 
     def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:
         """Return the optimum with the cost of these actions; None where none is for requests."""

@@ -24,11 +24,13 @@ def seal(plan: Plan) -> Plan:
     apart = {
         **dict.fromkeys(("actions", "signatures", "unserved", "workers", "warnings"), ()),
         "digests": blank,
+        "included": {},
     }
     # A plan without base stacks to change is digested as before plans told of them; others too.
-    later = ("bases", "limits", "promotions", "rules", "waiting_versions")
-    absent = {key for key in later if not getattr(plan, key)}
-    dumped = plan.model_copy(update=apart).model_dump(mode="json", exclude=absent)
+    later = ("bases", "included", "limits", "promotions", "rules", "waiting_versions")
+    blank_plan = plan.model_copy(update=apart)
+    absent = {key for key in later if not getattr(blank_plan, key)}
+    dumped = blank_plan.model_dump(mode="json", exclude=absent)
     said = hashlib.sha256(canonical_json(dumped).encode())
     for lines in (
         map(_signature, plan.signatures),

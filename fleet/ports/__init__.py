@@ -52,7 +52,7 @@ class Server(Protocol):
         """Return what it tells anyone of its time, its workers and their work."""
 
     def user(self) -> str:
-        """Return whose token it is asked with; empty: it takes it for nobody's."""
+        """Return whose token it is asked with; empty: it does not recognise it."""
 
     def counts(self) -> Mapping[str, int]:
         """Return how much work for workers is pending, by scope, without a token."""

@@ -4,7 +4,7 @@ Both say the same rows in the same words; only their layout differs.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import groupby
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class _Row(NamedTuple):
     id: str = ""
 
 
-def comparison_section(change: Comparison | None) -> Iterator[Line]:
+def comparison_section(change: Comparison | None, included: Mapping[str, str]) -> Iterator[Line]:
     """Yield the lines that say what a change does; none where nothing was compared."""
     if change is None:
         return
@@ -53,7 +53,7 @@ def comparison_section(change: Comparison | None) -> Iterator[Line]:
     if isinstance(change, Unknown):
         yield line("  ", Span("? ", Style.YELLOW), change.unknown)
     else:
-        rows, hidden = _shown(change)
+        rows, hidden = _shown(change, included)
         for (where, name), group in groupby(rows, key=lambda row: (row.where, row.name)):
             yield line("  ", Span(f"{where} {name}".strip(), Style.BOLD))
             for row in group:
@@ -65,7 +65,7 @@ def comparison_section(change: Comparison | None) -> Iterator[Line]:
     yield line(Span(_REST, Style.DIM))
 
 
-def comparison_blocks(change: Comparison | None) -> Iterator[str]:
+def comparison_blocks(change: Comparison | None, included: Mapping[str, str]) -> Iterator[str]:
     """Yield the blocks of Markdown that say what a change does; none where nothing was."""
     if change is None:
         return
@@ -75,7 +75,7 @@ def comparison_blocks(change: Comparison | None) -> Iterator[str]:
     if isinstance(change, Unknown):
         yield f"- {sentence(change.unknown)}"
     else:
-        rows, hidden = _shown(change)
+        rows, hidden = _shown(change, included)
         cells = [
             (
                 f"{row.where} {code(row.name)}".strip(),
@@ -139,7 +139,7 @@ def _amounts(change: Changes) -> list[Decimal]:
     return [change.cost_before, change.cost_after, difference, *(a.cost for a in change.actions)]
 
 
-def _shown(change: Changes) -> tuple[list[_Row], int]:
+def _shown(change: Changes, included: Mapping[str, str]) -> tuple[list[_Row], int]:
     rates = words.rates(_amounts(change), sign=True)[3:]
     costs = [f"{rate} {change.currency}/h" for rate in rates]
     config = [_config(each) for each in change.config]
@@ -154,8 +154,8 @@ def _shown(change: Changes) -> tuple[list[_Row], int]:
             key=lambda row: row.name,  # what was written stays before what comes of it
         ),
         *map(_image, change.images),
-        *map(_requests, change.requests),
-        *map(_guard, change.guards),
+        *(_requests(each, included) for each in change.requests),
+        *(_guard(each, included) for each in change.guards),
         *(row for row in config if row.where != "pool"),
         *(_Row("needs a person", "", "!", text, "") for text in change.attention),
     ]
@@ -209,10 +209,10 @@ def _image(change: ImageChange) -> _Row:
     return _Row("image", change.image, "*", f"becomes due: {due}", why)
 
 
-def _requests(change: RequestsChange) -> _Row:
+def _requests(change: RequestsChange, included: Mapping[str, str]) -> _Row:
     many = words.many(len(change.requests), "request")
     fate = "served" if change.served else "not served any more"
-    place = f"; see {words.place(change.path)} in fleet.yaml" if change.path else ""
+    place = f"; see {words.cited([change.path], included)}" if change.path else ""
     return _Row(
         *("queue", change.queue, "+" if change.served else "!"),
         what=f"{many} {fate}: {words.some_of(change.requests)}",
@@ -220,12 +220,12 @@ def _requests(change: RequestsChange) -> _Row:
     )
 
 
-def _guard(change: GuardChange) -> _Row:
+def _guard(change: GuardChange, included: Mapping[str, str]) -> _Row:
     if change.after == "passed":
         what = f"no longer {_GUARDS[change.before]}"
     else:
         what = f"newly {_GUARDS[change.after]}"
-    place = f"; limit: {words.place(change.path)} in fleet.yaml" if change.path else ""
+    place = f"; limit: {words.cited([change.path], included)}" if change.path else ""
     why = change.because + place + (f"; way out: {change.way_out}" if change.way_out else "")
     where = "guard of pool" if change.pool else "guard of"
     return _Row(where, change.pool or "the whole fleet", "!", what, why, change.guard)

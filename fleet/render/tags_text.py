@@ -60,7 +60,8 @@ def tags_section(plan: Plan) -> Iterator[Line]:
             yield line("  ", sign, f"{words.many(note.count, 'request')}: {names}")
             yield line("      ", note.because)
             if note.path:
-                yield line(Span(f"      see {words.place(note.path)} in fleet.yaml", Style.DIM))
+                place = words.cited([note.path], plan.included)
+                yield line(Span(f"      see {place}", Style.DIM))
         hidden = len(notes) - _MOST
         if hidden > 0:
             yield line(f"  … and {words.many(hidden, 'more kind')}")

@@ -24,7 +24,7 @@ def plan_to_markdown(plan: Plan, change: Comparison | None = None) -> str:
     """Return the plan as Markdown: headline, what a change does, tables, long ones folded."""
     blocks = [
         *_headline(plan),
-        *comparison_blocks(change),
+        *comparison_blocks(change, plan.included),
         *_unsure(plan),
         *_creates(plan),
         *_drains(plan),
@@ -186,12 +186,18 @@ def _unserved(plan: Plan) -> Iterator[str]:
             words.many(unserved.count, "request"),
             ", ".join(code(tag) for tag in required.get(unserved.signature, ())),
             sentence(unserved.because),
-            words.some_of([code(words.place(path)) for path in unserved.paths]),
+            words.some_of([_key(plan, path) for path in unserved.paths]),
         )
         for unserved in plan.unserved
     ]
     headings = ("Requests", "Ask for", "Why not", "In fleet.yaml")
     yield from _section(f"{words.many(total, 'request')} not served in this run", headings, rows)
+
+
+def _key(plan: Plan, path: Sequence[str | int]) -> str:
+    """Return a key of fleet.yaml, and the included file that it stands in."""
+    file = plan.included.get(words.place(path[:2]))
+    return code(words.place(path)) + (f" ({code(file)})" if file else "")
 
 
 def _tags(plan: Plan) -> Iterator[str]:
@@ -201,7 +207,7 @@ def _tags(plan: Plan) -> Iterator[str]:
                 words.many(note.count, "request"),
                 code(note.tag),
                 sentence(note.because),
-                code(words.place(note.path)) if note.path else "",
+                _key(plan, note.path) if note.path else "",
             )
             for note in notes
         ]
@@ -227,7 +233,7 @@ def _guards(plan: Plan) -> Iterator[str]:
             code(guard.guard),
             code(guard.pool) if guard.pool else "whole fleet",
             sentence(guard.because),
-            code(words.place(guard.path)) if guard.path else "",
+            _key(plan, guard.path) if guard.path else "",
             sentence(guard.way_out),
         )
         for guard in plan.guards

@@ -3,7 +3,7 @@
 Long lists are shortened with their count; the JSON form holds everything.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fleet.plan import Plan, PoolVerdict, Unserved
@@ -29,7 +29,7 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
     """Return the plan as text for a terminal or a log, above it what a change does."""
     sections = (
         _headline(plan),
-        _compared(change),
+        _compared(change, plan.included),
         _unknown(plan),
         _estimates(plan),
         _attention(plan),
@@ -49,13 +49,13 @@ def plan_to_text(plan: Plan, *, colour: bool, change: "Comparison | None" = None
     return lines_to_text(_separated(sections), colour=colour)
 
 
-def _compared(change: "Comparison | None") -> Iterable[Line]:
+def _compared(change: "Comparison | None", included: Mapping[str, str]) -> Iterable[Line]:
     if change is None:
         return ()
     # Few plans are compared, and what explains a difference takes a while to load.
     from fleet.render.comparison import comparison_section
 
-    return comparison_section(change)
+    return comparison_section(change, included)
 
 
 def _separated(sections: Iterable[Iterable[Line]]) -> Iterator[Line]:
@@ -148,8 +148,8 @@ def _unserved(plan: Plan) -> Iterator[Line]:
                 Span(", ".join(signature.required), Style.DIM),
             )
         if unserved.paths:
-            places = words.some_of([words.place(path) for path in unserved.paths])
-            yield line(Span(f"      see {places} in fleet.yaml", Style.DIM))
+            places = words.cited(unserved.paths, plan.included)
+            yield line(Span(f"      see {places}", Style.DIM))
     hidden = plan.unserved[_MOST_UNSERVED:]
     if hidden:
         waiting = sum(unserved.count for unserved in hidden)
@@ -167,19 +167,20 @@ def _guards(plan: Plan) -> Iterator[Line]:
     if speaking:
         yield title("Guards")
     for guard in speaking:
-        yield from _guard(guard)
+        yield from _guard(guard, plan.included)
 
 
 _RESULTS = {"refused": Style.RED, "throttled": Style.YELLOW, "passed": Style.GREEN}
 
 
-def _guard(guard: GuardResult) -> Iterator[Line]:
+def _guard(guard: GuardResult, included: Mapping[str, str]) -> Iterator[Line]:
     style = _RESULTS[guard.result]
     where = f"pool {guard.pool}" if guard.pool else "whole fleet"
     name = Span(f"[{guard.guard}]", Style.CYAN)
     yield line("  ", Span(guard.result, style), f", {where}: {guard.because} ", name)
     if guard.path:
-        yield line(Span(f"      limit: {words.place(guard.path)} in fleet.yaml", Style.DIM))
+        place = words.cited([guard.path], included)
+        yield line(Span(f"      limit: {place}", Style.DIM))
     if guard.way_out:
         yield line("      way out: ", guard.way_out)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -121,6 +121,14 @@ def some_of(names: Sequence[str], *, total: int | None = None, shown: int = 3) -
     if not first:
         return f"{rest:,} more" if rest else ""
     return f"{first} and {rest:,} more" if rest else first
+
+
+def cited(paths: Sequence[Sequence[str | int]], included: Mapping[str, str]) -> str:
+    """Return keys with the file that each stands in: pools.arm.image in fleet.d/arm.yaml."""
+    files: dict[str, list[str]] = {}
+    for path in paths:
+        files.setdefault(included.get(place(path[:2]), "fleet.yaml"), []).append(place(path))
+    return "; ".join(f"{some_of(keys)} in {file}" for file, keys in files.items())
 
 
 def named(noun: str, names: Sequence[str]) -> str:

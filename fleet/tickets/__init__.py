@@ -226,7 +226,7 @@ def occupy(tenancy: Tenancy, ticket: Ticket, now: datetime) -> Tenancy:
     if tenancy.draining or tenancy.disabled:
         raise ValueError(f"machine {tenancy.machine} gets no tickets any more")
     if tenancy.uses and tenancy.sandbox != ticket.place:
-        raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox}")
+        raise ValueError(f"machine {tenancy.machine} is in sandbox {tenancy.sandbox.strip()}")
     return replace(
         touch(tenancy, now),
         sandbox=ticket.place,

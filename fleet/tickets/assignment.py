@@ -60,7 +60,7 @@ class Limit:
 
     def sentence(self, who: str, held: int, before: int = 0) -> str:
         """Return what holds, with its figures: who has a machine, and who waits before others."""
-        whom = "" if self.of == "total" else f" for {who or f'whoever names no {self.of}'}"
+        whom = "" if self.of == "total" else f" for {who.strip() or f'whoever names no {self.of}'}"
         waiting = f", {before} waiting before it" if before else ""
         return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 

@@ -182,6 +182,27 @@ def test_the_included_files_of_a_base_are_those_beside_it(
     assert "  pool small\n    * max 1 -> 2\n" in planned.stdout
 
 
+def test_a_key_in_an_included_file_is_cited_with_that_file(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    (trial.folder / "fleet.d").mkdir()
+    full = BUILDERS.replace("max: 4", "max: 0")
+    (trial.folder / "fleet.d" / "small.yaml").write_text(f"pools:\n  small: {full}\n")
+    other = BUILDERS.replace("max: 4", "max: 0")
+    trial.write(fleet_yaml(pools={"builders": other}, more="include: [fleet.d/*.yaml]\n"))
+    trial.wait_for("1")
+
+    planned, marked = run_fleet("plan"), run_fleet("plan", "--markdown")
+    said = json.loads(run_fleet("plan", "--json").stdout)
+
+    assert (
+        "      see pools.builders.workers.max in fleet.yaml; "
+        "pools.small.workers.max in fleet.d/small.yaml\n"
+    ) in planned.stdout
+    assert "`pools.small.workers.max` (`fleet.d/small.yaml`)" in marked.stdout
+    assert said["included"] == {"pools.small": "fleet.d/small.yaml"}
+
+
 def test_the_json_of_a_plan_with_a_base_holds_the_change_too(
     trial: Trial, run_fleet: RunFleet
 ) -> None:

@@ -17,6 +17,7 @@ from fleet.facts import (
 )
 from fleet.handout import hand_out
 from fleet.plan import Drain, Reason
+from fleet.reconcile import reconcile
 from fleet.steps.drafting import begin
 from fleet.tickets import Tenancy, Ticket
 from fleet.tickets.desk import attend, read_desk
@@ -230,6 +231,17 @@ def test_priorities_of_pools_add_up_over_the_tags_that_are_asked_for() -> None:
     world = with_another(world_of(a_reading(ticket), listing_of()), "a-plain")
 
     assert hand_out(fleet, world, "tickets", [ticket]).leases == [(7, NAME)]
+
+
+def test_a_ticket_that_names_no_sandbox_is_called_by_its_number_where_a_limit_is_told() -> None:
+    fleet = a_ticket_fleet(
+        queues={"tickets": {"kind": "tickets", "limits": {"per": {"sandbox": 1}}}}
+    )
+    world = world_of(a_reading(a_ticket(7)), listing_of())
+
+    (limit,) = reconcile(fleet, world).limits
+
+    assert limit.who == "ticket 7"
 
 
 def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> None:

@@ -103,6 +103,17 @@ def test_where_an_image_did_not_come_up_the_guard_that_stopped_it_decides() -> N
     assert "did not come up in 2 of its last 2 boots" in unserved.because
 
 
+def test_where_a_version_is_pinned_that_nobody_remembers_the_pin_decides() -> None:
+    fleet = fleet_with()
+    pinned = fleet.images["trixie"].model_copy(update={"version": "20261101T000000Z"})
+    fleet = fleet.model_copy(update={"images": {"trixie": pinned}})
+
+    unserved = unserved_in(fleet, a_sim_world(requests=WAITING))
+
+    assert "no such version is remembered" in unserved.because
+    assert unserved.path == ("images", "trixie", "version")
+
+
 def test_where_there_is_no_stock_the_machine_of_the_pool_decides() -> None:
     out = an_attempt(result="out-of-stock", at=ago(minutes=1))
 

@@ -81,7 +81,7 @@ class DebusineServer:
         )
 
     def user(self) -> str:
-        """Return whose token it is asked with; empty: it takes it for nobody's."""
+        """Return whose token it is asked with; empty: it does not recognise it."""
         with self._asking() as asking:
             who = asking.with_token(_WHO, self._queue.scopes[0]).parse(_Who)
         return who.user if who.auth else ""
