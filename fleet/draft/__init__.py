@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fleet.catalogue import price_of_type
 from fleet.census import PoolCensus
 from fleet.census.units import CAPACITY, State, Unit
-from fleet.draft.headroom import Headroom
+from fleet.draft.headroom import Headroom, Stopped
 from fleet.facts import WorkerInputs
 from fleet.making import Option, market_of
 from fleet.making.image_choice import ImageChoice
@@ -65,8 +65,8 @@ class Draft:
     """Unit name to why it is due to be replaced."""
     kept: dict[str, "Because"] = field(default_factory=dict)
     """Unit name to why it stays although something speaks for its going."""
-    short: dict[Reason, str] = field(default_factory=dict)
-    """Why of `min` or `spare` so many are not made, where a limit stops that."""
+    short: dict[Reason, tuple[str, Stopped | None]] = field(default_factory=dict)
+    """How many of `min` or `spare` are not made, and the limit that stops them, if one does."""
     actions: list[Action] = field(default_factory=list)
     _with_candidate: int = 0
     """How many new machines boot the candidate."""

@@ -6,9 +6,18 @@ count or money past a limit.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from fleet.demand.choices import Row
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A limit that forbids one machine more that is there to stay, and what that would take."""
+
+    row: Row
+    need: Decimal
 
 
 class Headroom:
@@ -33,14 +42,14 @@ class Headroom:
         self.kept: defaultdict[str, int] = defaultdict(int)
         """Place to how many machines were taken that are there to stay."""
 
-    def take(self, place: str) -> Row | None:
+    def take(self, place: str) -> Stopped | None:
         """Take one machine that is there to stay; return the limit that forbids it, or None."""
         takes = [
             (number, (row.kept or row.machines)[place], row) for number, row in self._of[place]
         ]
         for number, amount, row in takes:
             if amount > self._left[number]:
-                return row
+                return Stopped(row, amount)
         for number, amount, _ in takes:
             self._left[number] -= amount
         self.kept[place] += 1

@@ -47,7 +47,7 @@ def find_unserved(
     )
     # Requests that ask the same, with whatever priority, are as near to a pool.
     nearest = cache(lambda queue, ask: _nearest(fleet, near(queue), queue, ask))
-    used = {(budget.path, budget.when): budget for budget in service.budgets if budget.known}
+    used = used_of(service.budgets)
     causes = _Causes(drafts, service.unserved.values(), used)
     for signed in demand:
         groups: defaultdict[tuple[int, int | None], list[str]] = defaultdict(list)
@@ -119,7 +119,7 @@ class _Causes:
     """What stops requests: said once for all that fit the same pools and are stopped alike."""
 
     def __init__(
-        self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]], used: "_Used"
+        self, drafts: Mapping[str, Draft], stopped: Collection[tuple[Stop, ...]], used: "Used"
     ) -> None:
         self._drafts = drafts
         self._used = used
@@ -157,7 +157,7 @@ class _Stopped(NamedTuple):
 
 
 def _blocked(
-    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop], used: "_Used"
+    drafts: Mapping[str, Draft], pools: Iterable[str], stops: Sequence[Stop], used: "Used"
 ) -> Iterator[_Stopped]:
     """Yield every pool that fits and what keeps it from making one machine more."""
     rows = {stop.place: stop.rows for stop in stops}
@@ -184,24 +184,34 @@ def _blocked(
                 yield _Stopped(Blocked(pool=pool, because=because, path=row.path), row.room)
 
 
-_Used = Mapping[tuple[Path, str], BudgetVerdict]
+Used = Mapping[tuple[Path, str], BudgetVerdict]
 """How far each budget is used up, by its key and its period."""
 
 
-def _with_planned(row: Row, place: str, used: _Used) -> str:
-    """Return why a limit stops a request; of a budget with what this plan takes of it."""
+def used_of(budgets: Iterable[BudgetVerdict]) -> Used:
+    """Return how far budgets are used up, where that is known."""
+    return {(budget.path, budget.when): budget for budget in budgets if budget.known}
+
+
+def why_stopped(row: Row, need: Decimal, what: str, used: Used) -> str:
+    """Return why a limit stops one more; of a budget with what this plan takes of it."""
     budget = used.get((row.path, row.when))
     if budget is None:
         return row.because
     whose = row.path[:2] != ("budgets", budget.budget)
     name = f"the budget of pool {budget.budget}" if whose else f"budget {budget.budget}"
-    work = [amount for (_, at), amount in row.requests.items() if at == place]
-    need = row.machines.get(place, Decimal(0)) + min(work, default=Decimal(0))
     return (
         f"{name} has {budget.left or 0:.2f} of {rate(budget.limit)} {budget.unit} left "
         f"{budget.when} ({budget.spent:.2f} spent, {budget.reserved:.2f} reserved, "
-        f"{budget.planned:.2f} planned), and one request more needs {need:.2f}"
+        f"{budget.planned:.2f} planned), and one {what} more needs {need:.2f}"
     )
+
+
+def _with_planned(row: Row, place: str, used: Used) -> str:
+    """Return why a limit stops a request at a place."""
+    work = [amount for (_, at), amount in row.requests.items() if at == place]
+    need = row.machines.get(place, Decimal(0)) + min(work, default=Decimal(0))
+    return why_stopped(row, need, "request", used)
 
 
 def _path_of_closed(draft: Draft) -> Path:

@@ -59,6 +59,8 @@ class Forecast:
     """Request to the seconds from now until it starts; a request that is absent is not known."""
     ends: dict[str, int] = field(default_factory=dict)
     """Request to the seconds from now until it ends; a request that is absent is not known."""
+    workers: dict[str, str] = field(default_factory=dict)
+    """Request to the worker that it starts on, for those whose start is known."""
     not_known: dict[str, str] = field(default_factory=dict)
     """Request to why its start is not known."""
 
@@ -134,6 +136,7 @@ class _Turns:
             found.not_known[request.key] = _UNTIMED
         else:
             start = found.starts[request.key] = self.free.pop(name)
+            found.workers[request.key] = name
             seconds = request.seconds_on(self._standing[name].alike[2])
             if seconds is not None:
                 self.free[name] = found.ends[request.key] = start + seconds
@@ -194,6 +197,7 @@ def _keep_samples(plan: Plan, found: Forecast) -> None:
     sampled = {estimate.queue for estimate in plan.estimates}
     for key in [key for key in found.starts if key.partition("/")[0] in sampled]:
         turn = write_duration(found.starts.pop(key))
+        del found.workers[key]
         found.not_known[key] = (
             f"of what was listed its turn would come in {turn}, but its queue was only "
             "sampled, and others may go first"

@@ -7,6 +7,7 @@ Machines that boot count, so that nothing is made twice. `min` counts every work
 from decimal import Decimal
 
 from fleet.draft import Draft, Why
+from fleet.draft.headroom import Stopped
 from fleet.making import new_inputs
 from fleet.plan import Cause, Reason
 
@@ -24,25 +25,26 @@ def keep_warm(draft: Draft, *, turn: int) -> None:
     if draft.awaited:
         # What waits for this pool would take it at once, past the limit that stops it.
         if lacking > 0:
-            draft.short[Reason.BELOW_SPARE] = "none is made while requests wait for this pool"
+            said = "none is made while requests wait for this pool"
+            draft.short[Reason.BELOW_SPARE] = said, None
         return
     because = f"workers.spare is {workers.spare}"
     _make(draft, lacking, Why(Reason.BELOW_SPARE, Cause.DEMAND, because, turn=turn))
 
 
-def make_one(draft: Draft, why: Why) -> str:
+def make_one(draft: Draft, why: Why) -> Stopped | str:
     """Make one machine more in the cheapest way that limits leave open; return why not, if not."""
     if draft.closed:
         return draft.closed
-    stop = ""
+    stop: Stopped | str = ""
     ways = [option for option in draft.options if not option.closed]
     for option in sorted(ways, key=lambda way: way.price or Decimal(0)):
-        row = draft.headroom.take(option.key)
-        if row is None:
+        forbidden = draft.headroom.take(option.key)
+        if forbidden is None:
             way = draft.next_way(option)
             draft.create(new_inputs(draft.fleet, way, next(draft.names)), why)
             return ""
-        stop = stop or row.because
+        stop = stop or forbidden
     return stop
 
 
@@ -53,6 +55,8 @@ def _make(draft: Draft, number: int, why: Why) -> int:
         if stop:
             lacking = number - made
             are = "is" if lacking == 1 else "are"
-            draft.short[why.reason] = f"{lacking} {are} not made: {stop}"
+            said = f"{lacking} {are} not made"
+            limit = stop if isinstance(stop, Stopped) else None
+            draft.short[why.reason] = (said if limit else f"{said}: {stop}"), limit
             return made
     return max(0, number)

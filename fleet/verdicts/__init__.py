@@ -16,7 +16,7 @@ from fleet.census.units import State, Unit
 from fleet.demand import Signed, required_of
 from fleet.draft import Draft, is_going
 from fleet.draft.limits import is_booting
-from fleet.draft.shortage import find_unserved
+from fleet.draft.shortage import Used, find_unserved, used_of, why_stopped
 from fleet.draft.staffing import Service
 from fleet.exports.in_force import judge_rules, say_whether_in_force
 from fleet.facts import World
@@ -77,10 +77,10 @@ class Decided:
 def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: Decided) -> Plan:
     """Return the plan that the drafts amount to."""
     unserved = tuple(find_unserved(fleet, world, drafts, decided.demand, decided.service))
-    waiting = _waiting_for(unserved)
+    waiting, used = _waiting_for(unserved), used_of(decided.budgets)
     images = {name: draft.choice.images for name, draft in drafts.items()}
     pools = (
-        *(_judge_pool(draft, waiting[draft.name]) for draft in drafts.values()),
+        *(_judge_pool(draft, waiting[draft.name], used) for draft in drafts.values()),
         *static_pools(fleet, world),
     )
     actions = _in_order(action for draft in drafts.values() for action in draft.actions)
@@ -194,7 +194,7 @@ def _judge_workers(draft: Draft) -> Iterator[WorkerVerdict]:
             )
 
 
-def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
+def _judge_pool(draft: Draft, waiting: int, used: Used) -> PoolVerdict:
     census, actions = draft.census, draft.actions
     before = _cost(draft, census.units)
     removed = {a.worker for a in actions if a.action == "delete"}
@@ -208,7 +208,7 @@ def _judge_pool(draft: Draft, waiting: int) -> PoolVerdict:
     return PoolVerdict(
         pool=draft.name,
         mode=draft.pool.mode if draft.pool else "removed",
-        because=_why_so_many(draft, waiting),
+        because=_why_so_many(draft, waiting, used),
         **counted,
         other=len(census.units) - sum(counted.values()),
         create=sum(a.action == "create" for a in actions),
@@ -309,7 +309,7 @@ def _optimum(decided: Decided) -> Optimum | None:
     )
 
 
-def _why_so_many(draft: Draft, waiting: int) -> str:
+def _why_so_many(draft: Draft, waiting: int, used: Used) -> str:
     if draft.pool is None:
         return "it is no longer in fleet.yaml: its machines go as their work ends"
     parts = []
@@ -319,7 +319,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
         others = f"{waiting:,} more" if draft.served else write_count(waiting, "request")
         parts.append(f"{others} could run here, but {'waits' if waiting == 1 else 'wait'}")
     if not draft.on_demand:
-        parts += _said_of_warm(draft, draft.pool.workers)
+        parts += _said_of_warm(draft, draft.pool.workers, used)
     late = sum(reason is Reason.WAITS_FOR_WINDOW for reason, _ in draft.kept.values())
     if late:
         parts.append(f"{late} {'worker waits' if late == 1 else 'workers wait'} to be replaced")
@@ -337,7 +337,7 @@ def _why_so_many(draft: Draft, waiting: int) -> str:
     return "; ".join(parts)
 
 
-def _said_of_warm(draft: Draft, workers: Workers) -> Iterator[str]:
+def _said_of_warm(draft: Draft, workers: Workers, used: Used) -> Iterator[str]:
     """Yield what min and spare hold, and what stops a machine that they ask for."""
     told = (
         ("min", workers.min, Reason.BELOW_MIN),
@@ -345,7 +345,9 @@ def _said_of_warm(draft: Draft, workers: Workers) -> Iterator[str]:
     )
     for key, figure, reason in told:
         # Why the pool makes no machine at all is said once.
-        stop = "" if draft.closed else draft.short.get(reason, "")
+        stop, limit = ("", None) if draft.closed else draft.short.get(reason, ("", None))
+        if limit:
+            stop += f": {why_stopped(limit.row, limit.need, 'machine', used)}"
         if figure:
             yield f"workers.{key} is {figure}{f', but {stop}' if stop else ''}"
 

@@ -3,15 +3,16 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.explain.forecast import forecast
+from fleet.explain.forecast import Forecast
 from fleet.explain.reasons import Case
 from fleet.explain.request import explain_request, headline
 from fleet.facts import World
 from fleet.guard import guard
-from fleet.plan import Create, Plan
+from fleet.plan import Create, Plan, Signature
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.schema.rules import TagRule
+from fleet.tagrules import Ask, ask_of_tags, satisfies
 from tests.builders import a_sim_fleet
 from tests.laws.strategies import worlds
 from tests.laws.test_unblock_laws import EXAMPLES, asking_worlds, tight_fleets
@@ -30,20 +31,33 @@ def limited_fleets(draw: st.DrawFn) -> Fleet:
     return fleet.model_copy(update={"tags": {"powerful": rule}, "durations": durations})
 
 
+def _is_first(found: Forecast, one: str, other: str) -> bool:
+    """Say whether, of two that start together, one takes no time and so was first."""
+    return found.starts[one] == found.starts[other] and found.ends.get(one) == found.starts[one]
+
+
+def _without(case: Case, signature: Signature) -> Ask:
+    """Return what requests ask for that do without the tags they waited for too long."""
+    tags = [tag for tag in signature.required if tag not in signature.dropped]
+    return ask_of_tags(case.fleet, tags, signature.provided)
+
+
 def served_by(plan: Plan) -> dict[str, str]:
     """Return each request that the plan serves, and the worker that it counts for it."""
     return {k: w for s in plan.signatures for k, w in (*s.by_worker.items(), *s.by_create.items())}
 
 
 @given(limited_fleets(), worlds() | asking_worlds())
-def test_a_request_starts_on_its_own_worker_or_after_some_work_ends(
+def test_a_request_starts_on_its_own_worker_or_on_one_that_fits_and_ends_its_work_before(
     fleet: Fleet, world: World
 ) -> None:
     plan = guard(fleet, reconcile(fleet, world))
-    found, own = forecast(fleet, world, plan), served_by(plan)
+    case, own = Case(fleet, world, plan), served_by(plan)
+    found, standing = case.forecast, {each.name: each for each in case.workers}
     alive = {w.worker for w in plan.workers if w.verdict in ("keep", "create")}
     alive -= {a.worker for a in plan.withheld if isinstance(a, Create)}
-    busy = any(w.state == "busy" for w in plan.workers)
+    busy = {w.worker for w in plan.workers if w.state == "busy"}
+    signature_of = {key: s for s in plan.signatures for key in s.requests}
     limits = {
         key
         for unserved in plan.unserved
@@ -51,12 +65,24 @@ def test_a_request_starts_on_its_own_worker_or_after_some_work_ends(
         for key in unserved.requests
     }
 
-    for key in found.starts:
+    for key, start in found.starts.items():
+        name = found.workers[key]
+        assert name in alive
+        assert (standing[name].free_in or 0) <= start, "the work that it has ends before"
+        others = [k for k, at in found.workers.items() if at == name and k != key]
+        before = [k for k in others if found.starts[k] < start or _is_first(found, k, key)]
+        assert all(found.ends[k] <= start for k in before), "one after the other"
         if key in own:
-            assert own[key] in alive
-        else:
-            assert busy or own, "only a worker that works ends before"
-            assert key not in limits
+            assert name == own[key]
+            continue
+        signature = signature_of[key]
+        queues, offer, _ = standing[name].alike
+        asks = [case.ask_of(signature), _without(case, signature)]
+        assert signature.queue in queues
+        assert any(satisfies(ask, offer) for ask in asks)
+        assert before or name in busy, "a worker that is free now would serve it in the plan"
+        assert key not in limits
+    assert found.starts.keys() == found.workers.keys()
     assert found.starts.keys().isdisjoint(found.not_known)
     for signature in plan.signatures:
         for key in signature.requests:

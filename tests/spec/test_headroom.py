@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from fleet.demand.choices import Row
-from fleet.draft.headroom import Headroom
+from fleet.draft.headroom import Headroom, Stopped
 
 PLACE, OTHER = "builders/ccx33/on-demand", "arm/cax41/on-demand"
 
@@ -45,7 +45,7 @@ def test_the_limit_that_forbids_is_told_and_nothing_is_taken_then() -> None:
     wide, narrow = a_row("9"), a_row("1")
     headroom = Headroom([wide, narrow], {}, {})
 
-    assert [headroom.take(PLACE), headroom.take(PLACE)] == [None, narrow]
+    assert [headroom.take(PLACE), headroom.take(PLACE)] == [None, Stopped(narrow, Decimal(1))]
     assert headroom.kept == {PLACE: 1}
 
 

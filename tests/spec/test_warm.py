@@ -35,11 +35,28 @@ def test_a_pool_names_the_limit_that_keeps_it_below_spare() -> None:
 
 
 def test_a_budget_that_is_used_up_is_named_with_what_it_leaves() -> None:
-    fleet = fleet_with(min=1, budget={"per_day": "0.01 EUR"})
+    machine = {"type": "ccx33", "price": "1 EUR/h"}
+    fleet = fleet_with(min=2, machine=machine, budget={"per_hour": "1.40 EUR"})
 
     said = because(fleet, a_sim_world(ledger=a_ledger()))
 
-    assert "workers.min is 1, but 1 is not made: the budget of pool builders has not" in said
+    assert said == (
+        "workers.min is 2, but 1 is not made: the budget of pool builders has 0.40 of 1.40 EUR "
+        "left this hour (0.00 spent, 0.00 reserved, 1.00 planned), and one machine more "
+        "needs 1.00"
+    )
+
+
+def test_a_budget_keeps_a_spare_machine_back_with_what_waiting_requests_take_of_it() -> None:
+    machine = {"type": "ccx33", "price": "1 EUR/h"}
+    fleet = fleet_with(spare=1, machine=machine, budget={"per_hour": "1.40 EUR"})
+    world = a_sim_world(requests=(a_request(expected_seconds=600),), ledger=a_ledger())
+
+    said = because(fleet, world)
+
+    assert "workers.spare is 1, but 1 is not made: the budget of pool builders has " in said
+    assert " planned), and one machine more needs " in said
+    assert "0.00 planned" not in said
 
 
 def test_why_a_pool_makes_no_machine_at_all_is_said_once() -> None:
