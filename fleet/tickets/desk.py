@@ -89,6 +89,7 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
         started_at=since,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,
+        package=ticket.package or None,
         team=ticket.team or None,
         sandbox=ticket.place,
     )

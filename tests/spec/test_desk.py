@@ -88,6 +88,15 @@ def test_who_has_a_ticket_is_counted_for_whoever_asked() -> None:
     assert worker.work.required == ("arch_x86_64",)
 
 
+def test_the_work_on_a_machine_is_the_build_that_its_ticket_names() -> None:
+    ticket = a_ticket(7, machine="m1", state="ready", chroot="fedora-43", package="chromium")
+
+    (worker,) = workers_of(a_reading(ticket, tenancies=(used(),)))
+
+    assert worker.work is not None
+    assert worker.work.package == "chromium"
+
+
 def test_a_machine_that_is_spent_drains() -> None:
     assert [w.draining for w in workers_of(a_reading(tenancies=(used(since=ago(hours=1)),)))] == [
         True
