@@ -117,8 +117,8 @@ class Given:
     pool: str
     answer: str
     created_at: datetime
-    tags: tuple[str, ...] = ()
-    """The tags that count, those of rules among them."""
+    tags: tuple[str, ...] | None = None
+    """The tags that count, those of rules among them; None: not told."""
     note: str = ""
     """Which tags were dropped, and why."""
 
