@@ -187,6 +187,12 @@ class QueueReading(Value):
     rivals: Tags = Field(
         (), description="Worker pools for which the queue's own provisioner makes machines."
     )
+    packages: dict[str, str] = Field(
+        default_factory=dict,
+        description="Ticket that has a machine to the source package of its build, as far as the "
+        "queue tells whose backend takes its machines by tickets.",
+        exclude_if=lambda packages: not packages,
+    )
     rules: dict[str, HeldRules | Unknown] = Field(
         default_factory=dict,
         description="Place (a workspace, a file, an address) to the rules that the queue has "

@@ -1,6 +1,6 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fleet.budgets.ledger import periods
 from fleet.census.renames import heirs_of, stack_name
 from fleet.errors import FleetError, StoreFailed, StoreMissing
-from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, World
+from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, Worker, World
 from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
 from fleet.facts.rules import HeldRules
@@ -31,7 +31,7 @@ from fleet.ports import (
 )
 from fleet.ports.store import Since, StackRecord, Store
 from fleet.ports.tickets import Desk, Lender
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import CoprQueue, Fleet, Pool
 from fleet.verdicts import heartbeats
 
 REMEMBERED = 50
@@ -102,12 +102,34 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     )
     # Tickets last: one that is taken while a slow source answers is not left to the next run.
     queues = with_rules(world.queues, sources.rules, sources.store) | _readings(desks, now)
+    queues |= dict(_with_packages(fleet, queues))
     world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
     return world.model_copy(update={"approved": _approved(sources.store, world)})
 
 
 def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueReading]:
     return {name: queue.read(now) for name, queue in sorted(queues.items())}
+
+
+def _with_packages(
+    fleet: Fleet, queues: Mapping[str, QueueReading]
+) -> Iterator[tuple[str, QueueReading]]:
+    """Yield queues of tickets with the packages that another queue tells of their work."""
+    for name, reading in queues.items():
+        queue, told = fleet.queues.get(name), reading.packages
+        if not told or not isinstance(queue, CoprQueue) or queue.tickets is None:
+            continue
+        desk = queues[queue.tickets]
+        if isinstance(desk.workers, tuple):
+            named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
+            yield queue.tickets, desk.model_copy(update={"workers": named})
+
+
+def _building(worker: Worker, package: str | None) -> Worker:
+    if worker.work is None or worker.work.package or package is None:
+        return worker
+    work = worker.work.model_copy(update={"package": package})
+    return worker.model_copy(update={"work": work})
 
 
 def with_rules(

@@ -1,7 +1,8 @@
 """This module reads what waits in a Copr from the list that its backend works from.
 
 On that list are the builds that have begun too, which would be begun again where a backend dies:
-what has a ticket, with a machine or without, is known by that and needs no other machine. Nor does
+what has a ticket, with a machine or without, is known by that and needs no other machine; which
+package it is of is asked for, where all builds that may be the ticket's are of one. Nor does
 what has just given one back: its results are being published, and only then it leaves the list.
 
 Copr stores the tags of its allow-list with each build, and they win. The list tells neither the
@@ -22,7 +23,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
-from fleet.facts import Demand, QueueReading, Request, Unknown, Work
+from fleet.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.schema.model import CoprQueue
 from fleet.tagrules.names import SOURCE_CHROOT
 from fleet.tickets import SANDBOX
@@ -119,6 +120,7 @@ class CoprFrontend:
     ) -> None:
         self._url = queue.url
         self._most = queue.names if with_names else 0
+        self._running = queue.names
         self._ticketed = ticketed
         self._closed = closed
         self._max_age = max_age
@@ -135,9 +137,15 @@ class CoprFrontend:
                 waiting, running = self._tickets(now)
                 if not told:
                     _see_that_none_waits(reader.base, waiting, now)
-                jobs = _without((*running, *waiting), sorted(filter(None, told), key=_order))
+                listed = sorted(filter(None, told), key=_order)
+                working = (each.work for each in running if each.work)
+                given_back = self._closed(now - PUBLISHED) if self._ticketed else ()
+                jobs = _without((*working, *given_back, *waiting), listed)
                 until = self._max_age * (1 - _ASKING)
                 names = _names(reader, jobs[: self._most], until)
+                begun = _begun(running, listed)
+                asked = [job for alike in begun.values() for job in alike][: self._running]
+                packages = _packages(begun, _names(reader, asked, until))
         except (SourceUnreachable, StoreFailed, StoreMissing) as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         demand = Demand(
@@ -146,10 +154,10 @@ class CoprFrontend:
             stored=True,
             estimate=None in told,
         )
-        return QueueReading(demand=demand, workers=None)
+        return QueueReading(demand=demand, workers=None, packages=packages)
 
-    def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Work, ...]]:
-        """Return the tickets that wait, and what runs on machines of others, or has just run."""
+    def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Worker, ...]]:
+        """Return the tickets that wait, and the machines that others have."""
         if self._ticketed is None:
             return (), ()
         reading = self._ticketed(now)
@@ -158,8 +166,7 @@ class CoprFrontend:
             raise SourceUnreachable(f"which builds have a ticket is unknown: {demand.unknown}")
         if isinstance(workers, Unknown):
             raise SourceUnreachable(f"which builds have a machine is unknown: {workers.unknown}")
-        running = (each.work for each in workers or () if each.work)
-        return demand.requests, (*running, *self._closed(now - PUBLISHED))
+        return demand.requests, workers or ()
 
 
 def _list(reader: "Reader") -> tuple[_Job | None, ...]:
@@ -222,17 +229,40 @@ def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_J
     return left
 
 
+def _begun(workers: Iterable[Worker], jobs: Sequence[_Job]) -> dict[str, list[_Job]]:
+    """Return by ticket the builds that its machine may run, where it does not tell its package."""
+    alike: defaultdict[object, list[_Job]] = defaultdict(list)
+    for job in jobs:
+        alike[job.required, job.place].append(job)
+    return {
+        each.running: alike[each.work.required, each.work.sandbox]
+        for each in workers
+        if each.running and each.work and not each.work.package
+    }
+
+
+def _packages(begun: Mapping[str, Sequence[_Job]], names: Mapping[str, _Named]) -> dict[str, str]:
+    """Return by ticket the package that it builds, where all builds that it may be are of one."""
+    found = {}
+    for ticket, alike in begun.items():
+        told = {names[job.task_id].package_name if job.task_id in names else None for job in alike}
+        package = told.pop() if len(told) == 1 else None
+        if package:
+            found[ticket] = package
+    return found
+
+
 def _names(reader: "Reader", jobs: Sequence[_Job], until: float) -> dict[str, _Named]:
     """Return the names of builds, as far as they can be had before so few seconds are left."""
     found: dict[str, _Named] = {}
     for job in jobs:
-        if job.is_source:
+        if job.is_source or job.task_id in found:
             continue
         if reader.left() < until:
             break
         try:
             reply = reader.get(BUILD + quote(job.task_id, safe=""), {}, {})
-            # One that has begun or was cancelled meanwhile is not there any more.
+            # One that was cancelled meanwhile is not there any more.
             if reply.status == _OK:
                 found[job.task_id] = reply.parse(_Named)
         except SourceUnreachable:

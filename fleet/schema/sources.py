@@ -344,8 +344,9 @@ class CoprQueue(Section):
     )
     names: Annotated[int, Field(ge=0, le=1000)] = Field(
         100,
-        description="For so many builds the package is asked for, one question each, where "
-        "`powerful` has rules: Copr's list does not tell it.",
+        description="For so many builds that wait the package is asked for, one question each, "
+        "where `powerful` has rules, and for so many that run with a ticket of `tickets`: Copr's "
+        "list does not tell it.",
     )
     rules: CoprRules | None = Field(
         None,

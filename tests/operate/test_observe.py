@@ -1,7 +1,7 @@
 """What observing makes of stacks that are missing, moved or another's."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -17,7 +17,7 @@ from fleet.ports.store import StackRecord
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Ticket
+from fleet.tickets import Given, Ticket
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
 from tests.fakes.engine import FakeEngine, FixedClock
@@ -237,3 +237,39 @@ def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest
     world = observe(a_sim_fleet(providers={}, pools={}), sources, NOW)
 
     assert world.delete_seconds == expected
+
+
+class NamingQueue:
+    """A Copr that tells the package of each ticket's build."""
+
+    def read(self, now: datetime) -> QueueReading:
+        """Return that nothing waits, and what the machine of ticket 1 builds."""
+        demand = Demand(read_at=now, stored=True)
+        return QueueReading(demand=demand, packages={"1": "kernel", "2": "gcc"})
+
+
+@pytest.mark.parametrize(("own", "told"), [("", "kernel"), ("linux", "linux")])
+def test_the_work_of_a_ticket_has_the_package_that_copr_tells_where_the_ticket_does_not(
+    tmp_path: Path, own: str, told: str
+) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian-ci")
+    store.init()
+    copr = {"kind": "copr", "url": "https://copr.example.org", "tickets": "tickets"}
+    fleet = a_ticket_fleet(queues={"copr": copr, "tickets": {"kind": "tickets"}})
+    book = DatabaseTickets(store.begin, "tickets")
+    ticket = book.open(a_ticket(package=own), most=9, most_of_submitter=9)
+    book.lease([Given(ticket.id, "m1", "powerful", "", NOW)], NOW)
+    desk = TicketDesk(fleet, book, FixedClock(NOW))
+    sources = Sources(
+        queues={"copr": NamingQueue(), "tickets": desk},
+        providers={"desk": FakeProvider(NOW)},
+        registries={},
+        engine_of=lambda _: FakeEngine(),
+        store=store,
+        desks={"tickets": desk},
+    )
+
+    workers = observe(fleet, sources, NOW).queues["tickets"].workers
+
+    assert isinstance(workers, tuple)
+    assert [each.work.package for each in workers if each.work] == [told]

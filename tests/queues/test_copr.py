@@ -134,6 +134,37 @@ def test_a_build_that_runs_on_the_machine_of_a_ticket_asks_for_no_other() -> Non
     assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
 
 
+@pytest.mark.parametrize(
+    ("records", "names", "packages"),
+    [
+        ({1: "kernel"}, 9, {"1": "kernel"}),
+        ({1: "kernel", 2: "kernel"}, 9, {"1": "kernel"}),
+        ({1: "kernel", 2: "mesa"}, 9, {}),
+        ({1: "kernel", 2: None}, 9, {}),
+        ({1: "kernel"}, 0, {}),
+    ],
+    ids=["one", "alike", "either", "unnamed", "not-asked"],
+)
+def test_the_package_of_a_build_that_runs_is_told_where_it_can_be_no_other(
+    records: dict[int, str | None], names: int, packages: dict[str, str]
+) -> None:
+    required = ("arch_x86_64", "copr_builder", "extra_powerful")
+    work = Work(required=required, sandbox="@asahi/kernel--ada")
+    busy = Worker(name="m1", state=WorkerState.BUSY, running="1", work=work)
+    other = busy.model_copy(
+        update={"name": "m2", "running": "2", "work": work.model_copy(update={"package": "gcc"})}
+    )
+    desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, other))
+    told = {
+        f"{number}-fedora-42-x86_64": NAMED | {"package_name": name}
+        for number, name in records.items()
+    }
+    with Loopback(serving(*map(build, records), records=told)) as server:
+        reading = frontend(server, names=names, ticketed=lambda _: desk).read(NOW)
+
+    assert reading.packages == packages
+
+
 def test_a_build_whose_results_are_being_published_asks_for_no_other_machine(
     tmp_path: Path,
 ) -> None:
