@@ -433,8 +433,9 @@ class Plan(Value):
         for unserved in self.unserved:
             yield from unserved.paths
         for signature in self.signatures:
-            for each in (*signature.refused, *signature.differences, *signature.ruled):
-                yield each.path
+            yield from (each.path for each in signature.refused)
+            yield from (each.path for each in signature.differences)
+            yield from (each.path for each in signature.ruled)
         yield from (guard.path for guard in self.guards)
 
     def optimum_of(self, actions: Sequence[Action]) -> Optimum | None:

@@ -219,7 +219,7 @@ def test_a_stored_request_says_whether_its_queue_has_the_newer_rule(
     named = {"owner": owner, "project": project, "chroot": chroot, "package": package}
     now = "2026-11-22T12:00:00Z"
     demand = {"read_at": now, "stored": True, "requests": [{"id": "7", **named}]}
-    rules = {"copr.conf": {"written": [], "others": []}}
+    rules: dict[str, object] = {"copr.conf": {"written": [], "others": []}}
     world = {
         "fleet": "trial",
         "time": now,

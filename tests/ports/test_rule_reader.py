@@ -3,7 +3,7 @@
 Debusine's stand-in is held to the suite that a real server keeps (tests/live/test_rules.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_every_reader_tells_the_rules_of_the_places_that_are_named(
 
 
 def test_the_query_of_an_address_is_sent_with_it() -> None:
-    asked: list[tuple[str, dict[str, str]]] = []
+    asked: list[tuple[str, Mapping[str, str]]] = []
 
     def answer(received: Received) -> Answer:
         asked.append((received.path, received.query))

@@ -156,7 +156,7 @@ def test_the_package_of_a_build_that_runs_is_told_where_it_can_be_no_other(
     )
     desk = QueueReading(demand=Demand(read_at=NOW), workers=(busy, other))
     told = {
-        f"{number}-fedora-42-x86_64": NAMED | {"package_name": name}
+        f"{number}-fedora-42-x86_64": {**NAMED, "package_name": name}
         for number, name in records.items()
     }
     with Loopback(serving(*map(build, records), records=told)) as server:
