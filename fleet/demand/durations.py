@@ -205,7 +205,8 @@ def remaining_seconds(
     work = worker.work
     if work is None:
         return None
-    expected, timing = _stated(fleet, work.task, (work.package,) if work.package else (), None)
+    names = (*work.names, *([work.package] if work.package else ()))
+    expected, timing = _stated(fleet, work.task, names, None)
     if work.expected_seconds is not None:
         expected = work.expected_seconds
     if timing is not None:

@@ -128,6 +128,11 @@ class Work(Value):
     requester: str | None = None
     owner: str | None = None
     package: str | None = Field(None, description="The source package, where its queue tells.")
+    names: tuple[str, ...] = Field(
+        (),
+        description="The names of its request, as `powerful` and `durations` match them.",
+        exclude_if=lambda names: not names,
+    )
     scope: str | None = None
     team: str | None = None
     sandbox: str | None = None

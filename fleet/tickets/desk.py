@@ -20,6 +20,7 @@ from fleet.facts import (
     World,
 )
 from fleet.schema.model import Fleet, Pool, Reuse, TicketQueue
+from fleet.tagrules.names import names_of
 from fleet.tickets import (
     SANDBOX,
     Tenancy,
@@ -84,12 +85,14 @@ def _ended(ticket: Ticket | None) -> Ended | None:
 
 def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
     """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
+    request = to_request(ticket)
     return Work(
         required=ticket.counting,
         started_at=since,
         requester=ticket.submitter or None,
         owner=ticket.owner or None,
-        package=ticket.package or None,
+        package=request.package,
+        names=names_of(request),
         team=ticket.team or None,
         sandbox=ticket.place,
     )

@@ -1,5 +1,6 @@
 """Workers over SQL: what each is doing, as the database says and not as the status page does."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +70,29 @@ def test_a_worker_with_a_running_request_is_busy_and_away_while_it_is_not_connec
         "requester": "7",
         "scope": "debian",
     }
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        ({"required": ("worker:build-arch:arm64",)}, "debian/builds/arm64/chromium"),
+        ({"data": {"build_architecture": "riscv64"}}, "debian/builds/riscv64/chromium"),
+        ({"data": {"build_components": ["source"]}}, "debian/builds/source/chromium"),
+        ({"dynamic": {"host_architecture": "i386"}}, "debian/builds/i386/chromium"),
+        ({}, "debian/builds/any/chromium"),
+    ],
+)
+def test_work_has_the_names_that_its_request_had_while_it_waited(
+    debusine: Debusine, request_: dict[str, Any], name: str
+) -> None:
+    number = debusine.add_worker("w-1")
+    row = RequestRow(41, provided=("task:source-package:chromium",), task="sbuild", **request_)
+    debusine.tables.add_requests([replace(row, status="running", worker=number)])
+
+    work = debusine.workers()["w-1"].work
+
+    assert work is not None
+    assert (work.package, work.names) == ("chromium", (name,))
 
 
 @pytest.mark.parametrize("token", ["off", "expired", "revoked"])

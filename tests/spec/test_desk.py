@@ -297,3 +297,14 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
 
     assert hand_out(fleet, world, "tickets", [other, waits]).leases == []
     assert hand_out(fleet, world, "tickets", [waits]).leases == [(8, NAME)]
+
+
+def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited() -> None:
+    build = {"project": "browsers", "chroot": "fedora-43-x86_64", "package": "chromium"}
+    ticket = a_ticket(state="ready", machine=NAME, **build)
+
+    (worker,) = workers_of(a_reading(ticket, tenancies=(used(machine=NAME),)))
+
+    assert worker.work is not None
+    assert worker.work.package == "chromium"
+    assert worker.work.names == ("ada/browsers/fedora-43-x86_64/chromium",)

@@ -135,6 +135,14 @@ def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
     assert remaining_seconds(fleet, worker, NOW, BIG) == 2 * HOUR
 
 
+def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
+    fleet = two_sizes([{"match": "debian/base/any/chromium", "takes": "20h"}, {"takes": "5m"}])
+    work = {"task": "sbuild", "package": "chromium", "names": ["debian/base/any/chromium"]}
+    worker = a_worker(busy=True, work=work | {"started_at": ago(hours=1)})
+
+    assert remaining_seconds(fleet, worker, NOW) == 19 * HOUR
+
+
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10 * DAY))
 def test_more_cores_are_never_slower_nor_faster_than_their_number(
     before: int, after: int, parallel: int, seconds: int

@@ -128,7 +128,7 @@ def _statement(
     """Return the statement for the groups, and its values."""
     values: dict[str, object] = {"scope": looks.scope, "submitter": looks.submitter}
     values |= {f"tag_{number}": tag for number, tag in enumerate(brought)}
-    data, places = _data_at(paths, unless={*paths} - {*looks.paths})
+    data, places = data_at(paths, unless={*paths} - {*looks.paths})
     values |= places
     parts = {
         "classes": _CLASSES if is_classed else "",
@@ -139,7 +139,7 @@ def _statement(
     return _GROUPS.format(data=data, **parts), values
 
 
-def _data_at(
+def data_at(
     paths: Sequence[str], *, unless: Collection[str] = ()
 ) -> tuple[str, dict[str, object]]:
     """Return the expression for what stands at these places in task data, and its values.
@@ -194,7 +194,7 @@ def _read_oldest(connection: "Connection", ids: list[int]) -> dict[int, _Named]:
     """Return what names the oldest of each group that has a name."""
     if not ids:
         return {}
-    data, values = _data_at(NAMED_PATHS)
+    data, values = data_at(NAMED_PATHS)
     rows = connection.execute(_OLDEST.format(data=data).encode(), values | {"ids": ids})
     return {number: _Named(*named) for number, *named in rows}
 

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from fleet.facts import Work, Worker, WorkerState
+from fleet.facts import Request, Work, Worker, WorkerState
 from fleet.queues.debusine import marks
 from fleet.queues.debusine.earlier import Seconds
-from fleet.queues.debusine.rows import package_of
+from fleet.queues.debusine.looks import NAMED_PATHS
+from fleet.queues.debusine.rows import keep, package_of
+from fleet.queues.debusine.waiting import data_at
 from fleet.tagrules.debusine import WorkerRow
+from fleet.tagrules.names import names_of
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.connection import Connection
@@ -30,7 +33,7 @@ SELECT w.id, w.name, w.worker_type, w.registered_at, w.connected_at,
  WHERE w.worker_type = 'external' ORDER BY w.name COLLATE "C", w.id"""
 _WORK = """\
 SELECT DISTINCT ON (r.worker_id) r.worker_id, r.id, r.task_name, r.scheduler_tags_required,
-       r.scheduler_tags_provided, r.started_at, r.created_by_id, s.name
+       r.scheduler_tags_provided, r.started_at, r.created_by_id, s.name, v.name, {data}
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
                         JOIN db_scope s ON s.id = v.scope_id
  WHERE r.worker_id IS NOT NULL AND r.status IN ('pending', 'running')
@@ -91,7 +94,9 @@ def read_workers(
     connection: "Connection", rows: tuple[Row, ...], fleet: str, seconds: Seconds
 ) -> tuple[Worker, ...]:
     """Return the workers; those that are not this fleet's are static: seen, never touched."""
-    work = {row[0]: row for row in connection.execute(_WORK)}
+    data, places = data_at(NAMED_PATHS)
+    running = connection.execute(_WORK.format(data=data).encode(), places)
+    work = {row[0]: row for row in running}
     values = {"mark": marks.FLEET, "fleet": fleet}
     served = {row[0]: (row[1], row[2]) for row in connection.execute(_SERVED, values)}
     return tuple(
@@ -166,15 +171,25 @@ def _since(
 def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | None:
     if row is None:
         return None
-    _, number, task, required, provided, started, submitter, scope = row
+    _, number, task, required, provided, started, submitter, scope, workspace, data = row
     tags = tuple(sorted(set(required)))
+    request = Request(
+        id=str(number),
+        task=task,
+        required=tags,
+        scope=scope,
+        workspace=workspace,
+        package=package_of(provided),
+        task_data=keep(dict(zip(NAMED_PATHS, data, strict=True))),
+    )
     return str(number), Work(
         task=task,
         required=tags,
         started_at=started,
-        expected_seconds=seconds.expected(task, tags, package_of(provided)),
+        expected_seconds=seconds.expected(task, tags, request.package),
         requester=str(submitter),
-        package=package_of(provided),
+        package=request.package,
+        names=names_of(request),
         scope=scope,
     )
 
