@@ -15,7 +15,7 @@ from fleet.catalogue.billing import MACHINE_HOURS, Life, Tariff, paid_until, tar
 from fleet.census.registrations import is_busy
 from fleet.census.units import CAPACITY, State
 from fleet.demand.choices import Fit, Group, Place
-from fleet.demand.durations import kind_of, remaining_seconds
+from fleet.demand.durations import Durations, kind_of
 from fleet.facts import World
 from fleet.facts.versions import ImageVersion
 from fleet.schema.model import Fleet, Pool
@@ -62,6 +62,7 @@ class Lifetimes:
         self._fleet = fleet
         self._images = images
         self._now = world.time
+        self._durations = Durations(fleet, world)
         self._looks = 2 * timedelta(seconds=fleet.cadence)
         self._holdings = holdings
         self._tariffs: dict[str, Tariff] = {}
@@ -181,7 +182,7 @@ class Lifetimes:
         if unit is None or unit.worker is None:
             return None
         kind = kind_of(self._fleet, holding.pool, unit)
-        return remaining_seconds(self._fleet, unit.worker, self._now, kind)
+        return self._durations.remaining(unit.worker, self._now, kind)
 
     def _gone(
         self,

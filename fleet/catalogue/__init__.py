@@ -124,6 +124,7 @@ def _overridden(fleet: Fleet, pool: Pool, machine: Machine) -> Iterator[MachineT
             spot=known.spot if known else None,
             extras=(*known.extras, *_more_disk(fleet, pool, machine, known)) if known else (),
             all_in=machine.price is not None,
+            speed=machine.speed or (known.speed if known else 0),
         )
 
 
@@ -167,11 +168,18 @@ def convert(fleet: Fleet, amount: Decimal, currency: str) -> Decimal | None:
     return amount * Decimal(str(rate.rate)) if rate else None
 
 
-def cores_of_type(fleet: Fleet, provider: str, name: str, pool: Pool | None = None) -> int:
-    """Return the cores of a machine type, as a pool overrides them; 0 where nobody knows."""
-    own = (each.cores for each in find_types(fleet, pool) if each.name == name) if pool else ()
-    known = _sold(fleet, provider, name)
-    return next(iter(own), known.cores if known else 0)
+def find_type(fleet: Fleet, pool: Pool, name: str) -> MachineType | None:
+    """Return a machine type as a pool overrides it, else as its provider sells it."""
+    own = (each for each in find_types(fleet, pool) if each.name == name)
+    return next(own, None) or _sold(fleet, pool.provider, name)
+
+
+def types_named(fleet: Fleet, name: str) -> Iterator[MachineType]:
+    """Yield a machine type as each provider sells it, then as each pool overrides it."""
+    found = (_sold(fleet, provider, name) for provider in sorted(fleet.providers))
+    yield from (each for each in found if each)
+    pools = (pool for _, pool in sorted(fleet.pools.items()) if isinstance(pool, Pool))
+    yield from (each for pool in pools for each in find_types(fleet, pool) if each.name == name)
 
 
 def known_types(fleet: Fleet, provider: str) -> tuple[str, ...]:
@@ -233,6 +241,7 @@ def _own_type(name: str, sold: SimMachineType) -> MachineType:
         currency=sold.price.currency,
         architecture=sold.architecture,
         spot=sold.spot,
+        speed=sold.speed or 0,
     )
 
 
@@ -245,6 +254,7 @@ def _local_type(name: str, local: LocalMachineType, currency: str) -> MachineTyp
         price=Decimal(0),
         currency=currency,
         architecture=local.architecture,
+        speed=local.speed or 0,
     )
 
 

@@ -45,6 +45,8 @@ class MachineType:
     """The price on demand is the pool's own, extras included."""
     line: str = ""
     """Which of its provider's lines it is of: shared or dedicated cores, or the family at EC2."""
+    speed: int = 0
+    """Percent of the usual speed, where it is stated; 0: it is not."""
 
 
 @dataclass(frozen=True)

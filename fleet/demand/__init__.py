@@ -129,7 +129,7 @@ def sign_demand(fleet: Fleet, world: World, supplies: Mapping[str, Supply]) -> t
     judge = judge_of(fleet, world, with_provided=looks_at_provided)
     payer_of = _payers(fleet)
     drops = _Drops(fleet, world.time)
-    durations = Durations(fleet)
+    durations = Durations(fleet, world)
     groups: defaultdict[_Kind, list[Ordered]] = defaultdict(list)
     ruled: defaultdict[_Kind, set[Ruled]] = defaultdict(set)
     known: dict[object, list[Ordered]] = {}  # an ask is slow to hash, and most share one

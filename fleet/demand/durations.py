@@ -1,21 +1,35 @@
 """This module says how long work is expected to run, on which machine, and how long it may.
 
-What a queue's history tells of a request comes first, else `durations`. Both are of the machine
-that `durations` names as the one they were measured on: on another, work takes what is stated for
-that one, else what its cores make of it by Amdahl's law. Where no machine is named, every machine
-takes as long.
+Where history has runs of a package on two machine types or more, it says of each how long that
+takes. Else what a queue's history tells of a request comes first, then `durations`. Both are of
+the machine that `durations` names as the one they were measured on: on another, work takes what is
+stated for that one, else what was fitted, else what the stated speeds of both make of it, else
+their cores by Amdahl's law. Where no machine is named, they are of one of the usual speed, and a
+machine without a stated speed takes as long.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from fleet.catalogue import cores_of_type
+from fleet.catalogue import find_type, types_named
 from fleet.census.units import Unit
-from fleet.facts import Request, Worker
-from fleet.schema.model import CoprQueue, DebusineQueue, Duration, Fleet, Pool, WorldQueue
+from fleet.demand.speedups import Fitted, fit, said_of
+from fleet.facts import Request, Worker, World
+from fleet.schema.model import (
+    CoprQueue,
+    DebusineQueue,
+    Duration,
+    Fleet,
+    LocalProvider,
+    Pool,
+    SimProvider,
+    WorldQueue,
+)
 
+USUAL_SPEED = 100
+"""Percent; of a machine that what names no machine was measured on."""
 USUAL = 3600
 """Seconds that work is taken to run for where nothing says how long, and one figure is needed."""
 ANY = "any"
@@ -30,6 +44,8 @@ class Kind(NamedTuple):
     type: str
     cores: int
     """0: nobody knows."""
+    speed: int = 0
+    """Percent of the usual speed; 0: not stated."""
 
 
 NO_KIND = Kind("", 0)
@@ -49,27 +65,52 @@ class Timing:
     parallel: int = PARALLEL
     deadline: int | None = None
     """Seconds after which the queue ends what runs."""
+    speed: int = 0
+    """Percent of the usual speed of the machine measured on; 0: not stated, or nobody's is."""
+    fitted: tuple[Fitted, ...] = ()
+    """What history says of machine types."""
+    own_deadline: bool = False
+    """The deadline is the request's own, and not that of its queue."""
 
     @property
     def said(self) -> list[object]:
         """Return what tells it from another of its queue; nothing where machines are alike."""
-        if not (self.stated or self.cores):
-            return []
-        return [*self.stated, self.measured, self.cores, self.parallel]
+        own = [f"deadline {self.deadline}"] if self.own_deadline else []
+        if not (self.stated or self.cores or self.speed or self.fitted):
+            return [*own]
+        said = [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *own]
+        return [*said, f"speed {self.speed}"] if self.speed else said
 
     def on(self, kind: Kind, expected: int | None) -> int | None:
         """Return how long what is expected to take so long runs on a machine."""
         if expected is None:
             return None
-        stated = next((seconds for name, seconds in self.stated if name == kind.type), None)
+        stated = self._stated_on(kind)
         if stated is not None:
             return -(-expected * stated // self.measured) if self.measured else stated
+        fitted = next((each.seconds for each in self.fitted if each.type == kind.type), None)
+        if fitted is not None:
+            return fitted
+        if self.speed and kind.speed:
+            return -(-expected * self.speed // kind.speed)
         if not (self.cores and kind.cores):
             return expected
         serial = 100 - self.parallel
         before = kind.cores * (serial * self.cores + self.parallel)
         after = self.cores * (serial * kind.cores + self.parallel)
         return -(-expected * after // before)
+
+    def source_on(self, kind: Kind) -> str:
+        """Return what its time there comes from; nothing where it is stated, or as elsewhere."""
+        if self._stated_on(kind) is not None:
+            return ""
+        if any(each.type == kind.type for each in self.fitted):
+            return said_of(self.fitted)
+        if self.speed and kind.speed:
+            return f"by its speed, {kind.speed}% to {self.speed}%"
+        if self.cores and kind.cores and self.cores != kind.cores:
+            return f"by its cores, {kind.cores} to {self.cores}, which share {self.parallel}%"
+        return ""
 
     def slowest(self, kinds: Iterable[Kind], expected: int | None) -> int | None:
         """Return how long it runs on the slowest of some machines."""
@@ -82,35 +123,119 @@ class Timing:
         takes = self.slowest(kinds, expected)
         return self.deadline is not None and takes is not None and takes > self.deadline
 
+    def _stated_on(self, kind: Kind) -> int | None:
+        return next((seconds for name, seconds in self.stated if name == kind.type), None)
+
 
 Expected = tuple[int | None, Timing | None]
 """How long a request is expected to run on the machine that was measured (None: nothing says so),
 and what that depends on (None: every machine takes as long, for as long as it likes)."""
 
 
-class Durations:
-    """What `durations` and `deadline` say of waiting requests."""
+class _Known(NamedTuple):
+    """What is known of requests that are alike."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    stated: int | None
+    timing: Timing | None
+    fitted: int | None
+    """The seconds that history says of the machine measured on: they come before all others."""
+
+    def expected(self, history: int | None) -> int | None:
+        """Return how long one is expected to run, of which its queue's history says this."""
+        if self.fitted is not None:
+            return self.fitted
+        return self.stated if history is None else history
+
+
+class Durations:
+    """What history, `durations` and deadlines say of work that waits or runs."""
+
+    def __init__(self, fleet: Fleet, world: World | None = None) -> None:
         self._fleet = fleet
+        self._fits = fit(world) if world else {}
         self._deadlines = {name: deadline_of(fleet, name) for name in fleet.queues}
         self._named = not all(isinstance(each, int) for each in fleet.durations.values())
         """What is stated depends on the package."""
-        self._known: dict[tuple[object, ...], Expected] = {}
+        self._usual = USUAL_SPEED if any(_speeds(fleet)) else 0
+        self._known: dict[tuple[object, ...], _Known] = {}
 
     def of(self, queue: str, request: Request) -> Expected:
         """Return how long a waiting request is expected to run."""
-        deadline = self._deadlines.get(queue)
         names: tuple[str, ...] = ()
         if self._named:
             from fleet.tagrules.names import names_of
 
-            names = (*names_of(request), *([request.package] if request.package else ()))
-        key = (request.task, names, deadline)
-        if key not in self._known:
-            self._known[key] = _stated(self._fleet, request.task, names, deadline)
-        takes, timing = self._known[key]
-        return takes if request.expected_seconds is None else request.expected_seconds, timing
+            names = names_of(request)
+        own = request.deadline_seconds
+        deadline = self._deadlines.get(queue) if own is None else own
+        about = (request.task, request.package)
+        known = self._of(about, names, deadline, is_own=own is not None)
+        return known.expected(request.expected_seconds), known.timing
+
+    def remaining(self, worker: Worker, now: datetime, kind: Kind = NO_KIND) -> int | None:
+        """Return how long a busy worker is expected to stay so; None when nothing says so.
+
+        Work that has outlived its expectation is expected to take as long again as it has taken,
+        halved: nobody knows, and it is not about to end in this second.
+        """
+        work = worker.work
+        if work is None:
+            return None
+        known = self._of((work.task, work.package), work.names if self._named else (), None)
+        expected = known.expected(work.expected_seconds)
+        if known.timing is not None:
+            expected = known.timing.on(kind, expected)
+        started = work.started_at or worker.since
+        if expected is None or started is None:
+            return None
+        elapsed = max(0, int((now - started).total_seconds()))
+        return expected - elapsed if elapsed < expected else max(60, elapsed // 2)
+
+    def _of(
+        self,
+        about: tuple[str, str | None],
+        names: tuple[str, ...],
+        deadline: int | None,
+        *,
+        is_own: bool = False,
+    ) -> _Known:
+        task, package = about
+        if self._named and package:
+            names = (*names, package)
+        fitted = self._fits.get((task, package or ""), ()) if self._fits else ()
+        key = (task, names, fitted, deadline, is_own)
+        known = self._known.get(key)
+        if known is None:
+            timed = self._timed(_entries(self._fleet, task, names), fitted)
+            stated, timing, measured = timed
+            if deadline is not None:
+                timing = replace(timing or Timing(), deadline=deadline, own_deadline=is_own)
+            known = self._known[key] = _Known(stated, timing, measured)
+        return known
+
+    def _timed(self, entries: Sequence[Duration], fitted: tuple[Fitted, ...]) -> _Known:
+        """Return what is stated and fitted of requests."""
+        takes = next((each.takes for each in entries if each.takes is not None), None)
+        first = next((each for each in entries if each.machine or each.cores), None)
+        if first is None and not fitted:
+            return _Known(takes, Timing(speed=self._usual) if self._usual else None, None)
+        first = first or Duration.model_construct(machine=fitted[0].type)
+        stated: dict[str, int] = {}
+        for each in entries:
+            if each.machine is not None and each.takes is not None:
+                stated.setdefault(each.machine, each.takes)
+        named = [*types_named(self._fleet, first.machine)] if first.machine else []
+        shares = (each.parallel for each in entries if each.parallel is not None)
+        timing = Timing(
+            stated=tuple(stated.items()),
+            measured=stated.get(first.machine) if first.machine else None,
+            cores=first.cores or next((each.cores for each in named if each.cores), 0),
+            parallel=next(shares, PARALLEL),
+            speed=next((each.speed for each in named if each.speed), 0),
+            fitted=fitted,
+        )
+        measured = (each.seconds for each in fitted if each.type == first.machine)
+        return _Known(takes, timing, next(measured, None))
 
 
 def deadline_of(fleet: Fleet, queue: str) -> int | None:
@@ -153,31 +278,14 @@ def is_about(pattern: str | None, names: Iterable[str]) -> bool:
         return False
 
 
-def _stated(fleet: Fleet, task: str, names: tuple[str, ...], deadline: int | None) -> Expected:
-    """Return what is stated of a task and of requests with these names."""
-    entries = _entries(fleet, task, names)
-    takes = next((each.takes for each in entries if each.takes is not None), None)
-    first = next((each for each in entries if each.machine or each.cores), None)
-    if first is None:
-        return takes, None if deadline is None else Timing(deadline=deadline)
-    stated: dict[str, int] = {}
-    for each in entries:
-        if each.machine is not None and each.takes is not None:
-            stated.setdefault(each.machine, each.takes)
-    shares = (each.parallel for each in entries if each.parallel is not None)
-    return takes, Timing(
-        stated=tuple(stated.items()),
-        measured=stated.get(first.machine) if first.machine else None,
-        cores=first.cores or _cores_of(fleet, first.machine or ""),
-        parallel=next(shares, PARALLEL),
-        deadline=deadline,
-    )
-
-
-def _cores_of(fleet: Fleet, kind: str) -> int:
-    """Return the cores of a machine type, wherever it is sold; 0 where nobody knows."""
-    found = (cores_of_type(fleet, provider, kind) for provider in sorted(fleet.providers))
-    return next((cores for cores in found if cores), 0)
+def _speeds(fleet: Fleet) -> Iterator[int]:
+    """Yield the speeds that are stated of machine types."""
+    for provider in fleet.providers.values():
+        if isinstance(provider, SimProvider | LocalProvider):
+            yield from (sold.speed for sold in provider.types.values() if sold.speed)
+    for pool in fleet.pools.values():
+        if isinstance(pool, Pool) and not isinstance(pool.machine, str) and pool.machine.speed:
+            yield pool.machine.speed
 
 
 def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
@@ -185,34 +293,11 @@ def kind_at(fleet: Fleet, pool: str, name: str | None) -> Kind:
     declared = fleet.pools.get(pool)
     if not name or not isinstance(declared, Pool):
         return NO_KIND
-    return Kind(name, cores_of_type(fleet, declared.provider, name, declared))
+    known = find_type(fleet, declared, name)
+    return Kind(name, known.cores, known.speed) if known else Kind(name, 0)
 
 
 def kind_of(fleet: Fleet, pool: str, unit: Unit) -> Kind:
     """Return what a unit's machine is; of one that nobody lists, what it was made from."""
     made = unit.machine or unit.inputs
     return kind_at(fleet, pool, made.type if made else None)
-
-
-def remaining_seconds(
-    fleet: Fleet, worker: Worker, now: datetime, kind: Kind = NO_KIND
-) -> int | None:
-    """Return how long a busy worker is expected to stay so; None when nothing says so.
-
-    Work that has outlived its expectation is expected to take as long again as it has taken,
-    halved: nobody knows, and it is not about to end in this second.
-    """
-    work = worker.work
-    if work is None:
-        return None
-    names = (*work.names, *([work.package] if work.package else ()))
-    expected, timing = _stated(fleet, work.task, names, None)
-    if work.expected_seconds is not None:
-        expected = work.expected_seconds
-    if timing is not None:
-        expected = timing.on(kind, expected)
-    started = work.started_at or worker.since
-    if expected is None or started is None:
-        return None
-    elapsed = max(0, int((now - started).total_seconds()))
-    return expected - elapsed if elapsed < expected else max(60, elapsed // 2)

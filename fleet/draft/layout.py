@@ -15,7 +15,7 @@ from fleet.catalogue.billing import Tariff, bill, tariff_of
 from fleet.census.units import State, Unit
 from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.demand.choices import Fit, Group, Place, Rank, Row
-from fleet.demand.durations import USUAL, Kind, Timing, kind_at, kind_of, remaining_seconds
+from fleet.demand.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
 from fleet.draft import Draft
 from fleet.draft.limits import Use, blocked_rows, find_uses, limited_tags, pool_rows, tag_rows
 from fleet.facts import World
@@ -68,13 +68,14 @@ def lay_out(
 def _places(
     fleet: Fleet, world: World, drafts: Mapping[str, Draft], supplies: Mapping[str, Supply]
 ) -> Iterator[Place]:
+    durations = Durations(fleet, world)
     for key, supply in supplies.items():
         if supply.units:
             draft = drafts.get(supply.pool)
             census = draft.census if draft else None
             units = {u.name: u for u in (*census.units, *census.unseen)} if census else {}
             own = [units.get(name) for name in supply.units]
-            parts = (_part(fleet, world, draft, unit) for unit in own)
+            parts = (_part(fleet, durations, world.time, draft, unit) for unit in own)
             kinds = tuple(sorted({kind_of(fleet, supply.pool, unit) for unit in own if unit}))
             yield Place(key, supply.pool, makes=False, room=sum(parts), kinds=kinds)
     for draft in drafts.values():
@@ -83,13 +84,15 @@ def _places(
                 yield _to_be_made(fleet, draft, option)
 
 
-def _part(fleet: Fleet, world: World, draft: Draft | None, unit: Unit | None) -> float:
+def _part(
+    fleet: Fleet, durations: Durations, now: datetime, draft: Draft | None, unit: Unit | None
+) -> float:
     """Return how much of target_wait a worker has for more; a busy one ends its work first."""
     if draft is None or unit is None or unit.state is not State.BUSY:
         return 1.0
     wait = draft.pool.target_wait if draft.pool else None
     kind = kind_of(fleet, draft.name, unit)
-    left = remaining_seconds(fleet, unit.worker, world.time, kind) if unit.worker else None
+    left = durations.remaining(unit.worker, now, kind) if unit.worker else None
     return max(0.0, 1 - left / wait) if wait and left is not None else 0.0
 
 

@@ -88,15 +88,17 @@ def _late(
     timing = signed.timing
     if timing is None or timing.deadline is None or seconds is None:
         return
-    path = ("queues", signed.queue, "deadline")
+    own = timing.own_deadline
+    path = () if own else ("queues", signed.queue, "deadline")
+    whose = "its own deadline" if own else f"the deadline of queue {signed.queue}"
     for pool in signed.machines_of:
         draft = drafts.get(pool)
         kinds = [kind_at(fleet, pool, way.type) for way in draft.options] if draft else []
         if kinds and all(timing.is_late([kind], seconds) for kind in kinds):
             fastest = min(timing.on(kind, seconds) or 0 for kind in kinds)
             because = (
-                f"pool {pool} would run it for {write_duration(fastest)}, and the "
-                f"deadline of queue {signed.queue} is {write_duration(timing.deadline)}"
+                f"pool {pool} would run it for {write_duration(fastest)}, and "
+                f"{whose} is {write_duration(timing.deadline)}"
             )
             yield Blocked(pool=pool, because=because, path=path)
 

@@ -15,7 +15,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 
 from fleet.demand import Ordered, judge_of, ordered
-from fleet.demand.durations import NO_KIND, Durations, Kind, kind_at, remaining_seconds
+from fleet.demand.durations import NO_KIND, Durations, Kind, kind_at
 from fleet.facts import Demand, Listing, Worker, World
 from fleet.facts.versions import ImageVersion
 from fleet.making.image_choice import images_by_pool
@@ -223,7 +223,7 @@ def _why_not_known(lines: list[_Line]) -> str:
 
 
 def _requests(fleet: Fleet, world: World) -> Iterator[Ordered]:
-    durations = Durations(fleet)
+    durations = Durations(fleet, world)
     for queue, reading in world.queues.items():
         if isinstance(reading.demand, Demand):
             for request in reading.demand.requests:
@@ -265,6 +265,7 @@ def _held(fleet: Fleet, world: World, plan: Plan) -> set[str]:
 def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
     """Yield the workers that take work: those that stay, boot, or are made by this plan."""
     withheld = {a.worker for a in plan.withheld}
+    durations = Durations(fleet, world)
     known = registered_workers(world)
     images = images_by_pool(fleet, world)
     offers: dict[tuple[str, tuple[str, ...], tuple[str, ...], Kind], Class] = {}
@@ -286,8 +287,11 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
             )
             offer = _offer_of(fleet, images[verdict.pool], verdict.pool, worker)
             offers[shape] = served, offer, kind
-        free_in = _free_in(fleet, world, verdict, worker)
         works = verdict.state == "busy"
+        if works:
+            free_in = durations.remaining(worker, world.time, kind) if worker else None
+        else:
+            free_in = _free_in(fleet, world, verdict)
         yield Standing(verdict.worker, offers[shape], free_in, works)
 
 
@@ -297,7 +301,7 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
     machines = {m.name: m for listing in listings for m in listing.machines}
     machine = machines.get(worker.machine or worker.name)
     kind = kind_at(fleet, machine.pool, machine.type) if machine else NO_KIND
-    return remaining_seconds(fleet, worker, world.time, kind)
+    return Durations(fleet, world).remaining(worker, world.time, kind)
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
@@ -315,11 +319,8 @@ def _offer_of(
     return offer_of_pool(fleet, name, images)
 
 
-def _free_in(
-    fleet: Fleet, world: World, verdict: WorkerVerdict, worker: Worker | None
-) -> int | None:
-    if verdict.state == "busy":
-        return left_of(fleet, world, worker) if worker else None
+def _free_in(fleet: Fleet, world: World, verdict: WorkerVerdict) -> int:
+    """Return in how many seconds a worker is free that has no work, and may still boot."""
     if verdict.state in ("idle", "assumed"):
         return 0
     pool = fleet.pools[verdict.pool]

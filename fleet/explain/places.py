@@ -27,7 +27,7 @@ def places_of(case: Case, signature: Signature, key: str) -> tuple[PlaceFacts, .
     found = find_request(case.world, key)
     if found is None:
         return ()
-    durations = Durations(case.fleet)
+    durations = Durations(case.fleet, case.world)
     (one, *_) = ordered(signature.queue, found[0], durations.of(signature.queue, found[0]))
     images = images_by_pool(case.fleet, case.world)
     return tuple(
@@ -56,7 +56,9 @@ def _in_pool(
             end=None if seconds is None else start + timedelta(seconds=seconds),
             seconds=seconds,
             cost=bill(tariff, tail + seconds) if tariff and seconds is not None else None,
+            source=one.timing.source_on(kind) if one.timing and seconds is not None else "",
             deadline=one.timing.deadline if one.timing else None,
+            own_deadline=bool(one.timing and one.timing.own_deadline),
             is_late=bool(one.timing and one.timing.is_late([kind], one.seconds)),
         )
 
@@ -69,10 +71,11 @@ def said_of_places(fleet: Fleet, places: tuple[PlaceFacts, ...], queue: str) -> 
         if each.seconds is None:
             yield f"{where}: from {_at(each.start)}; nothing says how long it runs"
             continue
-        takes = write_duration(each.seconds)
+        takes = write_duration(each.seconds) + (f", {each.source}" if each.source else "")
         if each.is_late:
             most = write_duration(each.deadline or 0)
-            yield f"{where}: not possible, runs for {takes}, deadline of queue {queue} is {most}"
+            whose = "its own deadline" if each.own_deadline else f"deadline of queue {queue}"
+            yield f"{where}: not possible, runs for {takes}, {whose} is {most}"
             continue
         price = "price not known" if each.cost is None else _money(fleet, each.cost)
         end = _at(each.end) if each.end else ""

@@ -30,10 +30,14 @@ class PlaceFacts(Value):
     end: Moment | None = None
     """None where nothing says how long the request runs."""
     seconds: int | None = None
+    source: str = ""
+    """What its time there was derived from; empty where it is stated, or is that of anywhere."""
     cost: Bill | None = None
     """What the machine is billed until its idle time-out; None where nobody knows its price."""
     deadline: int | None = None
     """Seconds that it may run; None: any time."""
+    own_deadline: bool = False
+    """That is the request's own, and not that of its queue."""
     is_late: bool = False
     """It cannot end before its deadline there."""
 

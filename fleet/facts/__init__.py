@@ -55,6 +55,12 @@ class Request(Value):
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
+    deadline_seconds: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="How long it may run, where its queue tells that of it alone: this counts "
+        "before `queues.NAME.deadline`.",
+        exclude_if=lambda seconds: seconds is None,
+    )
 
 
 Sizes = Annotated[
@@ -72,6 +78,19 @@ class TaskHistory(Value):
     package: str
     memory_mib: Sizes = Field((), description="Peak main memory of each finished run, in MiB.")
     disk_mib: Sizes = Field((), description="Peak disk space of each finished run, in MiB.")
+
+
+class TaskRuns(Value):
+    """How long finished runs of one task for one package took on one machine type."""
+
+    task: str
+    package: str
+    machine: str = Field(description="The machine type.")
+    seconds: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...],
+        Field(max_length=10_000),
+        AfterValidator(lambda seconds: tuple(sorted(seconds))),
+    ] = Field(description="Of each run, in seconds.")
 
 
 class Sample(Value):
@@ -98,6 +117,11 @@ class Demand(Value):
     sample: Sample | None = Field(None, description="What is known of such an estimate.")
     history: tuple[TaskHistory, ...] = Field(
         (), description="What earlier runs used, where the queue tells."
+    )
+    runs: tuple[TaskRuns, ...] = Field(
+        (),
+        description="How long earlier runs took on which machine type, where that is known.",
+        exclude_if=lambda runs: not runs,
     )
     environments: dict[str, dict[str, str]] = Field(
         default_factory=dict,

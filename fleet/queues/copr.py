@@ -93,12 +93,14 @@ class _Jobs(RootModel[tuple[_Job | None, ...]]):
 
 
 class _Named(BaseModel):
-    """What the record of a single build tells of its name."""
+    """What the record of a single build tells beside the list."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
     project_dirname: str
     package_name: str | None
+    timeout: int | None = None
+    """Seconds after which Copr ends this build."""
 
 
 class CoprFrontend:
@@ -297,6 +299,7 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
         chroot=SOURCE_CHROOT if job.is_source else job.chroot,
         package=named.package_name if named else None,
         sandbox=job.place,
+        deadline_seconds=(named.timeout or None) if named else None,
     )
 
 

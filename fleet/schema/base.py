@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainSerializer, Tag
 
-from fleet.schema.units import AS_WRITTEN
+from fleet.schema.units import AS_WRITTEN, Percent
 
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 # White space is spelled out: \s means something else in every dialect of regular expressions.
@@ -21,6 +21,11 @@ EnvNames = list[EnvName]
 Command = Annotated[list[Text], Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]
+Speed = Annotated[Percent, Field(ge=1)]
+SPEED = (
+    "How fast it builds: 100% is a machine that `durations` and history are of where they name "
+    "none; left out: what its cores make of it."
+)
 CurrencyCode = Annotated[str, Field(pattern=CURRENCY_PATTERN)]
 Url = Annotated[str, Field(pattern=URL_PATTERN, max_length=1000)]
 

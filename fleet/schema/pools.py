@@ -4,7 +4,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from fleet.schema.base import Cores, Count, LongText, Section, Text, WorkerTag, branch
+from fleet.schema.base import (
+    SPEED,
+    Cores,
+    Count,
+    LongText,
+    Section,
+    Speed,
+    Text,
+    WorkerTag,
+    branch,
+)
 from fleet.schema.sources import Hooks
 from fleet.schema.units import Amount, Mebibytes, Name, Percent, PricePerHour, Seconds
 
@@ -180,6 +190,7 @@ class Machine(Section):
         description="The provider's own name of the type, or several of which any will do.",
     )
     cores: Cores | None = Field(None, description="Processor cores.")
+    speed: Speed | None = Field(None, description=SPEED)
     memory: Mebibytes | None = Field(None, description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk.")
     swap: Mebibytes | None = Field(

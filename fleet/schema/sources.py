@@ -5,12 +5,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, Tag
 
 from fleet.schema.base import (
+    SPEED,
     Command,
     Cores,
     Count,
     EnvNames,
     SecretRef,
     Section,
+    Speed,
     Text,
     Url,
     branch,
@@ -109,6 +111,7 @@ class SimMachineType(Section):
     disk: Mebibytes = Field(description="Disk.")
     price: PricePerHour = Field(description="Price of one machine.")
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    speed: Speed | None = Field(None, description=SPEED)
     stock: Count | None = Field(
         None, description="How many can exist at once; left out: as many as wanted."
     )
@@ -184,6 +187,7 @@ class LocalMachineType(Section):
     memory: Mebibytes = Field(description="Main memory.")
     disk: Mebibytes | None = Field(None, description="Disk; left out: none is planned with.")
     architecture: Text = Field("amd64", description="Debian's name of the architecture.")
+    speed: Speed | None = Field(None, description=SPEED)
 
 
 class LocalProvider(Section):

@@ -233,6 +233,17 @@ def test_packages_are_asked_for_where_rules_want_names_of_the_first_builds() -> 
     assert asked == [LIST, BUILD + "1-fedora-42-x86_64", BUILD + "2-fedora-42-x86_64"]
 
 
+@pytest.mark.parametrize(("told", "deadline"), [(7200, 7200), (0, None), (None, None)])
+def test_the_record_of_a_build_tells_how_long_it_may_run(
+    told: int | None, deadline: int | None
+) -> None:
+    records = {str(BUILD_42["task_id"]): NAMED | {"timeout": told}}
+    with Loopback(serving(BUILD_42, records=records)) as server:
+        (found,) = read(server, with_names=True).requests
+
+    assert found.deadline_seconds == deadline
+
+
 def test_a_build_that_began_meanwhile_has_no_name() -> None:
     with Loopback(serving(BUILD_42)) as server:
         (found,) = read(server, with_names=True).requests

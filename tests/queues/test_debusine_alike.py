@@ -2,13 +2,15 @@
 
 import pytest
 
-from fleet.facts import Demand
+from fleet.facts import Demand, Request
 from fleet.queues.debusine.rest import DebusineRest
+from fleet.queues.debusine.rows import Row
 from fleet.schema.model import DebusineQueue, Fleet
 from tests.builders import a_fleet, a_pool
 from tests.builders.alike import grouped
 from tests.queues.conftest import Debusine
 from tests.rigs.debusine import NOW
+from tests.rigs.debusine_tables import RequestRow
 from tests.rigs.recorded import recorded_requests
 from tests.rigs.replay import PENDING, TOKEN, Replay
 
@@ -60,3 +62,56 @@ def test_the_recorded_queue_is_the_same_demand_over_rest_and_over_sql(
     over_sql = debusine.demand(fleet)
 
     assert over_sql == grouped(over_rest(fleet), fleet)
+
+
+@pytest.mark.parametrize(
+    ("task", "timeout", "deadline"),
+    [
+        ("autopkgtest", {"global": 7200}, 7200),
+        ("autopkgtest", {"global": 10**12}, 10**9),
+        ("autopkgtest", {"global": 0}, None),
+        ("autopkgtest", {"global": "2h"}, None),
+        ("autopkgtest", {"test": 60}, None),
+        ("autopkgtest", None, None),
+        ("sbuild", {"global": 7200}, None),
+    ],
+)
+def test_a_test_that_ends_itself_says_when(
+    debusine: Debusine, task: str, timeout: object, deadline: int | None
+) -> None:
+    debusine.tables.add_requests([RequestRow(1, task=task, data={"timeout": timeout})])
+
+    (request,) = debusine.demand().requests
+
+    assert request.deadline_seconds == deadline
+    assert a_row(task_name=task, task_data={"timeout": timeout}).deadline_seconds == deadline
+
+
+def test_tests_that_may_run_for_different_times_are_told_apart(debusine: Debusine) -> None:
+    data = [{"timeout": {"global": n}} for n in (60, 60, 120)]
+    debusine.tables.add_requests(
+        [RequestRow(n, task="autopkgtest", data=each) for n, each in enumerate(data, 1)]
+    )
+
+    found = debusine.demand().requests
+
+    assert [(each.count, each.deadline_seconds) for each in found] == [(2, 60), (1, 120)]
+
+
+def a_row(**overrides: object) -> Request:
+    """Return the request of a row as REST tells it."""
+    row: dict[str, object] = {
+        "id": 1,
+        "task_type": "Worker",
+        "status": "pending",
+        "scope": "debian",
+        "workspace": "builds",
+        "created_at": NOW,
+        "created_by": None,
+        "worker": None,
+        "priority_base": 0,
+        "priority_adjustment": 0,
+        "scheduler_tags_required": (),
+        "scheduler_tags_provided": (),
+    }
+    return Row.model_validate(row | overrides).to_request()

@@ -1,12 +1,14 @@
 """How long work runs on which machine, what it costs there, and where it ends in time."""
 
+from collections.abc import Mapping
 from decimal import Decimal
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.demand.durations import Durations, Kind, Timing, remaining_seconds
+from fleet.demand.durations import Durations, Kind, Timing, kind_at
 from fleet.explain import explain_request
 from fleet.guard import guard
 from fleet.plan import Create, Plan
@@ -28,9 +30,15 @@ MEASURED = [
 ]
 
 
-def two_sizes(stated: object, deadline: str | None = None, **pool: object) -> Fleet:
+def two_sizes(
+    stated: object,
+    deadline: str | None = None,
+    speeds: Mapping[str, str] = MappingProxyType({}),
+    **pool: object,
+) -> Fleet:
     """Return a fleet of small and of powerful machines, billed by the hour."""
-    sold = {"kind": "sim", "billing": {"increment": "1h"}, "types": TYPES}
+    types = {name: sold | {"speed": speeds.get(name)} for name, sold in TYPES.items()}
+    sold = {"kind": "sim", "billing": {"increment": "1h"}, "types": types}
     return a_sim_fleet(
         providers={"desk": sold},
         queues={"debian": {"kind": "world", "path": "w.json", "deadline": deadline}},
@@ -96,6 +104,56 @@ def test_of_another_machine_its_cores_say_how_much_faster_it_is(
 
 
 @pytest.mark.parametrize(
+    ("stated", "speeds", "small", "big"),
+    [
+        # What names no machine is of one with 100%.
+        ({"takes": "24h"}, {"mons": "600%"}, DAY, 4 * HOUR),
+        ({"takes": "24h"}, {"norm": "50%", "mons": "600%"}, 2 * DAY, 4 * HOUR),
+        ({"takes": "24h", "machine": "norm"}, {"norm": "50%", "mons": "600%"}, DAY, 2 * HOUR),
+        # Speeds say nothing of a machine without one: its cores do.
+        ({"takes": "24h", "machine": "norm"}, {"mons": "600%"}, DAY, 46_377),
+        ({"takes": "24h", "cores": 8}, {"norm": "50%", "mons": "600%"}, DAY, 46_377),
+    ],
+)
+def test_a_stated_speed_counts_before_cores(
+    stated: dict[str, object], speeds: dict[str, str], small: int, big: int
+) -> None:
+    fleet = two_sizes([stated], speeds=speeds)
+
+    assert takes(fleet, kind_at(fleet, "normal", "norm")) == small
+    assert takes(fleet, kind_at(fleet, "powerful", "mons")) == big
+
+
+def test_what_is_stated_of_a_machine_counts_before_its_speed() -> None:
+    fleet = two_sizes(MEASURED, speeds={"norm": "100%", "mons": "600%"})
+
+    assert takes(fleet, kind_at(fleet, "powerful", "mons")) == 3 * HOUR
+
+
+def test_a_pool_states_the_speed_of_its_machines() -> None:
+    fleet = two_sizes([{"takes": "24h"}])
+    powerful = a_pool(provider="desk", machine={"type": "mons", "speed": "800%"})
+    faster = fleet.model_copy(update={"pools": {**fleet.pools, "powerful": powerful}})
+
+    assert takes(faster, kind_at(faster, "powerful", "mons")) == 3 * HOUR
+    assert takes(faster, kind_at(faster, "normal", "norm")) == DAY
+
+
+def test_history_is_of_a_machine_of_usual_speed_where_nothing_names_one() -> None:
+    fleet = two_sizes([{"match": "other", "takes": "1m"}], speeds={"mons": "600%"})
+
+    big = kind_at(fleet, "powerful", "mons")
+    assert takes(fleet, big, expected_seconds=DAY) == 4 * HOUR
+    assert takes(fleet, big) is None
+
+
+def test_a_machine_of_stated_speed_is_bought_where_the_build_costs_less_there() -> None:
+    fleet = two_sizes([{"takes": "24h"}], speeds={"mons": "800%"})
+
+    assert made(planned(fleet)) == [("mons", Decimal("1.60"))]
+
+
+@pytest.mark.parametrize(
     ("request_", "seconds"),
     [
         ({"package": "chromium"}, 3 * HOUR),
@@ -131,8 +189,8 @@ def test_work_that_runs_ends_as_soon_as_its_machine_lets_it() -> None:
     work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
     worker = a_worker(busy=True, work=work)
 
-    assert remaining_seconds(fleet, worker, NOW, SMALL) == 23 * HOUR
-    assert remaining_seconds(fleet, worker, NOW, BIG) == 2 * HOUR
+    assert Durations(fleet).remaining(worker, NOW, SMALL) == 23 * HOUR
+    assert Durations(fleet).remaining(worker, NOW, BIG) == 2 * HOUR
 
 
 def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
@@ -140,7 +198,7 @@ def test_work_that_runs_lasts_as_long_as_its_whole_name_says() -> None:
     work = {"task": "sbuild", "package": "chromium", "names": ["debian/base/any/chromium"]}
     worker = a_worker(busy=True, work=work | {"started_at": ago(hours=1)})
 
-    assert remaining_seconds(fleet, worker, NOW) == 19 * HOUR
+    assert Durations(fleet).remaining(worker, NOW) == 19 * HOUR
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10 * DAY))
@@ -218,6 +276,38 @@ def test_a_build_at_copr_has_48_hours_where_nothing_else_is_said() -> None:
     found = [Durations(fleet).of(queue, a_request())[1] for queue in ("copr", "own")]
 
     assert [each.deadline for each in found if each] == [2 * DAY, 3 * DAY]
+
+
+def test_the_deadline_of_a_request_counts_before_that_of_its_queue() -> None:
+    # 55 h on the small machine, 29.6 h on the powerful one, where it costs more.
+    fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "24h")
+
+    assert [kind for kind, _ in made(planned(fleet, deadline_seconds=48 * HOUR))] == ["mons"]
+    assert [kind for kind, _ in made(planned(fleet, deadline_seconds=72 * HOUR))] == ["norm"]
+    assert made(planned(fleet, deadline_seconds=HOUR)) == []
+
+
+def test_requests_that_differ_in_their_deadline_only_go_each_where_it_ends_in_time() -> None:
+    fleet = two_sizes([{"takes": "55h", "machine": "norm"}])
+    deadlines = (None, 48 * HOUR, 24 * HOUR)
+    world = a_sim_world(
+        requests=tuple(
+            a_request(id=f"{n}", task="sbuild", deadline_seconds=deadline)
+            for n, deadline in enumerate(deadlines)
+        )
+    )
+
+    plan = reconcile(fleet, world)
+
+    assert sorted(kind for kind, _ in made(plan)) == ["mons", "norm"]
+    (unserved,) = plan.unserved
+    assert unserved.requests == ("debian/2",)
+    assert unserved.because == (
+        "pool normal would run it for 2d 7h, and its own deadline is 1d; "
+        "pool powerful would run it for 1d 5h, and its own deadline is 1d"
+    )
+    assert unserved.path == ()
+    assert len({each.id for each in plan.signatures}) == 3
 
 
 # what explain says

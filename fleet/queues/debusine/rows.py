@@ -24,6 +24,11 @@ TASK_FIELDS = (
     "build_components",
 )
 ENVIRONMENT_FIELDS = ("architecture", "codename", "vendor", "variant")
+TIMED_TASK = "autopkgtest"
+"""The only task of a worker that ends itself after a time that its request states."""
+LONGEST = 10**9
+"""Seconds; who may run for longer may run for ever."""
+_TIMEOUT = "timeout.global"
 _ENVIRONMENT = ("task_input_fields", "environment")
 _VALUE_LENGTH = 500
 GROUP_TAG = "task:group:"
@@ -69,11 +74,16 @@ class Row(BaseModel):
             workspace=self.workspace,
             package=package_of(self.scheduler_tags_provided),
             task_data=self._task_data(paths),
+            deadline_seconds=self._deadline(),
         )
 
     def environment(self) -> tuple[str, dict[str, str]] | None:
         """Return the id and record of its environment, once the server has looked it up."""
         return environment_of(self.dynamic_task_data or {})
+
+    def _deadline(self) -> int | None:
+        found = at_path(self.task_data, _TIMEOUT) if self.task_name == TIMED_TASK else None
+        return min(found, LONGEST) if type(found) is int and found > 0 else None
 
     def _task_data(self, paths: Iterable[str]) -> dict[str, Any]:
         fields = (self.dynamic_task_data or {}) | self.task_data

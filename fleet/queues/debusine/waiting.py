@@ -12,7 +12,14 @@ from fleet.errors import SourceUnreachable
 from fleet.facts import Request
 from fleet.queues.debusine.looks import NAMED_PATHS, Looks
 from fleet.queues.debusine.packages import Packages
-from fleet.queues.debusine.rows import PACKAGE_TAG, environment_of, keep, package_of
+from fleet.queues.debusine.rows import (
+    LONGEST,
+    PACKAGE_TAG,
+    TIMED_TASK,
+    environment_of,
+    keep,
+    package_of,
+)
 from fleet.tagrules.derive import at_path
 
 if TYPE_CHECKING:
@@ -31,6 +38,9 @@ SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adju
        CASE WHEN %(scope)s THEN s.name END,
        CASE WHEN %(submitter)s THEN r.created_by_id END,
        {data},
+       CASE WHEN r.task_name = %(timed)s
+             AND jsonb_typeof(r.task_data #> '{{timeout,global}}') = 'number'
+            THEN least((r.task_data #>> '{{timeout,global}}')::numeric, %(longest)s)::int END,
        count(*),
        min(ARRAY[(date_part('epoch', r.created_at) * 1000000)::bigint, r.id])
   FROM db_workrequest r JOIN db_workspace v ON v.id = r.workspace_id
@@ -38,7 +48,7 @@ SELECT r.task_name, r.scheduler_tags_required, r.priority_base + r.priority_adju
   {join}
  WHERE r.status = 'pending' AND r.worker_id IS NULL AND r.task_type = 'Worker'
    AND s.name = ANY(%(scopes)s::text[])
- GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
+ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9"""
 _CLASSES = """\
 WITH classes AS MATERIALIZED (
     SELECT * FROM unnest(%(workspaces)s::bigint[], %(tags)s::text[], %(numbers)s::int[])
@@ -92,7 +102,7 @@ def read_groups(
     paths = tuple(sorted({*looks.paths, *(NAMED_PATHS if packages.by_architecture else ())}))
     brought = sorted(looks.provided)
     statement, values = _statement(looks, paths, brought, is_classed=bool(packages.classes))
-    values |= _classes(packages)
+    values |= _classes(packages) | {"timed": TIMED_TASK, "longest": LONGEST}
     rows = connection.execute(
         statement.encode(), values | {"scopes": list(scopes), "prefix": PACKAGE_TAG}
     ).fetchall()
@@ -206,7 +216,8 @@ def _request(
     oldest: Mapping[int, _Named],
 ) -> Request:
     """Return a group as its oldest request, which counts for all."""
-    task, required, priority, provided, _, scope, submitter, found, count, (since, number) = row
+    task, required, priority, provided, _, scope, submitter, found, *rest = row
+    deadline, count, (since, number) = rest
     named = oldest.get(number, _Named(scope))
     data = dict(zip(paths, found or (), strict=True))
     data |= dict(zip(NAMED_PATHS, named.data, strict=False))
@@ -223,6 +234,7 @@ def _request(
         workspace=named.workspace,
         package=package_of(named.tags),
         task_data=keep(data),
+        deadline_seconds=deadline if deadline and deadline > 0 else None,
     )
 
 
@@ -241,7 +253,8 @@ def _without_name(request: Request, looks: Looks) -> Request:
 def _alike(request: Request) -> Hashable:
     tags = (request.required, request.provided)
     whose = (request.scope, request.requester)
-    return (request.task, request.priority, *tags, *whose, repr(request.task_data))
+    about = (request.task, request.priority, request.deadline_seconds)
+    return (*about, *tags, *whose, repr(request.task_data))
 
 
 def _joined(one: Request, other: Request) -> Request:

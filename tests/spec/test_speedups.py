@@ -1,0 +1,195 @@
+"""How much faster a machine is, as far as runs of a package on two machine types are known."""
+
+from decimal import Decimal
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.demand.durations import Durations, Kind
+from fleet.demand.speedups import LEAST_RUNS, Fitted, fit
+from fleet.explain import explain_request
+from fleet.facts import TaskRuns, World
+from fleet.guard import guard
+from fleet.plan import Create
+from fleet.reconcile import reconcile
+from fleet.schema.model import Fleet
+from tests.builders import NOW, a_request, a_sim_world, a_worker, ago
+from tests.spec.test_durations import DAY, HOUR, two_sizes
+
+SMALL, BIG, OTHER = Kind("norm", 8), Kind("mons", 64), Kind("mid", 16)
+SEVEN = tuple(n * HOUR for n in (18, 19, 20, 20, 21, 22, 90))
+FIVE = (2 * HOUR, 3 * HOUR, 3 * HOUR, 4 * HOUR, 60)
+CHROMIUM = a_request(id="1", task="sbuild", package="chromium")
+
+
+def some_runs(machine: str, *seconds: int, package: str = "chromium") -> TaskRuns:
+    return TaskRuns(task="sbuild", package=package, machine=machine, seconds=seconds)
+
+
+def a_world(*runs: TaskRuns, **parts: object) -> World:
+    """Return a world where a build of chromium waits and these runs are known."""
+    world = a_sim_world(**{"requests": (CHROMIUM,)} | parts)
+    (queue,) = world.queues
+    reading = world.queues[queue]
+    demand = reading.demand.model_copy(update={"runs": runs})
+    return world.model_copy(
+        update={"queues": {queue: reading.model_copy(update={"demand": demand})}}
+    )
+
+
+BOTH = a_world(some_runs("norm", *SEVEN), some_runs("mons", *FIVE))
+
+
+def takes(fleet: Fleet, kind: Kind, world: World = BOTH, **request: object) -> int | None:
+    waiting = CHROMIUM.model_copy(update=request)
+    seconds, timing = Durations(fleet, world).of("debian", waiting)
+    return timing.on(kind, seconds) if timing else seconds
+
+
+# the fit
+
+
+def test_of_each_type_the_median_run_counts() -> None:
+    assert fit(BOTH) == {
+        ("sbuild", "chromium"): (Fitted("norm", 20 * HOUR, 7), Fitted("mons", 3 * HOUR, 5))
+    }
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (some_runs("norm", *SEVEN),),
+        (some_runs("norm", *SEVEN), some_runs("mons", *FIVE[: LEAST_RUNS - 1])),
+        (some_runs("norm", *SEVEN), some_runs("mons", *FIVE, package="linux")),
+    ],
+)
+def test_nothing_is_fitted_of_one_type_or_of_too_few_runs(runs: tuple[TaskRuns, ...]) -> None:
+    assert fit(a_world(*runs)) == {}
+
+
+def test_runs_of_one_type_count_together_wherever_they_are_told() -> None:
+    split = (some_runs("norm", *SEVEN[::2]), some_runs("norm", *SEVEN[1::2]))
+
+    assert fit(a_world(*split, some_runs("mons", *FIVE))) == fit(BOTH)
+
+
+@given(st.permutations(SEVEN), st.integers(1, 30))
+def test_a_machine_that_is_so_much_faster_is_found_to_be(runs: list[int], factor: int) -> None:
+    faster = (seconds // factor for seconds in runs)
+
+    ((slow, fast),) = fit(a_world(some_runs("a", *runs), some_runs("b", *faster))).values()
+
+    assert (slow.type, fast.type) == ("a", "b")
+    assert abs(slow.seconds - fast.seconds * factor) < factor
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3))
+def test_less_than_half_of_the_runs_never_move_it_past_the_others(outliers: list[int]) -> None:
+    runs = (*SEVEN[:6], *outliers)
+
+    ((first, *_),) = fit(a_world(some_runs("norm", *runs), some_runs("mons", *FIVE))).values()
+
+    assert min(SEVEN[:6]) <= first.seconds <= max(SEVEN[:6])
+
+
+# how long
+
+
+def test_without_a_word_in_durations_history_says_it_of_each_type() -> None:
+    fleet = two_sizes("5h")
+
+    assert takes(fleet, SMALL, expected_seconds=11 * HOUR) == 20 * HOUR
+    assert takes(fleet, BIG, expected_seconds=11 * HOUR) == 3 * HOUR
+
+
+def test_a_type_without_runs_takes_what_its_cores_make_of_that_with_most() -> None:
+    fleet = two_sizes("5h")
+
+    # Amdahl: (10% + 90%/16) of (10% + 90%/8) is 73.5%.
+    assert takes(fleet, OTHER) == 52_942
+
+
+def test_a_type_without_runs_takes_what_its_speed_makes_of_that_with_most() -> None:
+    fleet = two_sizes("5h", speeds={"norm": "50%"})
+
+    assert takes(fleet, Kind("mid", 16, 200)) == 5 * HOUR
+
+
+def test_what_is_stated_of_a_type_counts_before_the_fit() -> None:
+    stated = [{"takes": "24h", "machine": "norm"}, {"takes": "6h", "machine": "mons"}]
+
+    # Its runs on the machine that was measured are known: the ratio is the stated one.
+    assert takes(two_sizes(stated), SMALL) == 20 * HOUR
+    assert takes(two_sizes(stated), BIG) == 5 * HOUR
+
+
+def test_the_fit_counts_before_stated_speeds_and_cores() -> None:
+    fleet = two_sizes(
+        [{"takes": "24h", "machine": "norm"}], speeds={"norm": "100%", "mons": "200%"}
+    )
+
+    assert takes(fleet, Kind("mons", 64, 200)) == 3 * HOUR
+
+
+def test_another_package_takes_what_is_stated() -> None:
+    assert takes(two_sizes("5h"), BIG, package="linux") == 5 * HOUR
+
+
+def test_work_that_runs_takes_what_was_fitted_on_its_machine() -> None:
+    work = {"task": "sbuild", "package": "chromium", "started_at": ago(hours=1)}
+    worker = a_worker(busy=True, work=work | {"expected_seconds": DAY})
+
+    durations = Durations(two_sizes("5h"), BOTH)
+
+    assert durations.remaining(worker, NOW, SMALL) == 19 * HOUR
+    assert durations.remaining(worker, NOW, BIG) == 2 * HOUR
+
+
+# where, and what explain says
+
+
+def test_the_faster_machine_is_bought_where_history_says_the_build_costs_less_there() -> None:
+    # 20 h and the rest are 21 h of 0.08 EUR; 3 h and the rest are 4 h of 0.40 EUR.
+    plan = guard(two_sizes("20h"), reconcile(two_sizes("20h"), BOTH))
+
+    assert [(a.inputs.type, a.until_idle) for a in plan.actions if isinstance(a, Create)] == [
+        ("mons", Decimal("1.60"))
+    ]
+
+
+def test_an_explanation_says_what_the_time_of_a_place_was_fitted_from() -> None:
+    fleet = two_sizes("20h")
+
+    found = explain_request(fleet, BOTH, guard(fleet, reconcile(fleet, BOTH)), "1")
+
+    assert found is not None
+    said = "fitted from 7 runs on norm and 5 on mons"
+    assert [each.source for each in found.places] == [said, said]
+    assert [line.partition("(")[2] for line in found.facts if line.startswith("new ")] == [
+        f"20h, {said}), about 1.68 EUR",
+        f"3h, {said}), about 1.60 EUR",
+    ]
+
+
+def test_an_explanation_says_what_speed_or_cores_a_time_comes_from() -> None:
+    fleet = two_sizes([{"takes": "24h", "machine": "norm"}])
+    faster = two_sizes("24h", speeds={"mons": "600%"})
+    world = a_world()
+
+    explained = (
+        explain_request(each, world, guard(each, reconcile(each, world)), "1")
+        for each in (fleet, faster)
+    )
+
+    assert list(chain(*([p.source for p in e.places] for e in explained if e))) == [
+        "",
+        "by its cores, 64 to 8, which share 90%",
+        "",
+        "by its speed, 600% to 100%",
+    ]
+
+
+def test_a_world_with_runs_is_read_as_it_was_written() -> None:
+    assert World.model_validate_json(BOTH.model_dump_json()) == BOTH
