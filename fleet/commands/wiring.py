@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -14,15 +15,17 @@ from fleet.commands.config import Config, load_config
 from fleet.commands.loading import check_file
 from fleet.commands.registries import registries_of
 from fleet.demand.durations import patterns_of
-from fleet.errors import SecretMissing, WrongUsage
+from fleet.demand.runs import Made
+from fleet.errors import SecretMissing, StoreFailed, StoreMissing, WrongUsage
 from fleet.exports.delivering import path_of
 from fleet.exports.in_force import places_of
-from fleet.facts import QueueReading, Unknown, World
+from fleet.facts import Attempt, QueueReading, Unknown, World
 from fleet.facts.rules import HeldRules
 from fleet.guard import guard
 from fleet.operate.observe import Sources, observe, with_rules
 from fleet.plan import Plan
 from fleet.ports import Console, Queue, Registry, RuleReader
+from fleet.ports.store import Store
 from fleet.providers.ready import ReadyLooks, TcpProber
 from fleet.providers.sim import SimCloud, menu_of
 from fleet.queues.copr import CoprFrontend
@@ -51,6 +54,9 @@ from fleet.store.members import FileMembers
 from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
 from fleet.store.tickets import DatabaseTickets
+
+_MADE = 10_000
+"""So many of the latest machines of each pool, type and market are known by their names."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,9 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
     clouds = find_clouds(fleet, places, base, SystemClock(), looks=looks)
     enrollers = registries_of(fleet, secrets)
     store = DatabaseStore(places.store, fleet.fleet)
+    made = partial(_made_of, store)
     desks = {
-        name: TicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock())
+        name: TicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)
         for name, queue in fleet.queues.items()
         if isinstance(queue, TicketQueue)
     }
@@ -142,7 +149,7 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
     }
     return Sources(
         queues={
-            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks)
+            name: desks.get(name) or _queue(fleet, _beside(queue, base), secrets, desks, made)
             for name, queue in fleet.queues.items()
         },
         providers=providers,
@@ -194,13 +201,25 @@ class _UnreadableQueue:
         return QueueReading(demand=self._reason, workers=self._reason)
 
 
+def _made_of(store: Store) -> tuple[Attempt, ...]:
+    """Return the machines that are remembered; without a store it is of none known what it is."""
+    try:
+        return store.attempts(_MADE)
+    except (StoreMissing, StoreFailed):
+        return ()
+
+
 def _queue(
-    fleet: Fleet, queue: QueueModel, secrets: HostSecrets, desks: Mapping[str, TicketDesk]
+    fleet: Fleet,
+    queue: QueueModel,
+    secrets: HostSecrets,
+    desks: Mapping[str, TicketDesk],
+    made: Made,
 ) -> Queue:
     match queue:
         case DebusineQueue():
             try:
-                return _debusine(fleet, queue, secrets)
+                return _debusine(fleet, queue, secrets, made)
             except SecretMissing as error:
                 return _UnreadableQueue(str(error))
         case WorldQueueModel():
@@ -251,10 +270,10 @@ def _rules(fleet: Fleet, base: Path, secrets: HostSecrets) -> Iterator[tuple[str
                 continue
 
 
-def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets) -> Queue:
+def _debusine(fleet: Fleet, queue: DebusineQueue, secrets: HostSecrets, made: Made) -> Queue:
     """Return how a server is read: over SQL where that may be, exact and fast, else over REST."""
     if queue.read is not None:
-        return DebusineDatabase(fleet, queue, secrets.read(queue.read))
+        return DebusineDatabase(fleet, queue, secrets.read(queue.read), made)
     token = secrets.read(queue.token) if queue.token else None
     paths = [rule.from_ for rule in fleet.derive if rule.from_ is not None]
     return DebusineRest(queue, token, paths=paths, max_age=fleet.guards.demand_max_age)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from fleet.demand.runs import Made, by_type
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
 from fleet.facts import QueueReading, Unknown, Work, Worker
 from fleet.ports import Clock
@@ -19,10 +20,13 @@ from fleet.tickets.desk import read_desk, to_work, workers_of
 class TicketDesk:
     """One queue of tickets: Queue, Registry and Desk."""
 
-    def __init__(self, fleet: Fleet, book: DatabaseTickets, clock: Clock) -> None:
+    def __init__(
+        self, fleet: Fleet, book: DatabaseTickets, clock: Clock, made: Made = tuple
+    ) -> None:
         self._fleet = fleet
         self._book = book
         self._clock = clock
+        self._made = made
         self._told: tuple[Ticket, ...] | None = None
         """What `read` found, until `settle` has seen to it: reading it again takes as long."""
         self._reading: tuple[datetime, QueueReading] | None = None
@@ -37,11 +41,22 @@ class TicketDesk:
             tickets = self._book.tickets()
             tenancies, ended = self._book.tenancies(), self._book.ended()
             reading = read_desk(self._fleet, tickets, tenancies, now, ended)
+            reading = self._with_runs(reading, {each.package for each in tickets} - {""})
         except (StoreMissing, StoreFailed) as error:
             unknown = Unknown(unknown=str(error))
             return QueueReading(demand=unknown, workers=unknown)
         self._told, self._reading = tickets, (now, reading)
         return reading
+
+    def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
+        """Return a reading with how long earlier tickets of these packages had their machines."""
+        if not packages or isinstance(reading.demand, Unknown):
+            return reading
+        runs = [run for run in self._book.runs() if run.package in packages]
+        if not runs:
+            return reading
+        demand = reading.demand.model_copy(update={"runs": by_type(runs, self._made())})
+        return reading.model_copy(update={"demand": demand})
 
     def closed(self, since: datetime) -> tuple[Work, ...]:
         """Return what ran on machines that clients have given back since then."""

@@ -59,6 +59,6 @@ def tickets_to_json(tickets: Iterable[Ticket], waits: Mapping[int, str]) -> str:
 
 def _to_json(ticket: Ticket, waits: str) -> dict[str, Any]:
     said = asdict(ticket)
-    times = ("opened_at", "heard_at", "ended_at")
+    times = ("opened_at", "heard_at", "ready_at", "ended_at")
     said |= {key: said[key].isoformat() for key in times if said[key]}
     return said | {"because": ticket.because or waits}

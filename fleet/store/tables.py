@@ -106,6 +106,7 @@ TICKETS = sa.Table(
     sa.Column("package", sa.Text, nullable=False, server_default=""),
     sa.Column("granted", sa.Text, nullable=False, server_default="null"),
     sa.Column("note", sa.Text, nullable=False, server_default=""),
+    sa.Column("ready_at", sa.Text, nullable=False, server_default=""),
 )
 sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
 sa.event.listen(

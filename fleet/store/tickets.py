@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from fleet.demand.runs import Run
 from fleet.errors import TicketRefused
 from fleet.store.tables import TENANCIES, TICKETS
 from fleet.store.upgrading import make_tables
@@ -23,6 +24,8 @@ _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""
 _MOST_KEPT = 50_000
 """Of more tickets those that have ended are forgotten before that: each run looks through them."""
+_MOST_RUNS = 20_000
+"""So many of the tickets that have ended are looked at for how long builds take."""
 _TRIES = 100
 _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
@@ -72,6 +75,26 @@ class DatabaseTickets:
         with self._tables() as connection:
             return tuple(map(_ticket, connection.execute(query).all()))
 
+    def runs(self) -> Iterator[Run]:
+        """Yield how long the latest closed tickets that told their package had their machines.
+
+        Whether their builds succeeded nobody tells.
+        """
+        columns = TICKETS.c
+        query = (
+            sa.select(columns.package, columns.machine, columns.ready_at, columns.ended_at)
+            .where(self._own(), columns.state == TicketState.CLOSED)
+            .where(columns.package != "", columns.machine != "", columns.ready_at != "")
+            .order_by(columns.id.desc())
+            .limit(_MOST_RUNS)
+        )
+        with self._tables() as connection:
+            rows = connection.execute(query).all()
+        for package, machine, ready, ended in rows:
+            began = datetime.fromisoformat(ready)
+            took = datetime.fromisoformat(ended) - began
+            yield Run("", package, machine, began, max(0, int(took.total_seconds())))
+
     def ended(self) -> tuple[Ticket, ...]:
         """Return the tickets, of every queue, to whose machines nothing was done since."""
         same = (TENANCIES.c.machine == TICKETS.c.machine, TENANCIES.c.since == TICKETS.c.ended_at)
@@ -120,6 +143,7 @@ class DatabaseTickets:
                 answer=sa.bindparam("a"),
                 granted=sa.bindparam("g"),
                 note=sa.bindparam("n"),
+                ready_at=now.isoformat(),
             )
         )
         with self._tables() as connection:
@@ -350,6 +374,7 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
         "package": ticket.package,
         "granted": json.dumps(ticket.granted),
         "note": ticket.note,
+        "ready_at": ticket.ready_at.isoformat() if ticket.ready_at else "",
     }
 
 
@@ -357,7 +382,7 @@ def _ticket(row: Sequence[Any]) -> Ticket:
     # By place, not by name: a pass reads thousands, and a name is looked up in each.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
     priority, background, lease, machine, answer, because, ended, *rest = rest
-    client, project, chroot, package, granted, note = rest
+    client, project, chroot, package, granted, note, ready = rest
     return Ticket(
         id=number,
         tags=_tags(tags),
@@ -381,6 +406,7 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         package=package,
         granted=None if granted == "null" else _tags(granted),
         note=note,
+        ready_at=datetime.fromisoformat(ready) if ready else None,
     )
 
 

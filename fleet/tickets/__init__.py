@@ -67,6 +67,8 @@ class Ticket:
     """The tags that its machine was given for, those of rules among them; None: not told."""
     note: str = ""
     """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
+    ready_at: datetime | None = None
+    """When it got its machine; None: it has none, or an older fleet gave it."""
 
     @property
     def is_open(self) -> bool:

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from fleet.demand.runs import Made
 from fleet.facts import Demand, Unknown, Worker
 from fleet.queues.debusine.database import DebusineDatabase
 from fleet.queues.debusine.grants import write_grants
@@ -32,10 +33,10 @@ class Debusine:
         return self.url.replace("//fleet@", f"//{READER}@")
 
     def database(
-        self, fleet: Fleet | None = None, *scopes: str, dsn: str = ""
+        self, fleet: Fleet | None = None, *scopes: str, dsn: str = "", made: Made = tuple
     ) -> DebusineDatabase:
         queue = DebusineQueue(kind="debusine", url="http://x", scopes=list(scopes) or ["debian"])
-        return DebusineDatabase(fleet or a_fleet(), queue, dsn or self.reader)
+        return DebusineDatabase(fleet or a_fleet(), queue, dsn or self.reader, made)
 
     def demand(self, fleet: Fleet | None = None, *scopes: str) -> Demand:
         demand = self.database(fleet, *scopes).read(NOW).demand

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.facts import TaskHistory, Unknown
+from fleet.facts import Attempt, Demand, TaskHistory, Unknown
+from fleet.queues.debusine import marks
 from tests.builders import a_fleet, a_pool
 from tests.queues.conftest import READER, Debusine
 from tests.rigs.debusine import NOW
@@ -162,6 +163,69 @@ def test_a_package_of_its_own_is_expected_to_take_as_long_as_it_took(debusine: D
     expected = {r.id: r.expected_seconds for r in debusine.demand(fleet).requests}
 
     assert expected == {"3": 50 * 60, "4": 30 * 60}
+
+
+def test_runs_are_told_by_the_machine_type_that_the_store_remembers(debusine: Debusine) -> None:
+    fleet = a_fleet(durations={"sbuild": [{"match": "chromium|linux", "takes": "5h"}]})
+    ours = {marks.FLEET: "debian-ci", marks.POOL: "builders"}
+    small = debusine.add_worker("w-1", static=ours | {marks.MACHINE: "m-1"})
+    big = debusine.add_worker("w-2", static=ours | {marks.MACHINE: "m-2"})
+    theirs = debusine.add_worker("w-3", static={marks.FLEET: "other", marks.MACHINE: "m-1"})
+    chromium, linux = of("chromium"), of("linux")
+    debusine.tables.add_requests(
+        [
+            finished(1, 40, provided=chromium, worker=small, task="sbuild"),
+            finished(2, 44, provided=chromium, worker=small, task="sbuild"),
+            finished(3, 6, provided=chromium, worker=big, task="sbuild"),
+            finished(4, 5, provided=chromium, worker=big, task="sbuild", result="failure"),
+            finished(5, 5, provided=chromium, worker=theirs, task="sbuild"),
+            finished(6, 5, provided=chromium, worker=None, task="sbuild"),
+            finished(7, 9, provided=of("hello"), worker=big, task="sbuild"),
+            finished(8, 50, provided=linux, worker=small, task="sbuild"),
+            RequestRow(9, AMD64, chromium, task="sbuild"),
+            RequestRow(10, AMD64, linux, task="sbuild", status="running", worker=big),
+        ]
+    )
+    attempts = [made("m-1", "ccx33"), made("m-2", "ccx63")]
+
+    demand = debusine.database(fleet, made=lambda: attempts).read(NOW).demand
+
+    assert isinstance(demand, Demand)
+    assert [(each.package, each.machine, each.seconds) for each in demand.runs] == [
+        ("chromium", "ccx33", (2400, 2640)),
+        ("chromium", "ccx63", (360,)),
+        ("linux", "ccx33", (3000,)),
+    ]
+
+
+def test_work_that_runs_is_expected_to_take_as_long_as_its_package_did(debusine: Debusine) -> None:
+    fleet = a_fleet(powerful=[{"match": "debian/.*/chromium", "ask": ["big"]}])
+    number = debusine.add_worker("w-1")
+    debusine.tables.add_requests(
+        [
+            finished(1, 50, provided=of("chromium")),
+            finished(2, 10, provided=of("hello")),
+            RequestRow(3, AMD64, of("chromium"), status="running", worker=number),
+        ]
+    )
+
+    work = debusine.workers(fleet)["w-1"].work
+
+    assert work is not None
+    assert work.expected_seconds == 50 * 60
+
+
+def made(worker: str, kind: str) -> Attempt:
+    return Attempt.model_validate(
+        {
+            "pool": "builders",
+            "worker": worker,
+            "type": kind,
+            "image": "trixie-1",
+            "at": "2026-11-01T00:00:00Z",
+            "result": "registered",
+        }
+    )
 
 
 def test_what_earlier_runs_used_is_told_where_a_rule_asks(debusine: Debusine) -> None:

@@ -2,11 +2,13 @@
 
 import sqlite3
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from fleet.facts import Attempt, Demand
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
@@ -141,3 +143,47 @@ def test_of_very_many_tickets_the_oldest_that_ended_are_forgotten(
     assert kept is not None
     assert book.find(numbers[0]) is None
     assert [ticket.id for ticket in book.tickets()] == [2, 50000, 50001]
+
+
+def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_type(
+    book: DatabaseTickets, clock: Hands
+) -> None:
+    def made() -> tuple[Attempt, ...]:
+        return (an_attempt("m1", "ccx33"), an_attempt("m2", "ccx63"))
+
+    desk = TicketDesk(a_ticket_fleet(), book, clock, made)
+    for machine, package, hours in (
+        *(("m1", "chromium", 20), ("m1", "chromium", 22), ("m2", "chromium", 3)),
+        *(("m2", "hello", 1), ("gone", "chromium", 9), ("m1", "", 9)),
+    ):
+        number = book.open(build_of(package), most=9, most_of_submitter=9).id
+        desk.lease([Given(number, machine, "powerful", "192.0.2.1", NOW)], NOW)
+        end = NOW + timedelta(hours=hours)
+        book.change(number, partial(close, now=end), end)
+    book.open(build_of("chromium"), most=9, most_of_submitter=9)
+
+    demand = desk.read(LATER).demand
+
+    assert isinstance(demand, Demand)
+    assert [(each.package, each.machine, each.seconds) for each in demand.runs] == [
+        ("chromium", "ccx33", (20 * 3600, 22 * 3600)),
+        ("chromium", "ccx63", (3 * 3600,)),
+    ]
+
+
+def build_of(package: str) -> Ticket:
+    """Return a ticket of one sandbox, which may have machines that had others of it."""
+    return a_ticket(project="ping", chroot="c", package=package, sandbox="ada/ping")
+
+
+def an_attempt(worker: str, kind: str) -> Attempt:
+    return Attempt.model_validate(
+        {
+            "pool": "powerful",
+            "worker": worker,
+            "type": kind,
+            "image": "host-1",
+            "at": NOW - timedelta(days=1),
+            "result": "registered",
+        }
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
+from fleet.demand.runs import Made, by_type
 from fleet.errors import SourceUnreachable
 from fleet.facts import Demand, QueueReading, Unknown, Worker
 from fleet.schema.model import DebusineQueue, Fleet
@@ -26,10 +27,11 @@ _Read = TypeVar("_Read")
 class DebusineDatabase:
     """The queue and the workers of one Debusine server, read with a read-only role."""
 
-    def __init__(self, fleet: Fleet, queue: DebusineQueue, dsn: str) -> None:
+    def __init__(self, fleet: Fleet, queue: DebusineQueue, dsn: str, made: Made = tuple) -> None:
         self._fleet = fleet
         self._scopes = tuple(dict.fromkeys(queue.scopes))
         self._dsn = dsn
+        self._made = made
 
     def read(self, now: datetime) -> QueueReading:
         """Return what waits, by groups that this fleet.yaml treats alike, and every worker."""
@@ -69,7 +71,7 @@ class DebusineDatabase:
     def _demand(
         self, connection: "Connection", now: datetime, workers: "tuple[Row, ...]"
     ) -> "tuple[Demand, Seconds]":
-        from fleet.queues.debusine.earlier import read_seconds
+        from fleet.queues.debusine.earlier import read_runs, read_seconds, running_packages
         from fleet.queues.debusine.looks import looks_of
         from fleet.queues.debusine.packages import read_packages
         from fleet.queues.debusine.waiting import check_scopes, read_environments, read_groups
@@ -78,7 +80,9 @@ class DebusineDatabase:
         looks = looks_of(self._fleet, (tag for row in workers for tag in row.tags.requires))
         packages = read_packages(connection, self._scopes, looks, of=(self._fleet, now.date()))
         groups = read_groups(connection, self._scopes, looks, packages)
-        seconds = read_seconds(connection, packages.alone)
+        told = packages.alone | (running_packages(connection) if looks.named else frozenset())
+        seconds = read_seconds(connection, told)
+        runs = read_runs(connection, told, self._fleet.fleet)
         environments = read_environments(connection, self._scopes) if looks.environments else {}
         named = {request.package for request in groups}
         demand = Demand(
@@ -86,6 +90,7 @@ class DebusineDatabase:
             requests=tuple(map(seconds.expecting, groups)),
             stored=True,
             history=tuple(each for each in packages.history if each.package in named),
+            runs=by_type(runs, self._made()) if runs else (),
             environments=environments,
         )
         return demand, seconds

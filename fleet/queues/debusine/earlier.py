@@ -1,4 +1,4 @@
-"""This module reads what earlier runs took, from Debusine's database: time, memory, disk.
+"""This module reads what earlier runs took, from Debusine's database: time, memory, disk, machine.
 
 Only the latest runs are looked at: the table of a server grows for ever, and nothing in it is in
 the order of their end but, nearly, their ids.
@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from fleet.demand.runs import Run
 from fleet.facts import Request, TaskHistory
+from fleet.queues.debusine import marks
 from fleet.queues.debusine.rows import PACKAGE_TAG, package_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,23 @@ SELECT r.task_name, r.scheduler_tags_required,
  WHERE r.id > (SELECT max(id) FROM db_workrequest) - %(looked_at)s AND r.status = 'completed'
    AND r.result = 'success' AND r.task_type = 'Worker' AND r.completed_at >= r.started_at
  GROUP BY 1, 2, 3"""
+_RUNS = """\
+SELECT u.task_name, u.tag, u.machine, u.started_at, u.seconds
+  FROM (SELECT r.task_name, t AS tag, w.static_metadata ->> %(machine)s AS machine,
+               r.started_at, extract(epoch FROM r.completed_at - r.started_at)::int AS seconds,
+               row_number() OVER (PARTITION BY r.task_name, t ORDER BY r.id DESC) AS nth
+          FROM db_workrequest r JOIN db_worker w ON w.id = r.worker_id
+               CROSS JOIN LATERAL unnest(r.scheduler_tags_provided) t
+         WHERE r.id > (SELECT max(id) FROM db_workrequest) - %(looked_at)s
+           AND r.status = 'completed' AND r.result = 'success' AND r.task_type = 'Worker'
+           AND r.completed_at >= r.started_at AND t = ANY(%(tags)s::text[])
+           AND w.static_metadata ->> %(mark)s = %(fleet)s) u
+ WHERE u.nth <= %(most)s AND u.machine IS NOT NULL"""
+_RUNNING = """\
+SELECT DISTINCT t
+  FROM db_workrequest r CROSS JOIN LATERAL unnest(r.scheduler_tags_provided) t
+ WHERE r.worker_id IS NOT NULL AND r.status = 'running' AND r.task_type = 'Worker'
+   AND starts_with(t, %(prefix)s)"""
 _MIB = 1_048_576
 _PEAKS = """\
 SELECT u.task_name, u.tag, array_agg(u.memory) FILTER (WHERE u.memory >= 0),
@@ -83,6 +102,28 @@ def read_seconds(connection: "Connection", packages: Collection[str]) -> Seconds
             runs[*kind, package] += count
             seconds[*kind, package] += total
     return Seconds({about: seconds[about] / runs[about] for about in runs})
+
+
+def read_runs(connection: "Connection", packages: Collection[str], fleet: str) -> tuple[Run, ...]:
+    """Return the latest runs about these packages on machines of a fleet, by their names."""
+    if not packages:
+        return ()
+    values = {
+        "looked_at": _LOOKED_AT,
+        "tags": _tags(packages),
+        "most": _MOST_RUNS,
+        "mark": marks.FLEET,
+        "fleet": fleet,
+        "machine": marks.MACHINE,
+    }
+    rows = connection.execute(_RUNS, values).fetchall()
+    return tuple(Run(task, tag.removeprefix(PACKAGE_TAG), *ran) for task, tag, *ran in rows)
+
+
+def running_packages(connection: "Connection") -> frozenset[str]:
+    """Return the packages that workers are at work on."""
+    rows = connection.execute(_RUNNING, {"prefix": PACKAGE_TAG})
+    return frozenset(tag.removeprefix(PACKAGE_TAG) for (tag,) in rows)
 
 
 def read_peaks(connection: "Connection", packages: Collection[str]) -> tuple[TaskHistory, ...]:
