@@ -106,7 +106,7 @@ class Timing:
             return ""
         if any(each.type == kind.type for each in self.fitted):
             return said_of(self.fitted)
-        if self.speed and kind.speed:
+        if self.speed and kind.speed and self.speed != kind.speed:
             return f"by its speed, {kind.speed}% to {self.speed}%"
         if self.cores and kind.cores and self.cores != kind.cores:
             return f"by its cores, {kind.cores} to {self.cores}, which share {self.parallel}%"

@@ -275,7 +275,8 @@ def workers_of(fleet: Fleet, world: World, plan: Plan) -> Iterator[Standing]:
             stays = verdict.worker not in withheld
         if not stays or verdict.state not in _WORKING or verdict.inactive:
             continue
-        worker = known.get(verdict.worker)
+        # One of its name that is gone says nothing of a machine that is made now.
+        worker = None if verdict.verdict == "create" else known.get(verdict.worker)
         if verdict.pool not in fleet.pools or (worker is not None and worker.draining):
             continue
         tags = (worker.provides, worker.requires) if worker else ((), ())
@@ -305,10 +306,20 @@ def left_of(fleet: Fleet, world: World, worker: Worker) -> int | None:
 
 
 def registered_workers(world: World) -> dict[str, Worker]:
-    """Return every registered worker by its name."""
+    """Return every registered worker by its name, with the work that its queue gave it.
+
+    One that registers at its provider itself may have its work by a ticket.
+    """
+    readings = [reading.workers for reading in world.queues.values()]
+    known = {w.name: w for group in readings if isinstance(group, tuple) for w in group}
     listings = [x.workers for x in world.providers.values() if isinstance(x, Listing)]
-    groups = [*(reading.workers for reading in world.queues.values()), *listings]
-    return {w.name: w for group in groups if isinstance(group, tuple) for w in group}
+    for worker in (worker for group in listings for worker in group or ()):
+        told = known.get(worker.name)
+        if told is None or told.work is None or worker.work is not None:
+            known[worker.name] = worker
+        else:
+            known[worker.name] = worker.model_copy(update={"work": told.work})
+    return known
 
 
 def _offer_of(

@@ -10,7 +10,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from fleet.tickets import Tenancy, Ticket
 from fleet.tickets.desk import read_desk
-from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
+from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 
 NAME = "debian-ci-powerful-1"
@@ -47,6 +47,23 @@ def test_of_a_machine_with_a_ticket_nobody_knows_when_its_client_closes_it() -> 
         "when its client closes its ticket is not known: `durations` has no `any`",
         ("durations",),
     )
+
+
+def test_of_a_machine_that_registers_itself_the_work_of_its_ticket_is_known() -> None:
+    fleet = a_ticket_fleet(durations={"any": [{"match": "ada/.*/chromium", "takes": "20h"}]})
+    build = {"project": "ping", "chroot": "f43", "package": "chromium", "sandbox": "s"}
+    had = a_ticket(7, machine=NAME, state="ready", heard_at=NOW, **build)
+    machine = a_machine(name=NAME, pool="powerful", type="ccx63", id="1")
+    world = seen(fleet, [had], [used(machine=NAME, sandbox="s", since=NOW)], [machine])
+    registers = a_worker(name=NAME, pool="powerful", busy=True)
+    listing = a_listing(machine).model_copy(update={"workers": (registers,)})
+    world = world.model_copy(update={"providers": {"desk": listing}})
+
+    found = explain_worker(fleet, world, guard(fleet, reconcile(fleet, world)), NAME)
+
+    assert found is not None
+    last = found.reasons[-1].because
+    assert last == "its work is expected to end at 2026-11-22 04:00 UTC"
 
 
 def test_a_limit_of_a_queue_of_tickets_is_held_by_who_gives_out_machines() -> None:

@@ -1,0 +1,19 @@
+"""A package that builds faster on a big machine goes there, once its runs have shown that."""
+
+from tests.walks.conftest import Play
+from tests.walks.walking import Walk, roughly
+
+
+def test_a_build_goes_to_the_machine_that_its_runs_show_to_cost_less(
+    walk: Walk, play: Play
+) -> None:
+    play("a-faster-machine", settle=roughly)
+
+    (reading,) = walk.json("fleet observe")["queues"].values()
+    runs = reading["demand"]["runs"]
+    assert [(each["machine"], len(each["seconds"])) for each in runs] == [("mons", 3), ("norm", 3)]
+    workers = walk.json("fleet status --json")["workers"]
+    assert sorted(each["type"] for each in workers if each["state"] == "starting") == [
+        "mons",
+        "norm",
+    ]
