@@ -75,11 +75,11 @@ class Timing:
     @property
     def said(self) -> list[object]:
         """Return what tells it from another of its queue; nothing where machines are alike."""
-        own = [f"deadline {self.deadline}"] if self.own_deadline else []
-        if not (self.stated or self.cores or self.speed or self.fitted):
-            return [*own]
-        said = [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *own]
-        return [*said, f"speed {self.speed}"] if self.speed else said
+        said: list[object] = [f"deadline {self.deadline}"] if self.own_deadline else []
+        said += [f"speed {self.speed}"] if self.speed else []
+        if not (self.stated or self.cores or self.fitted):
+            return said
+        return [*self.stated, self.measured, self.cores, self.parallel, *self.fitted, *said]
 
     def on(self, kind: Kind, expected: int | None) -> int | None:
         """Return how long what is expected to take so long runs on a machine."""

@@ -300,8 +300,13 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
 
 
 def test_the_work_of_a_ticket_has_the_names_that_the_ticket_had_while_it_waited() -> None:
-    build = {"project": "browsers", "chroot": "fedora-43-x86_64", "package": "chromium"}
-    ticket = a_ticket(state="ready", machine=NAME, **build)
+    ticket = a_ticket(
+        state="ready",
+        machine=NAME,
+        project="browsers",
+        chroot="fedora-43-x86_64",
+        package="chromium",
+    )
 
     (worker,) = workers_of(a_reading(ticket, tenancies=(used(machine=NAME),)))
 

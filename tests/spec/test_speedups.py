@@ -28,9 +28,9 @@ def some_runs(machine: str, *seconds: int, package: str = "chromium") -> TaskRun
     return TaskRuns(task="sbuild", package=package, machine=machine, seconds=seconds)
 
 
-def a_world(*runs: TaskRuns, **parts: object) -> World:
+def a_world(*runs: TaskRuns) -> World:
     """Return a world where a build of chromium waits and these runs are known."""
-    world = a_sim_world(**{"requests": (CHROMIUM,)} | parts)
+    world = a_sim_world(requests=(CHROMIUM,))
     (queue,) = world.queues
     reading = world.queues[queue]
     demand = reading.demand.model_copy(update={"runs": runs})
