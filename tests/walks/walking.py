@@ -41,9 +41,14 @@ def roughly(text: str) -> str:
 
 
 def monday() -> datetime:
-    """Return when stories begin: at eight of the next Monday, so that no day or hour differs."""
+    """Return when stories begin: at eight of a Monday, so that no day or hour differs.
+
+    It is the next one whose week is within one month: budgets of a month begin anew.
+    """
     today = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
-    return today + timedelta(days=7 - today.weekday())
+    begin = today + timedelta(days=7 - today.weekday())
+    is_split = (begin + timedelta(days=6)).month != begin.month
+    return begin + timedelta(days=7 * is_split)
 
 
 class Walk(Shell):
