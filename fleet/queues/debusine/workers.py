@@ -173,7 +173,8 @@ def _work(row: tuple[Any, ...] | None, seconds: Seconds) -> tuple[str, Work] | N
         return None
     _, number, task, required, provided, started, submitter, scope, workspace, data = row
     tags = tuple(sorted(set(required)))
-    request = Request(
+    # Made without a check, for a server has thousands: only its names are asked for.
+    request = Request.model_construct(
         id=str(number),
         task=task,
         required=tags,
