@@ -8,7 +8,7 @@ a pool may have no other machines. A release counts as one where its worker may 
 machine that is merely unseen.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -107,13 +107,13 @@ def refuse_rivalled(_: Fleet, plan: Plan, actions: Sequence[Action]) -> Iterator
         yield Held(result, left, passing)
 
 
-def _rivals_of(plan: Plan, action: Action) -> set[str]:
+def _rivals_of(plan: Plan, action: Action) -> Collection[str]:
     """Return the queues that may make a machine for the same requests by themselves.
 
     What `min` and `spare` ask for, and what an earlier run began, is made for no request.
     """
     if not isinstance(action, Create):
-        return set()
+        return ()
     return action.queues & plan.rivals.keys()
 
 

@@ -130,7 +130,7 @@ class _Tally:
 
     def back_off(self, every: int) -> int:
         """Return how much later the next run begins where a defect ended the last ones."""
-        return every * (2**self.defects - 1)
+        return every * ((1 << self.defects) - 1)
 
     @property
     def said(self) -> str:
