@@ -6,6 +6,7 @@ The table of steps is the body of `begin`, then that of `reconcile`, in this ord
 
 from fleet.allocate import allocate
 from fleet.budgets import judge_budgets
+from fleet.catalogue.listed import with_price_lists
 from fleet.demand import sign_demand
 from fleet.draft.headroom import Headroom
 from fleet.draft.layout import lay_out
@@ -24,6 +25,7 @@ from fleet.verdicts import Decided, assemble
 
 def reconcile(fleet: Fleet, world: World) -> Plan:
     """Return what should be done about this world, and why."""
+    fleet = with_price_lists(fleet, world)
     drafts = begin(fleet, world)
     supplies = find_supplies(fleet, world, drafts)
     demand = sign_demand(fleet, world, supplies)

@@ -25,7 +25,7 @@ from typing import Any
 import moto
 
 from fleet.catalogue.tables import LOCATIONS
-from fleet.providers.hcloud_prices import read_tariff
+from fleet.providers.hcloud_prices import HcloudPrices
 from fleet.schema.base import EnvSecret
 from fleet.schema.model import HcloudProvider
 
@@ -160,8 +160,9 @@ def alike(sorted_prices: list[tuple[Decimal, str]]) -> Iterator[str]:
 def hcloud(token: str) -> None:
     """Write Hetzner's server types and what they cost per zone, as its API says today."""
     secret = EnvSecret(env="HCLOUD_TOKEN")
+    now = datetime.now(UTC)
     tariffs = {
-        at: read_tariff(HcloudProvider(kind="hcloud", location=at, token=secret), token)
+        at: HcloudPrices(HcloudProvider(kind="hcloud", location=at, token=secret), token).read(now)
         for at in dict.fromkeys(LOCATIONS.values())
     }
     sold = {name: quote for each in tariffs.values() for name, quote in each.quotes.items()}
@@ -176,7 +177,7 @@ def hcloud(token: str) -> None:
         ]
         for name, each in sorted(sold.items())
     ]
-    said = f"{datetime.now(UTC).date()} Hetzner Cloud API, GET /v1/server_types"
+    said = f"{now.date()} Hetzner Cloud API, GET /v1/server_types"
     write("hcloud.csv", "EUR", "types: the same", dict.fromkeys(tariffs, said), rows)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from fleet.catalogue.listed import ListedHcloud
 from fleet.catalogue.tables import MachineType, Table, table
+from fleet.facts.prices import PriceList
 from fleet.schema.model import (
     AwsProvider,
     Fleet,
@@ -36,6 +38,8 @@ SOURCE = {
     "ceiling, the price on demand)",
 }
 """Where a person compares by hand."""
+GIB_DIGITS = Decimal("0.0000001")
+"""To which part of money it is known what a GiB of disk costs per hour."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,21 @@ def billing_of(fleet: Fleet, provider: str) -> Billing:
         return Billing()
     if isinstance(declared, SimProvider):
         return _simulated(declared.billing)
-    return _BILLING.get(declared.kind, Billing())
+    billing = _BILLING.get(declared.kind, Billing())
+    return _told(billing, declared.prices) if isinstance(declared, ListedHcloud) else billing
+
+
+def _told(billing: Billing, prices: PriceList) -> Billing:
+    """Return how a provider bills, at the prices of its own list; what that lacks stays."""
+    address, disk = prices.address, prices.disk
+    hour = (disk / billing.month).quantize(GIB_DIGITS) if disk and billing.month else None
+    return replace(
+        billing,
+        address=billing.address
+        if address is None
+        else Money(amount=address, currency=prices.currency),
+        disk=billing.disk if hour is None else Money(amount=hour, currency=prices.currency),
+    )
 
 
 def _simulated(billing: SimBilling) -> Billing:
@@ -215,8 +233,10 @@ def _sold(fleet: Fleet, provider: str, name: str) -> MachineType | None:
 
 
 def table_of(declared: Provider | None) -> Table:
-    """Return the shipped table of a provider's kind, priced where the provider is."""
+    """Return what a provider sells where it is: its own list, else the table of its kind."""
     match declared:
+        case ListedHcloud():
+            return declared.listed
         case HcloudProvider():
             return table("hcloud", declared.location)
         case AwsProvider():

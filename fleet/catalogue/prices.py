@@ -9,36 +9,14 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from fleet.catalogue import Billing, billing_of, listed_type, table_of, type_names
+from fleet.catalogue import GIB_DIGITS, Billing, billing_of, listed_type, table_of, type_names
 from fleet.catalogue.tables import MachineType
-from fleet.facts.ledger import Cents
+from fleet.facts.prices import PriceList, Quote
 from fleet.facts.values import Value
 from fleet.schema.model import Fleet, Pool
 
 _SLACK = Decimal("0.02")
 """Monthly prices are rounded, and a multiple of the hourly one only nearly."""
-_DIGITS = Decimal("0.0000001")
-"""To which part of money the catalogue knows what a GiB of disk costs per hour."""
-
-
-class Quote(Value):
-    """What a provider says of one machine type at one place."""
-
-    price: Cents = Field(description="Net, per hour.")
-    month: Cents = Field(description="Net, at most per calendar month.")
-    cores: int
-    memory: int = Field(description="MiB.")
-    disk: int = Field(description="MiB.")
-    architecture: str
-
-
-class Tariff(Value):
-    """What a provider says of its prices at one place."""
-
-    currency: str
-    quotes: dict[str, Quote]
-    address: Cents | None = Field(description="A public IPv4 address, net, per hour.")
-    disk: Cents | None = Field(description="A GiB of disk, net, per month.")
 
 
 class ComparedPrice(Value):
@@ -80,7 +58,7 @@ def age_in_days(as_of: str, today: date) -> int | None:
     return (today - date.fromisoformat(as_of)).days if as_of else None
 
 
-def compare_prices(fleet: Fleet, provider: str, tariff: Tariff, today: date) -> PriceCheck:
+def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) -> PriceCheck:
     """Return how the catalogue differs from what a provider says."""
     declared, billing = fleet.providers[provider], billing_of(fleet, provider)
     shipped = table_of(declared)
@@ -92,11 +70,11 @@ def compare_prices(fleet: Fleet, provider: str, tariff: Tariff, today: date) -> 
         source=shipped.source,
         prices=(
             *(
-                _compared(known, tariff.quotes.get(name), tariff.currency, billing)
+                _compared(known, prices.quotes.get(name), prices.currency, billing)
                 for name in used_types(fleet, provider)
                 if (known := listed_type(fleet, provider, name))
             ),
-            *_compared_extras(billing, tariff),
+            *_compared_extras(billing, prices),
         ),
     )
 
@@ -136,29 +114,31 @@ def _differences(
         yield f"its architecture is {quote.architecture}, not {known.architecture}"
 
 
-def _compared_extras(billing: Billing, tariff: Tariff) -> Iterator[ComparedPrice]:
+def _compared_extras(billing: Billing, prices: PriceList) -> Iterator[ComparedPrice]:
     if billing.address is not None:
-        told = tariff.address
+        told = prices.address
         ours = (billing.address.amount, billing.address.currency)
         yield ComparedPrice(
             what="IPv4 address",
             catalogue=f"{billing.address}/h",
-            differences=() if (told, tariff.currency) == ours else (_said(told, tariff, "h"),),
+            differences=() if (told, prices.currency) == ours else (_said(told, prices, "h"),),
         )
     if billing.disk is not None and billing.month:
-        hourly = None if tariff.disk is None else (tariff.disk / billing.month).quantize(_DIGITS)
+        hourly = (
+            None if prices.disk is None else (prices.disk / billing.month).quantize(GIB_DIGITS)
+        )
         ours = (billing.disk.amount, billing.disk.currency)
         yield ComparedPrice(
             what="GiB of disk",
             catalogue=f"{billing.disk}/h",
             differences=()
-            if (hourly, tariff.currency) == ours
-            else (_said(tariff.disk, tariff, "month"),),
+            if (hourly, prices.currency) == ours
+            else (_said(prices.disk, prices, "month"),),
         )
 
 
-def _said(told: Decimal | None, tariff: Tariff, per: str) -> str:
-    return "it is not sold" if told is None else f"it costs {_plain(told)} {tariff.currency}/{per}"
+def _said(told: Decimal | None, prices: PriceList, per: str) -> str:
+    return "it is not sold" if told is None else f"it costs {_plain(told)} {prices.currency}/{per}"
 
 
 def _plain(amount: Decimal) -> str:

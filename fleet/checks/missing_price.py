@@ -22,8 +22,10 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         unpriced = [each for each in types if each.price is None]
         if unpriced:
             alone = len(unpriced) == len(types)
-            # A cloud has a price of what it sells, also where the table has none.
-            sold = all(each.name in table_of(provider).types for each in unpriced)
+            # A cloud has a price of what it sells; Hetzner is asked for it.
+            known = table_of(provider).types
+            listed = isinstance(provider, HcloudProvider) and bool(type_names(pool))
+            sold = listed or all(each.name in known for each in unpriced)
             said = _said(provider, unpriced, named=bool(type_names(pool)))
             yield Finding(
                 RULE,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fleet.catalogue import find_types, known_types, shipped_types, type_names
 from fleet.catalogue.tables import MachineType
 from fleet.schema.findings import Finding, Path, nearest
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, HcloudProvider, Pool
 
 RULE = "unknown-machine-type"
 
@@ -60,14 +60,24 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
     sold = known_types(fleet, pool.provider)
     close = _alike(wanted, shipped_types(fleet, pool.provider)) or nearest(wanted, sold)
     known = f"known: {', '.join(sold)}; or state" if sold else "state"
+    said = f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'"
+    # Hetzner is asked what it sells; there a newer type is known.
+    may_be_new = isinstance(
+        fleet.providers[pool.provider], HcloudProvider
+    ) and _HETZNERS.fullmatch(wanted)
     return Finding(
         RULE,
-        f"the catalogue has no machine type '{wanted}' for the provider '{pool.provider}'",
+        f"{said}: the pool makes none unless Hetzner's own price list has it"
+        if may_be_new
+        else said,
         path,
+        severity="warning" if may_be_new else "error",
         hint=f"did you mean '{close}'?" if close else f"{known} cores, memory, disk and price",
     )
 
 
+_HETZNERS = re.compile(r"c[a-z]{1,3}\d{2}")
+"""What Hetzner's names of machine types look like, those to come too."""
 _NAME = re.compile(r"(?P<line>[a-z]+)(?P<number>\d+)(?P<kind>[a-z-]*)(?:\.(?P<size>[a-z0-9]+))?")
 
 

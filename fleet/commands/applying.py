@@ -9,7 +9,7 @@ from fleet.commands.clock import SystemClock
 from fleet.commands.config import Config
 from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
-from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, wire
+from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, priced, wire
 from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
@@ -64,10 +64,11 @@ def apply_once(
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
-        world = look(config, sources, console)
+        seen = look(config, sources, console)
+        config = priced(config, seen)
         note = partial(_note, sources.store, started)
         with terms.signals.changing():
-            world = hand_out_all(config.fleet, world, sources, console.note, note)
+            world = hand_out_all(config.fleet, seen, sources, console.note, note)
         remember_rules(world, sources.store)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
@@ -13,10 +14,11 @@ from fleet.census.expiry import extended
 from fleet.commands.withheld import withheld
 from fleet.errors import EngineAbsent, SecretMissing
 from fleet.facts import Listing, Unknown
-from fleet.ports import Clock, Engine, Keeper, Provider, Registry, Sharer
+from fleet.ports import Clock, Engine, Keeper, PriceReader, Provider, Registry, Sharer
 from fleet.providers.aws import AwsMachines
 from fleet.providers.aws_shared import AwsShared
 from fleet.providers.hcloud import HcloudMachines, write_moment
+from fleet.providers.hcloud_prices import HcloudPrices
 from fleet.providers.hcloud_shared import HcloudShared
 from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
@@ -118,6 +120,16 @@ def provider_of(provider: ProviderModel, secrets: HostSecrets) -> Provider:
         case LocalProvider() | HooksProvider() | SimProvider():
             return _UnreadableProvider(f"providers of kind {provider.kind} cannot be listed yet")
     assert_never(provider)
+
+
+def prices_of(fleet: Fleet, secrets: HostSecrets) -> dict[str, PriceReader]:
+    """Return what asks providers for their prices; one without a token is not asked."""
+    readers: dict[str, PriceReader] = {}
+    for name, provider in fleet.providers.items():
+        if isinstance(provider, HcloudProvider):
+            with suppress(SecretMissing):
+                readers[name] = HcloudPrices(provider, secrets.read(provider.token))
+    return readers
 
 
 def keepers_of(providers: Mapping[str, Provider]) -> dict[str, Keeper]:

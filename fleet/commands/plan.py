@@ -10,7 +10,7 @@ from fleet.changes.config import find_config_changes
 from fleet.changes.images import find_image_changes
 from fleet.changes.renames import find_renames, rename_pools
 from fleet.commands.config import Config
-from fleet.commands.wiring import Decision, decide, load_base, plan_for
+from fleet.commands.wiring import Decision, decide, load_base, plan_for, priced
 from fleet.facts import Unknown
 from fleet.plan import Plan
 from fleet.plan.digests import config_digest
@@ -50,7 +50,7 @@ def _change(name: str, decision: Decision, console: Console) -> Comparison:
     if isinstance(base, Unknown):
         console.note(f"fleet: warning: what the change does is not known: {base.unknown}")
         return base
-    head = decision.config.fleet
+    base, head = priced(base, decision.world), decision.config.fleet
     renames = find_renames(base.fleet, head)
     renamed = rename_pools(base.fleet, renames)
     planned = plan_for(replace(base, fleet=renamed), decision.world)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from fleet.catalogue import SOURCE, table_of
+from fleet.catalogue.listed import with_price_list
 from fleet.catalogue.prices import (
     PriceCheck,
     PriceReport,
@@ -16,11 +17,15 @@ from fleet.catalogue.tables import Table
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config
 from fleet.errors import FleetError
+from fleet.operate.price_lists import ask_anew
 from fleet.ports import Console
-from fleet.providers.hcloud_prices import read_tariff
+from fleet.ports.store import Store
+from fleet.providers.hcloud_prices import HcloudPrices
 from fleet.render.prices_text import prices_to_text
 from fleet.render.to_json import value_to_json
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider
+from fleet.store.database import DatabaseStore
+from fleet.store.places import find_places
 from fleet.store.secrets import HostSecrets
 
 
@@ -28,9 +33,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Say what is the same, what differs, and what could not be asked."""
     fleet = load_config(args, console).fleet
     secrets = HostSecrets(os.environ, Path(args.file).resolve().parent)
+    store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
     report = PriceReport(
         fleet=fleet.fleet,
-        checks=tuple(_check(fleet, name, secrets) for name in sorted(fleet.providers)),
+        checks=tuple(_check(fleet, name, secrets, store) for name in sorted(fleet.providers)),
     )
     console.out(
         value_to_json(report) if args.json else prices_to_text(report, colour=console.colour)
@@ -38,17 +44,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return report.exit_code
 
 
-def _check(fleet: Fleet, name: str, secrets: HostSecrets) -> PriceCheck:
+def _check(fleet: Fleet, name: str, secrets: HostSecrets, store: Store) -> PriceCheck:
     provider = fleet.providers[name]
     if not used_types(fleet, name):
         return _unchecked(fleet, name, "its pools name no machine type of the catalogue")
     match provider:
         case HcloudProvider():
             try:
-                tariff = read_tariff(provider, secrets.read(provider.token))
+                reader = HcloudPrices(provider, secrets.read(provider.token))
+                kept, told = ask_anew(name, reader, store, SystemClock().now())
             except FleetError as error:
                 return _unchecked(fleet, name, str(error), failed=True)
-            return compare_prices(fleet, name, tariff, SystemClock().now().date())
+            counted = fleet if kept is None else with_price_list(fleet, name, kept)
+            return compare_prices(counted, name, told, told.read_at.date())
         case AwsProvider():
             return _unchecked(
                 fleet, name, f"fleet cannot ask AWS for prices; compare by hand: {SOURCE['aws']}"

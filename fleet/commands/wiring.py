@@ -3,14 +3,23 @@
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import assert_never
 
+from fleet.catalogue.listed import with_price_lists
+from fleet.checks import missing_price, unknown_machine_type
 from fleet.commands.clock import SystemClock
-from fleet.commands.clouds import bases_of, engines_of, find_clouds, keepers_of, provider_of
+from fleet.commands.clouds import (
+    bases_of,
+    engines_of,
+    find_clouds,
+    keepers_of,
+    prices_of,
+    provider_of,
+)
 from fleet.commands.config import Config, load_config
 from fleet.commands.loading import check_file
 from fleet.commands.registries import registries_of
@@ -87,6 +96,7 @@ def decide(args: argparse.Namespace, console: Console) -> Decision:
         world = load_world(args, config.fleet, console)
     else:
         world = look(config, wire(config.fleet, args.file), console)
+    config = priced(config, world)
     return Decision(config, world, plan_for(config, world))
 
 
@@ -108,8 +118,24 @@ def look(config: Config, sources: Sources, console: Console) -> World:
     return observe(config.fleet, sources, SystemClock().now())
 
 
+def priced(config: Config, world: World) -> Config:
+    """Return a configuration at the prices of the world, which may answer what it warns of."""
+    fleet = with_price_lists(config.fleet, world)
+    if fleet is config.fleet:
+        return config
+    still = {
+        each.message
+        for check in (unknown_machine_type, missing_price)
+        for each in check.check(fleet)
+    }
+    answered = {unknown_machine_type.RULE, missing_price.RULE}
+    kept = [w for w in config.warnings if w.rule not in answered or w.message in still]
+    return replace(config, fleet=fleet, warnings=tuple(kept))
+
+
 def plan_for(config: Config, world: World) -> Plan:
     """Return the guarded plan for a world, with what fleet.yaml warns of."""
+    config = priced(config, world)
     plan = guard(config.fleet, reconcile(config.fleet, world))
     included = dict(_included(config, {path[:2] for path in plan.cited if path}))
     more = {"warnings": (*config.warnings, *plan.warnings), "included": included}
@@ -162,6 +188,7 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
         desks=desks,
         lenders=clouds.hooked,
         rules=dict(_rules(fleet, base, secrets)),
+        prices=prices_of(fleet, secrets),
         look=ReadyLooks(fleet, places.folder, TcpProber() if looks else None, SystemClock()),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
+from fleet.facts.prices import PriceList
 from fleet.facts.rules import HeldRules
 from fleet.facts.values import Moment, Tags, Value
 from fleet.facts.versions import ImageVersion
@@ -378,6 +379,11 @@ class World(Value):
         None,
         description="How long the longest of the latest runs took that deleted machines; None: "
         "no run has deleted any yet.",
+    )
+    prices: dict[str, PriceList | Unknown] = Field(
+        default_factory=dict,
+        description="Provider to its own price list, where it was asked for one.",
+        exclude_if=lambda prices: not prices,
     )
 
     @property

@@ -15,6 +15,7 @@ from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
 from fleet.facts.rules import HeldRules
 from fleet.facts.versions import ImageVersion
+from fleet.operate.price_lists import read_prices
 from fleet.operate.spending import used_so_far
 from fleet.plan.outcome import Outcome
 from fleet.ports import (
@@ -22,6 +23,7 @@ from fleet.ports import (
     Enroller,
     Keeper,
     Members,
+    PriceReader,
     Provider,
     Queue,
     Registry,
@@ -73,6 +75,8 @@ class Sources:
     """Queues to what reads the rules by which they give tags to their requests."""
     look: Callable[[Mapping[str, Listing | Unknown]], dict[str, Listing | Unknown]] = dict
     """Tries the ports of machines that tickets are given, and returns the listings with that."""
+    prices: Mapping[str, PriceReader] = field(default_factory=dict)
+    """Providers that can be asked what they charge."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
@@ -99,6 +103,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         members=_members(sources),
         runs=_runs(sources.store),
         delete_seconds=_delete_seconds(sources.store),
+        prices=read_prices(sources.prices, sources.store, now),
     )
     # Tickets last: one that is taken while a slow source answers is not left to the next run.
     queues = with_rules(world.queues, sources.rules, sources.store) | _readings(desks, now)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fleet.catalogue.listed import PriceSource
 from fleet.facts import WorkerInputs
 from fleet.facts.bases import BaseChange
 from fleet.facts.values import Moment, Value
@@ -412,6 +413,9 @@ class Plan(Value):
     )
     rules: tuple[RulesVerdict, ...] = Field(
         (), description="Whether queues have the rules of this fleet.yaml, by place."
+    )
+    prices: tuple[PriceSource, ...] = Field(
+        (), description="Which prices of each cloud count here, and from when they are."
     )
     warnings: tuple[Warning_, ...] = ()
     rivals: dict[str, tuple[str, ...]] = Field(

@@ -27,7 +27,7 @@ def seal(plan: Plan) -> Plan:
         "included": {},
     }
     # A plan without base stacks to change is digested as before plans told of them; others too.
-    later = ("bases", "included", "limits", "promotions", "rules", "waiting_versions")
+    later = ("bases", "included", "limits", "prices", "promotions", "rules", "waiting_versions")
     blank_plan = plan.model_copy(update=apart)
     absent = {key for key in later if not getattr(blank_plan, key)}
     dumped = blank_plan.model_dump(mode="json", exclude=absent)

@@ -16,6 +16,7 @@ from pydantic import Field
 from fleet.doctor import Summary
 from fleet.facts import Found, Listing, QueueReading, Stack, Unknown, WorkerInputs
 from fleet.facts.bases import Base, Part
+from fleet.facts.prices import PriceList
 from fleet.facts.rules import HeldRules
 from fleet.facts.values import Moment, Tags, Value
 
@@ -234,6 +235,15 @@ class Sharer(Protocol):
 
     def up(self, ref: StackRef, parts: Sequence[Part], progress: Progress) -> tuple[Step, ...]:
         """Make it so and return what was done; raises StackFailed when some of it failed."""
+
+
+class PriceReader(Protocol):
+    """Asks a provider what it charges at one place; only some providers can be asked."""
+
+    location: str
+
+    def read(self, now: datetime) -> PriceList:
+        """Return its prices; raises SourceUnreachable where not all of them can be told."""
 
 
 class Secrets(Protocol):

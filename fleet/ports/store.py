@@ -10,6 +10,7 @@ from pydantic import Field
 from fleet.facts import Attempt
 from fleet.facts.ledger import Entry, Ledger
 from fleet.facts.manifest import Manifest
+from fleet.facts.prices import PriceList
 from fleet.facts.values import Moment, Value
 from fleet.facts.versions import Move, Version
 
@@ -125,6 +126,12 @@ class Store(Protocol):
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember that."""
+
+    def price_lists(self) -> Mapping[str, PriceList]:
+        """Return, by provider, the price list that was kept last; what nobody can read is none."""
+
+    def keep_price_list(self, provider: str, prices: PriceList) -> None:
+        """Keep a price list in place of what was kept of this provider."""
 
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.

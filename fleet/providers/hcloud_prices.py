@@ -1,16 +1,20 @@
 """This module asks Hetzner Cloud what it charges at one location."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.catalogue.prices import Quote, Tariff
 from fleet.errors import SourceUnreachable
+from fleet.facts.prices import PriceList, Quote
 from fleet.providers.hcloud import ARCHITECTURES, ENDPOINT, advise
 from fleet.schema.model import HcloudProvider
+
+if TYPE_CHECKING:
+    from fleet.web.reader import Reader
 
 _OK = 200
 _PER_PAGE = 50
@@ -75,54 +79,72 @@ class _TypesPage(_Answer):
 _Page = TypeVar("_Page", bound=BaseModel)
 
 
-def read_tariff(provider: HcloudProvider, token: str) -> Tariff:
-    """Return the prices at a provider's location; SourceUnreachable where they cannot be told."""
-    # httpx is slow to load, and most commands ask for no price.
-    from fleet.web.reader import Reader
+class HcloudPrices:
+    """What Hetzner says of its prices at one location: a PriceReader."""
 
-    base = os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
-    headers = {"Authorization": f"Bearer {token}"}
-    with Reader(base) as reader:
+    def __init__(self, provider: HcloudProvider, token: str) -> None:
+        self.location = provider.location
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._base = os.environ.get("HCLOUD_ENDPOINT") or ENDPOINT
 
-        def ask(path: str, query: Mapping[str, str], page: type[_Page]) -> _Page:
-            reply = reader.get(path, query, headers)
-            if reply.status != _OK:
-                raise SourceUnreachable(
-                    f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
-                )
-            return reply.parse(page)
+    def read(self, now: datetime) -> PriceList:
+        """Return the prices, net; SourceUnreachable where not all of them can be told."""
+        # httpx is slow to load, and most commands ask for no price.
+        from fleet.web.reader import Reader
 
-        pricing = ask("/pricing", {}, _PricingPage).pricing
-        types: list[_Type] = []
+        with Reader(self._base) as reader:
+            pricing = self._ask(reader, "/pricing", {}, _PricingPage).pricing
+            types = list(self._types(reader))
+        quotes = {each.name: _quote(each, self.location) for each in types}
+        ipv4 = [each for each in pricing.primary_ips if each.type == "ipv4"]
+        addresses = [at for each in ipv4 for at in _here(each.prices, self.location)]
+        return PriceList(
+            read_at=now,
+            location=self.location,
+            currency=pricing.currency,
+            quotes={name: quote for name, quote in sorted(quotes.items()) if quote},
+            address=next((_trimmed(at.price_hourly.net) for at in addresses), None),
+            disk=_trimmed(pricing.volume.price_per_gb_month.net),
+        )
+
+    def _types(self, reader: "Reader") -> Iterator[_Type]:
         number: int | None = 1
-        while number is not None and number <= _MAX_PAGES:
+        while number is not None:
+            if number > _MAX_PAGES:
+                raise SourceUnreachable(f"{reader.base}/server_types: its pages do not end")
             query = {"page": str(number), "per_page": str(_PER_PAGE)}
-            page = ask("/server_types", query, _TypesPage)
-            types += page.server_types
+            page = self._ask(reader, "/server_types", query, _TypesPage)
+            yield from page.server_types
             number = page.meta.pagination.next_page
-    quotes = {each.name: _quote(each, provider.location) for each in types}
-    ipv4 = [each for each in pricing.primary_ips if each.type == "ipv4"]
-    addresses = [at for each in ipv4 for at in _here(each.prices, provider.location)]
-    return Tariff(
-        currency=pricing.currency,
-        quotes={name: quote for name, quote in quotes.items() if quote},
-        address=next((at.price_hourly.net for at in addresses), None),
-        disk=pricing.volume.price_per_gb_month.net,
-    )
+
+    def _ask(
+        self, reader: "Reader", path: str, query: Mapping[str, str], page: type[_Page]
+    ) -> _Page:
+        reply = reader.get(path, query, self._headers)
+        if reply.status != _OK:
+            raise SourceUnreachable(
+                f"{reply.place} answered with status {reply.status}: {advise(reply.status)}"
+            )
+        return reply.parse(page)
 
 
 def _quote(sold: _Type, location: str) -> Quote | None:
     """Return what a type costs at a location; None where it is not sold there."""
     for at in _here(sold.prices, location):
         return Quote(
-            price=at.price_hourly.net,
-            month=at.price_monthly.net,
+            price=_trimmed(at.price_hourly.net),
+            month=_trimmed(at.price_monthly.net),
             cores=sold.cores,
             memory=int(sold.memory * 1024),
             disk=sold.disk * 1024,
             architecture=ARCHITECTURES.get(sold.architecture, sold.architecture),
         )
     return None
+
+
+def _trimmed(amount: Decimal) -> Decimal:
+    """Return a price without the noughts at its end."""
+    return Decimal(format(amount.normalize(), "f"))
 
 
 def _here(prices: tuple[_PriceAt, ...], location: str) -> list[_PriceAt]:

@@ -278,6 +278,8 @@ def _notes(plan: Plan) -> Iterator[str]:
         for warning in plan.warnings
     ]
     yield from _section("Warnings", ("Rule", "Place", "Message"), rows)
+    if plan.prices:
+        yield "\n".join(f"- {sentence(words.price_source(each))}" for each in plan.prices)
 
 
 def _digests(plan: Plan) -> str:

@@ -247,4 +247,6 @@ def _digests(plan: Plan) -> Iterator[Line]:
         ("world", plan.digests.world),
     )
     known = ", ".join(f"{name} {words.short(digest)}" for name, digest in digests if digest)
+    for source in plan.prices:
+        yield line(Span(words.price_source(source), Style.DIM))
     yield line(Span(f"Digests: {known}", Style.DIM))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from fleet.catalogue.listed import PriceSource
 from fleet.explain.worker_facts import WorkerFacts
 from fleet.facts import WorkerInputs
 from fleet.making import market_of
@@ -104,6 +105,16 @@ def since(moment: datetime | None, now: datetime) -> str:
 def time(moment: datetime) -> str:
     """Return a time to the minute, in UTC."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def price_source(source: PriceSource) -> str:
+    """Return which prices of a provider count, of when, and why no newer ones do."""
+    which = "its own list" if source.own else "the table shipped with fleet"
+    dated = f", of {source.as_of}" if source.as_of else ", which has none there"
+    is_old = source.age_seconds is not None and (source.because or not source.own)
+    age = f", {duration(timedelta(seconds=source.age_seconds or 0))} old" if is_old else ""
+    why = f" ({source.because})" if source.because else ""
+    return f"Prices of {source.provider}: {which}{dated}{age}{why}"
 
 
 def many(count: int, noun: str) -> str:

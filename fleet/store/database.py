@@ -17,6 +17,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing
 from fleet.facts import Attempt
 from fleet.facts.ledger import Ledger
 from fleet.facts.manifest import Manifest
+from fleet.facts.prices import PriceList
 from fleet.facts.versions import Move, Version
 from fleet.ports.store import Charging, Since, StackRecord
 from fleet.store import tables
@@ -32,6 +33,7 @@ from fleet.store.images import (
     write_version,
 )
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
+from fleet.store.price_lists import read_price_lists, write_price_list
 from fleet.store.spending import read_spent, take_back, write_spent
 from fleet.store.upgrading import make_tables
 
@@ -264,6 +266,16 @@ class DatabaseStore(Database):
             keys = [row["key"] for row in rows]
             connection.execute(sa.delete(tables.ABOUT).where(tables.ABOUT.c.key.in_(keys)))
             connection.execute(sa.insert(tables.ABOUT), rows)
+
+    def price_lists(self) -> Mapping[str, PriceList]:
+        """Return, by provider, the price list that was kept last; what nobody can read is none."""
+        with self._checked() as connection:
+            return read_price_lists(connection)
+
+    def keep_price_list(self, provider: str, prices: PriceList) -> None:
+        """Keep a price list in place of what was kept of this provider."""
+        with self._checked() as connection:
+            write_price_list(connection, provider, prices)
 
     def begin(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""

@@ -9,6 +9,7 @@ from functools import cache, partial
 from fleet.allocate import Proof
 from fleet.allocate.programme import GAP, NODES
 from fleet.catalogue import type_names
+from fleet.catalogue.listed import find_price_sources
 from fleet.census.estimates import estimate_of
 from fleet.census.freshness import demand_trouble
 from fleet.census.renames import stack_name
@@ -108,6 +109,7 @@ def assemble(fleet: Fleet, world: World, drafts: Mapping[str, Draft], decided: D
         optimum=_optimum(decided),
         unknown=tuple(find_unknown(fleet, world, drafts)),
         rules=rules,
+        prices=tuple(find_price_sources(fleet, world)),
         warnings=(
             *find_contradictions(fleet, world, images),
             *warn_of_approvals(approvals),

@@ -10,6 +10,7 @@ from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, Vers
 from fleet.facts import Attempt
 from fleet.facts.ledger import Charge, Entry, Ledger
 from fleet.facts.manifest import Manifest
+from fleet.facts.prices import PriceList
 from fleet.facts.versions import Move, Version
 from fleet.ports.store import Charging, Since, StackRecord
 
@@ -30,6 +31,7 @@ class Shelf:
     images: dict[tuple[str, str], Version] = field(default_factory=dict)
     manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     rules: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    prices: dict[str, PriceList] = field(default_factory=dict)
     holder: tuple[str, datetime] | None = None
 
 
@@ -202,6 +204,14 @@ class FakeStore:
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember it."""
         self._shelf.rules.update(seen)
+
+    def price_lists(self) -> Mapping[str, PriceList]:
+        """Return what was kept."""
+        return dict(self._shelf.prices)
+
+    def keep_price_list(self, provider: str, prices: PriceList) -> None:
+        """Keep it."""
+        self._shelf.prices[provider] = prices
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:

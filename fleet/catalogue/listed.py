@@ -1,0 +1,132 @@
+"""This module puts the price lists that providers gave in the place of the shipped tables.
+
+A plan stays a function of fleet.yaml and the world: the lists are part of the world. A type that
+its provider lists no more keeps its figures and has no price.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, time
+
+from pydantic import Field
+
+from fleet.catalogue.tables import MachineType, Table, table
+from fleet.facts import Unknown, World
+from fleet.facts.prices import PriceList
+from fleet.facts.values import Value
+from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Pool
+
+
+class ListedHcloud(HcloudProvider):
+    """A Hetzner account whose own price list is known; no configuration says so."""
+
+    prices: PriceList = Field(exclude=True)
+    listed: Table = Field(exclude=True)
+
+
+class PriceSource(Value):
+    """Which prices of one provider count in a plan, and from when they are."""
+
+    provider: str
+    own: bool = Field(description="The provider's own list; else the table shipped with fleet.")
+    as_of: str = Field(description="The day of the table or the time of the list, UTC.")
+    age_seconds: int | None = Field(description="Since then; null: the table has no prices there.")
+    because: str = Field("", description="Why nothing newer counts, where that was tried.")
+
+
+def with_price_lists(fleet: Fleet, world: World) -> Fleet:
+    """Return the fleet with what its providers say of their prices; it may have that already."""
+    for name, declared in fleet.providers.items():
+        if isinstance(declared, HcloudProvider) and (prices := _own(declared, world, name)):
+            fleet = with_price_list(fleet, name, prices)
+    return fleet
+
+
+def with_price_list(fleet: Fleet, provider: str, prices: PriceList) -> Fleet:
+    """Return the fleet with one list, that of a Hetzner account at its place."""
+    declared = fleet.providers[provider]
+    if not isinstance(declared, HcloudProvider):
+        raise TypeError(provider)
+    listed = {provider: _listed(declared, prices)}
+    return fleet.model_copy(update={"providers": fleet.providers | listed})
+
+
+def find_price_sources(fleet: Fleet, world: World) -> Iterator[PriceSource]:
+    """Yield which prices count at each cloud that has pools, by its name."""
+    used = {pool.provider for pool in fleet.pools.values() if isinstance(pool, Pool)}
+    for name, declared in sorted(fleet.providers.items()):
+        if name not in used:
+            continue
+        match declared:
+            case HcloudProvider():
+                prices = _own(declared, world, name)
+                yield (
+                    _own_source(world, name, prices)
+                    if prices
+                    else _shipped_source(world, name, table("hcloud", declared.location))
+                )
+            case AwsProvider():
+                yield _shipped_source(world, name, table("aws", declared.region))
+            case _:
+                pass
+
+
+def _own(declared: HcloudProvider, world: World, name: str) -> PriceList | None:
+    read = world.prices.get(name)
+    is_here = isinstance(read, PriceList) and read.location == declared.location
+    return read if isinstance(read, PriceList) and is_here else None
+
+
+def _listed(declared: HcloudProvider, prices: PriceList) -> ListedHcloud:
+    written = {key: getattr(declared, key) for key in HcloudProvider.model_fields}
+    return ListedHcloud.model_construct(
+        declared.model_fields_set, **written, prices=prices, listed=_table(prices)
+    )
+
+
+def _table(prices: PriceList) -> Table:
+    shipped = table("hcloud", prices.location).types
+    sold = {
+        name: MachineType(
+            name=name,
+            cores=quote.cores,
+            memory=quote.memory,
+            disk=quote.disk,
+            price=quote.price,
+            currency=prices.currency,
+            architecture=quote.architecture,
+        )
+        for name, quote in prices.quotes.items()
+    }
+    gone = {name: replace(known, price=None) for name, known in shipped.items()}
+    return Table(prices.read_at.date().isoformat(), "its own price list", gone | sold)
+
+
+def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
+    return PriceSource(
+        provider=name,
+        own=True,
+        as_of=f"{prices.read_at:%Y-%m-%d %H:%M} UTC",
+        age_seconds=_seconds(prices.read_at, world.time),
+        because=prices.stale,
+    )
+
+
+def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
+    read = world.prices.get(name)
+    day = datetime.fromisoformat(shipped.as_of) if shipped.as_of else None
+    return PriceSource(
+        provider=name,
+        own=False,
+        as_of=shipped.as_of,
+        age_seconds=_seconds(datetime.combine(day, time(), UTC), world.time) if day else None,
+        because=read.unknown
+        if isinstance(read, Unknown)
+        else f"its own list is that of {read.location}"
+        if read
+        else "",
+    )
+
+
+def _seconds(since: datetime, until: datetime) -> int:
+    return max(0, int((until - since).total_seconds()))

@@ -1,0 +1,221 @@
+"""Plans rest on Hetzner's own price list, kept in the store; else on the shipped table."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.cli import main
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from fleet.store.database import DatabaseStore
+
+FLEET = """\
+fleet: trial
+providers:
+  hetzner: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
+state: {passphrase: {env: FLEET_PASS}}
+queues:
+  work: {kind: tickets}
+images:
+  trixie: {existing: {hetzner: debian-13}, provides: [plain]}
+pools:
+  builders: {provider: hetzner, machine: MACHINE, image: trixie, workers: {max: 4}}
+"""
+SHIPPED = "0.2227"
+"""A ccx33 and its address, per hour, by the shipped table."""
+
+
+class Asked:
+    """A fleet in the current folder, and the Hetzner that it asks."""
+
+    def __init__(self, api: SimulatedHetzner, capsys: pytest.CaptureFixture[str]) -> None:
+        self.api = api
+        self._capsys = capsys
+
+    def run(self, *args: str) -> str:
+        main([*args])
+        return self._capsys.readouterr().out
+
+    def plan(self, *args: str) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(self.run("plan", "--json", *args))
+        return said
+
+    def charge(self, net: str) -> None:
+        """Let every server type cost so much everywhere."""
+        for sold in self.api.state.resources["server_types"].values():
+            for price in sold["prices"]:
+                price["price_hourly"] = {"net": net, "gross": str(Decimal(net) * 2)}
+                price["price_monthly"] = {"net": str(Decimal(net) * 624), "gross": "1"}
+
+    def sell(self, name: str) -> None:
+        """Sell a ccx33 under another name too."""
+        types = self.api.state.resources["server_types"]
+        known = next(each for each in types.values() if each["name"] == "ccx33")
+        types[999] = {**known, "id": 999, "name": name, "cores": 9}
+
+    def times_asked(self) -> int:
+        return sum(each.path.endswith("/pricing") for each in self.api.requests)
+
+
+@pytest.fixture
+def asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Asked]:
+    monkeypatch.chdir(tmp_path)
+    write("ccx33")
+    with SimulatedHetzner() as api:
+        monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
+        monkeypatch.setenv("HCLOUD_TOKEN", api.token)
+        asked = Asked(api, capsys)
+        asked.run("state", "init")
+        asked.run("ticket", "open", "--tag", "plain")
+        yield asked
+
+
+def write(machine: str) -> None:
+    Path("fleet.yaml").write_text(FLEET.replace("MACHINE", machine), encoding="utf-8")
+
+
+def age(by: timedelta) -> None:
+    """Let the list that is kept have been read so much earlier."""
+    store = DatabaseStore(f"sqlite:///{Path.cwd()}/.fleet/store.db", "trial")
+    kept = store.price_lists()["hetzner"]
+    store.keep_price_list("hetzner", kept.model_copy(update={"read_at": kept.read_at - by}))
+
+
+def test_a_plan_costs_what_hetzner_charges_and_not_what_the_shipped_table_says(
+    asked: Asked,
+) -> None:
+    asked.charge("0.5000000000")
+
+    plan = asked.plan()
+
+    assert plan["cost_after"] == "0.5008"
+    (source,) = plan["prices"]
+    assert (source["provider"], source["own"], source["because"]) == ("hetzner", True, "")
+    assert source["as_of"][:10] == plan["time"][:10]
+
+
+def test_a_type_that_only_hetzner_knows_is_bought(asked: Asked) -> None:
+    asked.sell("ccx34")
+    write("ccx34")
+
+    plan = asked.plan()
+
+    assert [each["inputs"]["type"] for each in plan["actions"]] == ["ccx34"]
+    assert plan["cost_after"] == SHIPPED
+    assert not {each["rule"] for each in plan["warnings"]} & {
+        "unknown-machine-type",
+        "missing-price",
+    }
+
+
+def test_a_type_that_nobody_knows_is_warned_of_and_not_bought(asked: Asked) -> None:
+    write("ccx34")
+
+    plan = asked.plan()
+
+    assert plan["actions"] == []
+    assert "unknown-machine-type" in {each["rule"] for each in plan["warnings"]}
+
+
+def test_a_type_that_hetzner_sells_no_more_is_not_bought(asked: Asked) -> None:
+    types = asked.api.state.resources["server_types"]
+    for number in [key for key, each in types.items() if each["name"] == "ccx33"]:
+        del types[number]
+
+    plan = asked.plan()
+
+    assert plan["actions"] == []
+    assert plan["pools"][0]["not_known"] == ["price"]
+
+
+def test_a_price_of_fleet_yaml_wins(asked: Asked) -> None:
+    asked.charge("0.5000000000")
+    write("{type: ccx33, price: 0.3 EUR/h}")
+
+    assert asked.plan()["cost_after"] == "0.3000"
+
+
+def test_hetzner_is_asked_once_a_day(asked: Asked) -> None:
+    asked.plan()
+    asked.charge("0.5000000000")
+    second = asked.plan()
+    age(timedelta(hours=23))
+    third = asked.plan()
+    age(timedelta(hours=2))
+    fourth = asked.plan()
+
+    assert asked.times_asked() == 2
+    assert second["cost_after"] == third["cost_after"] == SHIPPED
+    assert fourth["cost_after"] == "0.5008"
+
+
+def test_while_hetzner_does_not_answer_the_kept_prices_count_with_their_age(asked: Asked) -> None:
+    asked.charge("0.5000000000")
+    asked.plan()
+    age(timedelta(hours=49))
+    asked.api.fail(Fault("GET", "/pricing", status=503))
+
+    plan = asked.plan()
+    asked.api.fail(Fault("GET", "/pricing", status=503))
+    text = asked.run("plan")
+
+    assert plan["cost_after"] == "0.5008"
+    (source,) = plan["prices"]
+    assert source["own"]
+    assert source["age_seconds"] >= 49 * 3600
+    assert "503" in source["because"]
+    assert f"own list, of {source['as_of']}, 2 d 1 h old" in text
+
+
+def test_where_none_was_ever_read_the_shipped_table_counts_and_that_is_said(asked: Asked) -> None:
+    asked.api.fail(Fault("GET", "/pricing", status=503))
+
+    plan = asked.plan()
+
+    assert plan["cost_after"] == SHIPPED
+    (source,) = plan["prices"]
+    assert (source["own"], source["as_of"]) == (False, "2026-09-29")
+    assert "503" in source["because"]
+
+
+def test_a_recorded_world_carries_the_prices_and_is_replayed_with_them(asked: Asked) -> None:
+    asked.charge("0.5000000000")
+    asked.run("observe", "--out", "seen.json")
+    asked.charge("0.9000000000")
+    age(timedelta(days=2))
+
+    first, second = asked.plan("--world", "seen.json"), asked.plan("--world", "seen.json")
+
+    assert first["cost_after"] == "0.5008"
+    assert first["digests"] == second["digests"]
+
+
+def test_a_list_of_another_location_does_not_count(asked: Asked) -> None:
+    asked.plan()
+    text = Path("fleet.yaml").read_text(encoding="utf-8")
+    Path("fleet.yaml").write_text(text.replace("fsn1", "ash"), encoding="utf-8")
+
+    plan = asked.plan()
+
+    assert asked.times_asked() == 2
+    assert plan["cost_after"] == "0.2267"
+
+
+def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked) -> None:
+    asked.plan()
+    asked.charge("0.5000000000")
+
+    first = json.loads(asked.run("prices", "check", "--json"))["checks"][0]
+    second = json.loads(asked.run("prices", "check", "--json"))["checks"][0]
+
+    assert first["source"] == "its own price list"
+    assert first["prices"][0]["differences"][0] == "it costs 0.5 EUR/h"
+    assert second["prices"][0]["differences"] == []
+    assert asked.plan()["cost_after"] == "0.5008"
