@@ -8,6 +8,7 @@ keeps no expired machine: then its provider's own listing is the witness.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fleet.catalogue.listed import with_price_lists
 from fleet.census import PoolCensus, take_census
 from fleet.census.expiry import expired_at
 from fleet.census.units import Unit
@@ -26,6 +27,7 @@ _SAID = "a sweep looks at what expired, not at what waits"
 
 def sweep(fleet: Fleet, world: World) -> Plan:
     """Return the plan that lets go of expired machines, and of nothing else."""
+    fleet = with_price_lists(fleet, world)
     drafts: dict[str, Draft] = {}
     lost: list[str] = []
     for name, census in take_census(fleet, world).items():

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from fleet.catalogue import GIB_DIGITS, Billing, billing_of, listed_type, table_of, type_names
+from fleet.catalogue.listed import ListedHcloud
 from fleet.catalogue.tables import MachineType
 from fleet.facts.prices import PriceList, Quote
 from fleet.facts.values import Value
@@ -32,6 +33,7 @@ class PriceCheck(Value):
 
     provider: str
     kind: str
+    own: bool = Field(False, description="Plans count with the provider's own list, kept.")
     as_of: str = Field("", description="The date of the catalogue; empty where none is used.")
     age: int | None = Field(None, description="Days since then; null where none is used.")
     source: str = ""
@@ -65,6 +67,7 @@ def compare_prices(fleet: Fleet, provider: str, prices: PriceList, today: date) 
     return PriceCheck(
         provider=provider,
         kind=declared.kind,
+        own=isinstance(declared, ListedHcloud),
         as_of=shipped.as_of,
         age=age_in_days(shipped.as_of, today),
         source=shipped.source,

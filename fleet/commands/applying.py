@@ -10,12 +10,13 @@ from fleet.commands.config import Config
 from fleet.commands.crew import Pace, crewed
 from fleet.commands.signals import Signals
 from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, priced, wire
+from fleet.facts import World
 from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all, note_waits
 from fleet.operate.journal import journalled
-from fleet.operate.observe import remember_rules
+from fleet.operate.observe import Sources, remember_rules
 from fleet.operate.order import Order, check_order, find_changes, ordered_part
 from fleet.operate.promoting import promote_all
 from fleet.plan import Plan
@@ -64,12 +65,8 @@ def apply_once(
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
-        seen = look(config, sources, console)
-        config = priced(config, seen)
         note = partial(_note, sources.store, started)
-        with terms.signals.changing():
-            world = hand_out_all(config.fleet, seen, sources, console.note, note)
-        remember_rules(world, sources.store)
+        config, world = _see(config, sources, console, terms, note)
         edges = journalled(sources, note)
         lay = partial(lay_bases, config.fleet, sources=edges, tell=console.note, order=terms.order)
         troubles: tuple[StackOutcome, ...] = ()
@@ -105,6 +102,18 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _see(
+    config: Config, sources: Sources, console: Console, terms: Terms, note: Callable[[str], None]
+) -> tuple[Config, World]:
+    """Return the world with tickets served, and the configuration at the prices of it."""
+    seen = look(config, sources, console)
+    config = priced(config, seen)
+    with terms.signals.changing():
+        world = hand_out_all(config.fleet, seen, sources, console.note, note)
+    remember_rules(world, sources.store)
+    return config, world
 
 
 def _teller(plan: Plan, console: Console) -> Callable[[str], None]:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fleet.commands.config import Config, load_config
-from fleet.commands.wiring import look, plan_for, wire
+from fleet.commands.wiring import look, plan_for, priced, wire
 from fleet.doctor import Finding
 from fleet.errors import SecretMissing
 from fleet.explain.reasons import Case
@@ -38,11 +38,11 @@ from fleet.store.secrets import HostSecrets
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print what was found; 1 where something is wrong."""
     config = load_config(args, console)
-    fleet = config.fleet
     asked = _asked(config, args.file)
     world = look(config, asked.sources, console)
-    console.progress(f"asking servers, databases and tools of fleet {fleet.fleet}")
-    diagnosis = examine(Case(fleet, world, plan_for(config, world)), asked)
+    config = priced(config, world)
+    console.progress(f"asking servers, databases and tools of fleet {config.fleet.fleet}")
+    diagnosis = examine(Case(config.fleet, world, plan_for(config, world)), asked)
     if args.json:
         console.out(value_to_json(diagnosis))
     else:

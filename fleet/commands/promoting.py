@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import Config, load_config
-from fleet.commands.wiring import look, wire
+from fleet.commands.wiring import look, priced, wire
 from fleet.errors import FleetError, PromotionRefused
 from fleet.facts.versions import Move, Version
 from fleet.ports import Console
@@ -29,7 +29,7 @@ def move_versions(args: argparse.Namespace, console: Console, decide: Decide) ->
     world = look(config, sources, console)
     if not args.dry_run:
         sources.store.move_image_versions(moves)
-    promotion = foresee(config.fleet, world, moves, done=not args.dry_run)
+    promotion = foresee(priced(config, world).fleet, world, moves, done=not args.dry_run)
     console.out(
         value_to_json(promotion)
         if args.json

@@ -415,7 +415,9 @@ class Plan(Value):
         (), description="Whether queues have the rules of this fleet.yaml, by place."
     )
     prices: tuple[PriceSource, ...] = Field(
-        (), description="Which prices of each cloud count here, and from when they are."
+        (),
+        description="Which prices of each cloud count here, and from when they are.",
+        exclude_if=lambda prices: not prices,
     )
     warnings: tuple[Warning_, ...] = ()
     rivals: dict[str, tuple[str, ...]] = Field(

@@ -215,7 +215,7 @@ def test_a_check_of_prices_says_what_counts_and_keeps_what_it_read(asked: Asked)
     first = json.loads(asked.run("prices", "check", "--json"))["checks"][0]
     second = json.loads(asked.run("prices", "check", "--json"))["checks"][0]
 
-    assert first["source"] == "its own price list"
+    assert first["own"]
     assert first["prices"][0]["differences"][0] == "it costs 0.5 EUR/h"
     assert second["prices"][0]["differences"] == []
     assert asked.plan()["cost_after"] == "0.5008"

@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from fleet.errors import EngineMismatch, StoreFailed, StoreMissing
+from fleet.facts.prices import PriceList
 from fleet.ports.store import StackRecord, Store
 from fleet.store.database import DatabaseStore
+from fleet.store.tables import ABOUT
 from tests.builders import NOW, ago, an_attempt
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
 from tests.rigs import postgres
@@ -355,3 +357,38 @@ def test_tries_of_long_ago_are_dropped(tmp_path: Path) -> None:
     store.record_attempts([an_attempt(at=NOW)])
 
     assert store.attempts(10) == (an_attempt(at=NOW),)
+
+
+# price lists
+
+
+def a_price_list(**overrides: object) -> PriceList:
+    quote = {"price": "0.2219", "month": "138.46", "cores": 8, "memory": 1, "disk": 1}
+    defaults = {
+        "read_at": NOW,
+        "location": "fsn1",
+        "currency": "EUR",
+        "quotes": {"ccx33": quote | {"architecture": "amd64"}},
+        "address": "0.0008",
+        "disk": None,
+    }
+    return PriceList.model_validate(defaults | overrides)
+
+
+def test_the_last_price_list_of_each_provider_is_kept(store: Store) -> None:
+    newer = a_price_list(read_at=NOW + timedelta(days=1), address=None)
+    store.keep_price_list("hetzner", a_price_list())
+    store.keep_price_list("other", a_price_list(location="ash"))
+    store.keep_price_list("hetzner", newer)
+
+    assert store.price_lists() == {"hetzner": newer, "other": a_price_list(location="ash")}
+
+
+def test_what_cannot_be_read_of_price_lists_is_none(tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    store.init()
+    with store.begin() as connection:
+        row = {"key": "prices hetzner", "value": "of another release"}
+        connection.execute(sa.insert(ABOUT), [row])
+
+    assert store.price_lists() == {}

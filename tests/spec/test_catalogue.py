@@ -4,9 +4,31 @@ from decimal import Decimal
 
 import pytest
 
+from fleet.catalogue import find_types, price_per_hour
+from fleet.catalogue.listed import with_price_lists
 from fleet.catalogue.tables import table
+from fleet.facts.prices import PriceList, Quote
+from fleet.plan.digests import config_digest, world_digest
+from tests.builders import NOW, a_fleet, a_pool, a_world
 from tools.refresh_catalogue import on_demand
 
+LIST = PriceList(
+    read_at=NOW,
+    location="fsn1",
+    currency="EUR",
+    quotes={
+        "new": Quote(
+            price=Decimal("0.5"),
+            month=Decimal(312),
+            cores=3,
+            memory=4096,
+            disk=80 * 1024,
+            architecture="amd64",
+        )
+    },
+    address=Decimal(1),
+    disk=Decimal("6.24"),
+)
 HETZNER = {
     *("cx23", "cx33", "cx43", "cx53", "cax11", "cax21", "cax31", "cax41"),
     *("cpx12", "cpx22", "cpx32", "cpx42", "cpx52", "cpx62"),
@@ -70,3 +92,31 @@ def test_a_price_of_a_dedicated_machine_or_of_nought_is_left_out() -> None:
         "c6a.xlarge": Decimal("0.1746"),
         "c6a.2xlarge": Decimal("0.3492"),
     }
+
+
+def test_a_list_of_the_provider_stands_in_for_the_table_of_its_kind_address_and_disk_too() -> None:
+    world = a_world(prices={"hetzner": LIST})
+    fleet = with_price_lists(a_fleet(), world)
+
+    listed = find_types(fleet, a_pool(machine={"type": "new", "disk": "100GiB"}))
+
+    (known,) = listed
+    assert (known.cores, known.memory, known.price) == (3, 4096, Decimal("0.5"))
+    # An address, and 20 GiB above its own, a 624th of the monthly price each hour.
+    assert price_per_hour(fleet, known, "on-demand") == Decimal("0.5") + 1 + 20 * Decimal("0.01")
+    (gone,) = find_types(fleet, a_pool(machine="ccx33"))
+    assert (gone.cores, gone.price) == (8, None)
+
+
+def test_prices_that_count_change_no_configuration() -> None:
+    world = a_world(prices={"hetzner": LIST})
+    fleet = with_price_lists(a_fleet(), world)
+
+    assert config_digest(fleet) == config_digest(a_fleet())
+    assert fleet.as_written() == a_fleet().as_written()
+    assert with_price_lists(fleet, world) == fleet
+
+
+def test_a_world_without_price_lists_is_digested_as_before_there_were_any() -> None:
+    assert "prices" not in a_world().model_dump(mode="json")
+    assert world_digest(a_world()) != world_digest(a_world(prices={"hetzner": LIST}))

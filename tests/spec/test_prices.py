@@ -8,12 +8,11 @@ import pytest
 from fleet.catalogue.prices import (
     PriceCheck,
     PriceReport,
-    Quote,
-    Tariff,
     compare_prices,
     used_types,
 )
-from tests.builders import a_fleet, a_pool
+from fleet.facts.prices import PriceList, Quote
+from tests.builders import NOW, a_fleet, a_pool
 
 TODAY = date(2026, 11, 21)
 QUOTE = Quote(
@@ -24,7 +23,9 @@ QUOTE = Quote(
     disk=240 * 1024,
     architecture="amd64",
 )
-TARIFF = Tariff(
+PRICES = PriceList(
+    read_at=NOW,
+    location="fsn1",
     currency="EUR",
     quotes={"ccx33": QUOTE},
     address=Decimal("0.0008000000"),
@@ -32,25 +33,25 @@ TARIFF = Tariff(
 )
 
 
-def differences(tariff: Tariff) -> dict[str, str]:
-    check = compare_prices(a_fleet(), "hetzner", tariff, TODAY)
+def differences(told: PriceList) -> dict[str, str]:
+    check = compare_prices(a_fleet(), "hetzner", told, TODAY)
     return {each.what: "; ".join(each.differences) for each in check.prices if each.differences}
 
 
 def test_what_is_the_same_differs_in_nothing() -> None:
-    check = compare_prices(a_fleet(), "hetzner", TARIFF, TODAY)
+    check = compare_prices(a_fleet(), "hetzner", PRICES, TODAY)
 
     assert [(each.what, each.catalogue) for each in check.prices] == [
         ("ccx33", "0.2219 EUR/h"),
         ("IPv4 address", "0.0008 EUR/h"),
         ("GiB of disk", "0.0000917 EUR/h"),
     ]
-    assert differences(TARIFF) == {}
+    assert differences(PRICES) == {}
     assert PriceReport(fleet="debian-ci", checks=(check,)).exit_code == 0
 
 
 def test_a_comparison_names_the_date_and_the_source_of_the_catalogue() -> None:
-    check = compare_prices(a_fleet(), "hetzner", TARIFF, TODAY)
+    check = compare_prices(a_fleet(), "hetzner", PRICES, TODAY)
 
     assert check.as_of == "2026-09-29"
     assert check.age == 53
@@ -76,18 +77,18 @@ def test_a_machine_type_differs_in_price_and_in_what_it_is(
 ) -> None:
     quotes = {"ccx33": QUOTE.model_copy(update=said)}
 
-    assert differences(TARIFF.model_copy(update={"quotes": quotes})) == {"ccx33": says}
+    assert differences(PRICES.model_copy(update={"quotes": quotes})) == {"ccx33": says}
 
 
 @pytest.mark.parametrize("month", ["136.00", "141.00"])
 def test_a_monthly_price_is_rounded(month: str) -> None:
     quotes = {"ccx33": QUOTE.model_copy(update={"month": Decimal(month)})}
 
-    assert differences(TARIFF.model_copy(update={"quotes": quotes})) == {}
+    assert differences(PRICES.model_copy(update={"quotes": quotes})) == {}
 
 
 def test_a_type_that_is_not_sold_there_differs() -> None:
-    assert differences(TARIFF.model_copy(update={"quotes": {}})) == {
+    assert differences(PRICES.model_copy(update={"quotes": {}})) == {
         "ccx33": "it is not sold there"
     }
 
@@ -104,11 +105,11 @@ def test_a_type_that_is_not_sold_there_differs() -> None:
 def test_an_address_and_disk_have_prices_too(
     said: dict[str, object], what: str, says: str
 ) -> None:
-    assert differences(TARIFF.model_copy(update=said)) == {what: says}
+    assert differences(PRICES.model_copy(update=said)) == {what: says}
 
 
 def test_another_currency_differs_in_everything() -> None:
-    assert differences(TARIFF.model_copy(update={"currency": "USD"})).keys() == {
+    assert differences(PRICES.model_copy(update={"currency": "USD"})).keys() == {
         "ccx33",
         "IPv4 address",
         "GiB of disk",

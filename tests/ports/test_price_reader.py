@@ -1,0 +1,105 @@
+"""Whatever reads prices tells all of them at one place, net, or says that it cannot."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+
+from fleet.catalogue.tables import table
+from fleet.errors import SourceUnreachable
+from fleet.facts.prices import PriceList, Quote
+from fleet.ports import PriceReader
+from fleet.providers.hcloud_prices import HcloudPrices
+from fleet.schema.base import EnvSecret
+from fleet.schema.model import HcloudProvider
+from fleet.service.hetzner import SimulatedHetzner
+from fleet.service.hetzner_faults import Fault
+from tests.builders import NOW
+from tests.fakes.price_reader import FakePriceReader
+
+CCX33 = Quote(
+    price=Decimal("0.2219"),
+    month=Decimal("138.4656"),
+    cores=8,
+    memory=32 * 1024,
+    disk=240 * 1024,
+    architecture="amd64",
+)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedHetzner]:
+    with SimulatedHetzner() as api:
+        monkeypatch.setenv("HCLOUD_ENDPOINT", api.endpoint)
+        yield api
+
+
+def hetzner(location: str, token: str) -> HcloudPrices:
+    secret = EnvSecret(env="HCLOUD_TOKEN")
+    return HcloudPrices(HcloudProvider(kind="hcloud", location=location, token=secret), token)
+
+
+def fake() -> FakePriceReader:
+    told = PriceList(
+        read_at=NOW,
+        location="fsn1",
+        currency="EUR",
+        quotes={"ccx33": CCX33},
+        address=Decimal("0.0008"),
+        disk=Decimal("0.0572"),
+    )
+    return FakePriceReader(told)
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_it_tells_types_address_and_disk_of_its_place(
+    api: SimulatedHetzner, *, real: bool
+) -> None:
+    reader: PriceReader = hetzner("fsn1", api.token) if real else fake()
+
+    told = reader.read(NOW)
+
+    assert (told.read_at, told.location, told.currency) == (NOW, reader.location, "EUR")
+    assert told.quotes["ccx33"] == CCX33
+    assert (told.address, told.disk) == (Decimal("0.0008"), Decimal("0.0572"))
+    assert PriceList.model_validate_json(told.model_dump_json()) == told
+
+
+def test_it_tells_every_type_over_all_pages_and_only_those_of_its_place(
+    api: SimulatedHetzner,
+) -> None:
+    types = api.state.resources["server_types"]
+    known = next(each for each in types.values() if each["name"] == "ccx33")
+    for number in range(60):
+        types[1000 + number] = {**known, "id": 1000 + number, "name": f"new{number}"}
+
+    told = {at: hetzner(at, api.token).read(NOW) for at in ("fsn1", "ash")}
+
+    shipped = {each.name for each in table("hcloud", "fsn1").types.values() if each.price}
+    assert told["fsn1"].quotes.keys() == shipped | {f"new{number}" for number in range(60)}
+    assert told["ash"].quotes["ccx33"].price == Decimal("0.2259")
+    assert "cx33" not in told["ash"].quotes
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GET", "/pricing", status=503),
+        Fault("GET", "/server_types", status=403),
+        Fault("GET", "/server_types", broken_off=True, count=None),
+    ],
+    ids=["busy", "forbidden", "broken off"],
+)
+def test_what_it_cannot_tell_whole_it_does_not_tell(api: SimulatedHetzner, fault: Fault) -> None:
+    api.fail(fault)
+
+    with pytest.raises(SourceUnreachable):
+        hetzner("fsn1", api.token).read(NOW)
+    with pytest.raises(SourceUnreachable):
+        FakePriceReader(None).read(NOW)
+
+
+def test_a_wrong_token_is_told(api: SimulatedHetzner) -> None:
+    assert api.endpoint
+    with pytest.raises(SourceUnreachable, match="401"):
+        hetzner("fsn1", "wrong").read(NOW)
