@@ -6,7 +6,7 @@ its provider lists no more keeps its figures and has no price.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import date
 
 from pydantic import Field
 
@@ -114,19 +114,20 @@ def _own_source(world: World, name: str, prices: PriceList) -> PriceSource:
 
 def _shipped_source(world: World, name: str, shipped: Table) -> PriceSource:
     read = world.prices.get(name)
-    day = datetime.fromisoformat(shipped.as_of) if shipped.as_of else None
+    because = ""
+    if isinstance(read, Unknown):
+        because = read.unknown
+    elif read is not None:
+        because = f"its own list is that of {read.location}"
+    day = date.fromisoformat(shipped.as_of) if shipped.as_of else None
     return PriceSource(
         provider=name,
         own=False,
         as_of=shipped.as_of,
-        age_seconds=_seconds(datetime.combine(day, time(), UTC), world.time) if day else None,
-        because=read.unknown
-        if isinstance(read, Unknown)
-        else f"its own list is that of {read.location}"
-        if read
-        else "",
+        age_seconds=None if day is None else _seconds(day, world.time.date()),
+        because=because,
     )
 
 
-def _seconds(since: datetime, until: datetime) -> int:
+def _seconds(since: date, until: date) -> int:
     return max(0, int((until - since).total_seconds()))

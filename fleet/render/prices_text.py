@@ -14,7 +14,9 @@ def prices_to_text(report: PriceReport, *, colour: bool) -> str:
 
 
 def _check(check: PriceCheck) -> Iterator[Line]:
-    dated = f", {'its own list' if check.own else 'catalogue'} of {check.as_of}" if check.as_of else ""
+    dated = (
+        f", {'its own list' if check.own else 'catalogue'} of {check.as_of}" if check.as_of else ""
+    )
     if check.age is not None:
         dated += f", {many(check.age, 'day')} old"
     yield line(Span(f"{check.provider} ({check.kind}{dated})", Style.BOLD))
