@@ -2,12 +2,15 @@
 
 It is a mixed-integer programme per component, the groups, places and limits that share anything:
 
-    least    sum setup[p] * machines[p] + sum money[g, p] * served[g, p]
+    least    sum setup[p] * machines[p] + sum money[g, p] * served[g, p] + sum step[p] * steps[p]
     where    sum over p of served[g, p] = requests of g, or as many as the order of ranks allows
              sum over g of share[g, p] * served[g, p] <= room[p]       for workers that exist
              sum over g of share[g, p] * served[g, p] <= machines[p]   for machines to be made
+             sum over g that share of money[g, p] * served[g, p] <= step[p] * steps[p]
+                 + unused[p] * machines[p] that are shared         for machines billed by steps
              every limit's row holds
 
+where who shares a machine that is billed by steps has no money of its own in the first line.
 Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
 takes what one of an earlier rank could have used. In large components that holds for parts of
 machines, and rounding to whole ones may cost an earlier rank a request.

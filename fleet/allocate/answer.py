@@ -167,6 +167,7 @@ class Answer:
         """Return it as columns of the programme; all others are 0."""
         makes = self._model.makes
         found = {makes[place]: float(count) for place, count in self.machines.items()}
+        found |= {column: float(self.steps(key)) for key, column in self._model.steps.items()}
         for block, at in zip(self._model.blocks, self.served, strict=True):
             found |= {
                 column: float(len(at[place]))
@@ -179,12 +180,32 @@ class Answer:
         """Return the money that machines and the work on them are expected to cost."""
         places = self._model.places
         setup = sum(float(places[key].setup) * self.machines[key] for key in sorted(self.machines))
-        work = (
+        work = sum(
             block.fits[place][1] * len(requests)
-            for block, at in zip(self._model.blocks, self.served, strict=True)
-            for place, requests in at.items()
+            for block, place, requests in self._each()
+            if not (place in self._model.steps and block.fits[place][0] < 1)
         )
-        return setup + sum(work)
+        return setup + work + sum(map(self._in_steps, sorted(self._model.steps)))
+
+    def _each(self) -> Iterator[tuple[Block, str, Sequence[Waiting]]]:
+        for block, at in zip(self._model.blocks, self.served, strict=True):
+            for place, requests in at.items():
+                yield block, place, requests
+
+    def _in_steps(self, key: str) -> float:
+        """Return what those who share machines of a place cost beside them, in whole steps."""
+        return self.steps(key) * float(self._model.places[key].step)
+
+    def steps(self, key: str) -> int:
+        """Return how many steps more the shared machines of a place are billed, at the least."""
+        place, shared, machines = self._model.places[key], 0.0, self.machines.get(key, 0)
+        for block, at, requests in self._each():
+            if at == key:
+                share, money = block.fits[at]
+                shared += money * len(requests) if share < 1 else 0.0
+                machines -= len(requests) if share >= 1 else 0
+        left = shared - float(place.unused) * machines
+        return max(0, ceil(left / float(place.step) - EPSILON))
 
     def stops(self, block: Block) -> Iterator[Stop]:
         """Yield why no place that fits can serve one request more of a block."""

@@ -67,6 +67,8 @@ class Model:
         self.programme = Programme()
         self.makes = self._add_machines()
         """Place to the column of how many machines are made there."""
+        self.steps = self._add_steps() if self.is_exact else {}
+        """Place to the column of how many more steps of time its machines are billed."""
         self._add_blocks()
         self._add_rows()
 
@@ -129,12 +131,32 @@ class Model:
             for turn, place in enumerate(made)
         }
 
+    def _add_steps(self) -> dict[str, int]:
+        """Add what requests that share machines cost where time is billed in whole steps."""
+        shared: defaultdict[str, float] = defaultdict(float)
+        for block in self.blocks:
+            for key, (share, money) in block.fits.items():
+                if share < 1 and self.places[key].step:
+                    shared[key] += money * block.size
+        return {
+            key: self.programme.column(
+                float(self.places[key].step) * self._scale,
+                ceil(money / float(self.places[key].step) + 1),
+                whole=True,
+            )
+            for key, money in sorted(shared.items())
+            if self.makes.get(key) is not None
+        }
+
     def _add_blocks(self) -> None:
         at: dict[str, list[int]] = {key: [] for key in self.places}
         shares: dict[str, list[float]] = {key: [] for key in self.places}
         for block in self.blocks:
             block.columns = self.programme.columns(
-                [money * self._scale for _, money in block.fits.values()],
+                [
+                    0.0 if key in self.steps and share < 1 else money * self._scale
+                    for key, (share, money) in block.fits.items()
+                ],
                 block.size,
                 whole=self.is_exact,
             )
@@ -151,6 +173,23 @@ class Model:
                 self.programme.row(at[key], shares[key], least=None, most=place.room)
                 if not self.is_exact:
                     self._add_whole(at[key], shares[key], place.room)
+
+        for key, column in self.steps.items():
+            self._pay_steps(key, column)
+
+    def _pay_steps(self, key: str, column: int) -> None:
+        """Hold the steps of a place to what its shared machines are worked on, all together.
+
+        No way to spread work over machines takes fewer. Who has a machine alone shares nothing.
+        """
+        place, takes = self.places[key], {column: -float(self.places[key].step)}
+        takes[self.makes[key]] = -float(place.unused)
+        for block in self.blocks:
+            for at, own in zip(block.fits, block.columns, strict=True):
+                share, money = block.fits[at]
+                if at == key:
+                    takes[own] = money if share < 1 else float(place.unused)
+        self.programme.row([*takes], [*takes.values()], least=None, most=0.0)
 
     def _add_whole(self, columns: Sequence[int], shares: Sequence[float], room: float) -> None:
         """Add what holds of whole requests in a room with a part of a machine (Gomory's cut).

@@ -20,8 +20,8 @@ from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Pool
 class ListedHcloud(HcloudProvider):
     """A Hetzner account whose own price list is known; no configuration says so."""
 
-    prices: PriceList = Field(exclude=True)
-    listed: Table = Field(exclude=True)
+    prices: PriceList = Field(exclude=True, description="What Hetzner said; never written.")
+    listed: Table = Field(exclude=True, description="The same as a table; never written.")
 
 
 class PriceSource(Value):

@@ -71,6 +71,18 @@ class Place:
     tariff: Tariff | None = None
     """How a machine made there is billed; None where nobody knows its price, or none is made."""
 
+    @property
+    def step(self) -> Decimal:
+        """Return the money of one step of time that is billed as a whole; 0: seconds are."""
+        if self.tariff is None or self.tariff.increment == 1:
+            return Decimal(0)
+        return self.tariff.price * self.tariff.increment / 3600
+
+    @property
+    def unused(self) -> Decimal:
+        """Return the money of the time that `setup` pays for and does not take."""
+        return self.setup - self.price * self.setup_seconds / 3600 if self.step else Decimal(0)
+
     def billed(self, seconds: int) -> Decimal | None:
         """Return what a machine made there is billed if its work takes so long."""
         return bill(self.tariff, self.setup_seconds + seconds) if self.tariff else None

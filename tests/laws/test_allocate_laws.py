@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.allocate import Allocation, allocate
 from fleet.allocate.formulation import EXACT
+from fleet.catalogue.billing import Tariff, bill
 from fleet.demand import Ordered
 from fleet.demand.choices import Fit, Group, Place, Rank, Row
 
@@ -32,8 +33,12 @@ class Problem:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
-    places = draw(st.lists(_places(), min_size=1, max_size=3, unique_by=lambda place: place.key))
+def problems(draw: st.DrawFn, *, by_step: bool = False) -> Problem:
+    places = draw(
+        st.lists(
+            _places(by_step=by_step), min_size=1, max_size=3, unique_by=lambda place: place.key
+        )
+    )
     keys = [place.key for place in places]
     groups = [_group(draw, f"g{number}", keys) for number in range(draw(st.integers(1, 3)))]
     rows = [_row(draw, number, places, groups) for number in range(draw(st.integers(0, 3)))]
@@ -41,12 +46,27 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @st.composite
-def _places(draw: st.DrawFn) -> Place:
+def _places(draw: st.DrawFn, *, by_step: bool) -> Place:
     key = draw(st.sampled_from("abc"))
+    if by_step and draw(st.booleans()):
+        tariff = Tariff(Decimal(1), increment=draw(st.sampled_from((3600, 7200))))
+        return _billed_by_step(key, tariff, seconds=draw(st.integers(1, 9)) * 1800)
     if draw(st.booleans()):
         setup = Decimal(draw(st.integers(1, 9)))
         return Place(f"{key}/made", key, makes=True, setup=setup)
     return Place(key, key, makes=False, room=float(draw(st.integers(0, 2))))
+
+
+def _billed_by_step(key: str, tariff: Tariff, *, seconds: int) -> Place:
+    return Place(
+        f"{key}/made",
+        key,
+        makes=True,
+        setup=bill(tariff, seconds),
+        setup_seconds=seconds,
+        price=tariff.price,
+        tariff=tariff,
+    )
 
 
 def _group(draw: st.DrawFn, name: str, keys: Sequence[str]) -> Group:
@@ -129,6 +149,78 @@ def _cost(problem: Problem, machines: dict[str, int], answer: dict[tuple[str, st
 
 def _given(problem: Problem, allocation: Allocation) -> dict[tuple[str, str], int]:
     return {(g.id, p): allocation.counts.get((g.id, p), 0) for g in problem.groups for p in g.fits}
+
+
+def _billed(
+    problem: Problem, machines: dict[str, int], answer: dict[tuple[str, str], int]
+) -> float:
+    """Return what an answer costs where time is billed in whole steps, machines taken together."""
+    shared = {
+        (group.id, place): fit.money * answer[group.id, place]
+        for group in problem.groups
+        for place, fit in group.fits.items()
+        if fit.share < 1
+    }
+    more = 0.0
+    for place in (each for each in problem.places if each.tariff):
+        money = sum((m for (_, at), m in shared.items() if at == place.key), Decimal(0))
+        alone = sum(
+            answer[group.id, place.key]
+            for group in problem.groups
+            if place.key in group.fits and (group.id, place.key) not in shared
+        )
+        step = Decimal(place.tariff.increment if place.tariff else 0) / 3600
+        paid = place.setup - Decimal(place.setup_seconds) / 3600
+        left = money - paid * (machines.get(place.key, 0) - alone)
+        more += float(max(0, ceil(left / step)) * step - money)
+    return _cost(problem, machines, answer) + more
+
+
+@given(problems(by_step=True))
+def test_where_time_is_billed_in_steps_no_better_answer_exists_by_trying_all(
+    problem: Problem,
+) -> None:
+    allocation = problem.solved()
+    ours = _given(problem, allocation)
+
+    best = min(
+        (tuple(-count for count in _by_rank(problem, answer)), _billed(problem, machines, answer))
+        for answer in _answers(problem)
+        if (machines := _machines(problem, answer)) is not None
+        and all(_holds(row, machines, answer) for row in problem.rows)
+    )
+
+    assert tuple(-count for count in _by_rank(problem, ours)) == best[0]
+    cost = _billed(problem, allocation.machines, ours)
+    assert abs(cost - best[1]) <= 1e-3 * best[1] + 1e-6
+    assert abs(allocation.proof.cost - cost) <= _ROUNDING
+    assert allocation.proof.bound <= best[1] + 1e-6
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9_000), min_size=1, max_size=4), min_size=1, max_size=4),
+    st.sampled_from((600, 3600, 7200)),
+    st.integers(0, 9_000),
+)
+def test_no_way_to_spread_requests_over_machines_is_billed_less_than_what_is_proven(
+    crews: list[list[int]], increment: int, seconds: int
+) -> None:
+    tariff = Tariff(Decimal(1), increment=increment)
+    place = _billed_by_step("a", tariff, seconds=max(1, seconds))
+    groups = [
+        Group(
+            id=f"g{nth}",
+            rank=(0,),
+            requests=(Ordered(order=(0, "", "q", nth, "", nth), key=f"r{nth}", seconds=length),),
+            fits={place.key: Fit(0.25, Decimal(length) / 3600)},
+        )
+        for nth, length in enumerate(length for crew in crews for length in crew)
+    ]
+
+    allocation = allocate(groups, {place.key: place}, ())
+
+    billed = sum((place.billed(sum(crew)) or Decimal(0) for crew in crews), Decimal(0))
+    assert allocation.proof.bound <= float(billed) + 1e-6
 
 
 @given(problems())
