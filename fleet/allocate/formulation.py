@@ -24,6 +24,8 @@ _SCALE = 1000.0
 """What the cheapest machine costs in the programme: far above the solver's tolerances."""
 EXACT = 1500
 """Up to so many pairs of group and place the search is for whole requests among all there is."""
+STEPPED = 200
+"""Up to so many, whole steps of time are weighed for those who share machines: it takes longer."""
 
 
 Waiting = tuple[Rank, Ordered, str]
@@ -61,13 +63,14 @@ class Model:
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT) -> None:
         self.rows = component.rows
         self.places = {place.key: place for place in component.places}
-        self.is_exact = sum(len(group.fits) for group in component.groups) <= exact
+        pairs = sum(len(group.fits) for group in component.groups)
+        self.is_exact = pairs <= exact
         """The search is for whole requests among all there is."""
         self.blocks = _merge(component, by_rank=by_rank)
         self.programme = Programme()
         self.makes = self._add_machines()
         """Place to the column of how many machines are made there."""
-        self.steps = self._add_steps() if self.is_exact else {}
+        self.steps = self._add_steps() if self.is_exact and pairs <= STEPPED else {}
         """Place to the column of how many more steps of time its machines are billed."""
         self._add_blocks()
         self._add_rows()
