@@ -261,7 +261,9 @@ class Retire(Section):
 class Reuse(Section):
     """How long a machine that a ticket has released may get another of the same sandbox."""
 
-    opportunity: Seconds = Field(description="So long it is kept for one after its release.")
+    opportunity: Seconds = Field(
+        description="So long it is kept for one after its release, and while its hour is paid for."
+    )
     max_uses: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         None, description="It has had this many tickets; left out: any number."
     )

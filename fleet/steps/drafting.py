@@ -30,6 +30,7 @@ from fleet.steps.failed import (
 from fleet.steps.interrupted import finish_interrupted
 from fleet.steps.orphans import let_go_of_orphans
 from fleet.steps.outdated import mark_outdated
+from fleet.steps.returned import let_go_of_returned
 from fleet.steps.unwanted import delete_drained, drain_above_max, drain_unwanted_pool
 from fleet.steps.worn import mark_worn
 from fleet.tagrules import offer_of_pool
@@ -49,6 +50,7 @@ def begin(fleet: Fleet, world: World) -> dict[str, Draft]:
         mark_outdated(draft)
         mark_worn(world, draft)
         delete_drained(draft)
+        let_go_of_returned(world, draft)
         drain_unwanted_pool(draft)
         drain_above_max(world, draft)
     return drafts

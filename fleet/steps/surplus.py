@@ -48,14 +48,14 @@ def release_surplus(world: World, draft: Draft) -> None:
 def _paid(world: World, draft: Draft, unit: Unit, *, runs: int) -> str:
     """Return why to keep what is paid for anyway; empty where it goes at once, or that is wanted.
 
-    It was given to nobody, so that any ticket may have it: what one gave back is held by `reuse`.
+    It was given to nobody, so that any ticket may have it; of what one gave back, `returned` says.
     """
     at_once = draft.pool is not None and draft.pool.retire.at == "once"
     return "" if at_once else paid_for(world, draft, unit, runs=runs)
 
 
 def _is_held(draft: Draft, unit: Unit) -> bool:
-    """Say whether a machine is kept for the next ticket of its sandbox; its desk ends that."""
+    """Say whether a machine is kept for the next ticket of its sandbox."""
     reuse = draft.pool.reuse if draft.pool else None
     if reuse is None or unit.worker is None or not unit.worker.uses:
         return False

@@ -244,7 +244,10 @@ def clean(tenancy: Tenancy, trouble: str) -> Tenancy:
 
 
 def why_spent(tenancy: Tenancy, reuse: Reuse | None, now: datetime) -> str:
-    """Return why a machine without a ticket gets no other; empty where it may get one."""
+    """Return why a machine without a ticket gets no other; empty where it may get one.
+
+    How long it is kept for that, a plan says: its hour may be paid for.
+    """
     if tenancy.disabled or tenancy.draining:
         return "it is switched off" if tenancy.disabled else "it is drained"
     if not tenancy.uses:
@@ -264,10 +267,6 @@ def _why_worn(tenancy: Tenancy, reuse: Reuse, now: datetime) -> str:
     if reuse.max_age is not None and age >= reuse.max_age:
         since, most = write_duration(age), write_duration(reuse.max_age)
         return f"it had its first ticket {since} ago, reuse.max_age is {most}"
-    idle = _seconds(tenancy.since, now)
-    if idle >= reuse.opportunity:
-        since, most = write_duration(idle), write_duration(reuse.opportunity)
-        return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
     return ""
 
 

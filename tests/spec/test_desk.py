@@ -98,9 +98,9 @@ def test_the_work_on_a_machine_is_the_build_that_its_ticket_names() -> None:
 
 
 def test_a_machine_that_is_spent_drains() -> None:
-    assert [w.draining for w in workers_of(a_reading(tenancies=(used(since=ago(hours=1)),)))] == [
-        True
-    ]
+    assert [
+        w.draining for w in workers_of(a_reading(tenancies=(used(first_used=ago(hours=1)),)))
+    ] == [True]
 
 
 def test_a_machine_that_runs_is_given_out_also_where_no_worker_registers() -> None:

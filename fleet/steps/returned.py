@@ -1,0 +1,66 @@
+"""This module lets go of what tickets gave back, once no ticket of its sandbox came in time.
+
+Where its hour is paid for anyway it stays for such a ticket until the last run that can delete it
+before the hour ends, unless a ticket that may not have it waits for its room.
+"""
+
+from fleet.census.units import State, Unit
+from fleet.draft import Draft
+from fleet.facts import Demand, World
+from fleet.plan import Reason
+from fleet.schema.model import Reuse, TicketQueue
+from fleet.schema.units import write_duration
+from fleet.steps.regret import paid_for
+from fleet.steps.unwanted import unwanted_because
+
+
+def let_go_of_returned(world: World, draft: Draft) -> None:
+    """Delete what is kept for its sandbox for longer than `reuse.opportunity`, unless paid for."""
+    reuse = draft.pool.reuse if draft.pool else None
+    if reuse is None or unwanted_because(draft):
+        return
+    for unit in draft.census.having(State.IDLE):
+        because = _why_over(world, draft, unit, reuse)
+        if not because or unit.name in draft.leaving:
+            continue
+        paid = _why_paid(world, draft, unit)
+        if paid:
+            draft.kept.setdefault(unit.name, (Reason.PAID_FOR, f"{because}; {paid}"))
+        else:
+            draft.delete(
+                unit,
+                Reason.TICKET_RETURNED,
+                "its ticket has ended, and no other ticket may have this machine: "
+                f"`reuse` is over: {because}",
+            )
+
+
+def _why_over(world: World, draft: Draft, unit: Unit, reuse: Reuse) -> str:
+    """Return why a unit is kept for its sandbox no longer; empty for what no ticket had."""
+    is_desk = isinstance(draft.fleet.queues.get(unit.registry or ""), TicketQueue)
+    if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
+        return ""
+    idle = int((world.time - unit.since).total_seconds())
+    if idle < reuse.opportunity or any(_may_have(world, draft, unit)):
+        return ""
+    most = write_duration(reuse.opportunity)
+    since = write_duration(idle)
+    return f"no ticket of its sandbox came for {since}, reuse.opportunity is {most}"
+
+
+def _why_paid(world: World, draft: Draft, unit: Unit) -> str:
+    """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
+    if draft.pool is None or draft.pool.retire.at == "once":
+        return ""
+    is_in_the_way = draft.is_full and not all(_may_have(world, draft, unit))
+    return "" if is_in_the_way else paid_for(world, draft, unit, runs=1)
+
+
+def _may_have(world: World, draft: Draft, unit: Unit) -> list[bool]:
+    """Return of each ticket that waits for such a machine whether it is of its sandbox."""
+    reading = world.queues.get(unit.registry or "")
+    if reading is None or unit.worker is None or not isinstance(reading.demand, Demand):
+        return []
+    own, offered = set(unit.worker.requires), set(draft.offer.provides)
+    fitting = (each for each in reading.demand.requests if offered.issuperset(each.required))
+    return [not own.isdisjoint(each.provided) for each in fitting]

@@ -1,0 +1,139 @@
+"""A machine that a ticket gave back, where time is billed by the hour and `reuse` is set."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from fleet.cli import main
+
+FLEET = """\
+fleet: trial
+cadence: 10m
+providers:
+  desk: {kind: sim, boot: 30s, billing: {increment: BILLED}}
+queues:
+  tickets: {kind: tickets}
+images:
+  builder: {existing: {desk: b-1}, provides: [plain]}
+pools:
+  powerful:
+    provider: desk
+    machine: ccx63
+    image: builder
+    provides: [big]
+    workers: {max: MOST}
+    reuse: {opportunity: 5m, max_uses: 9, max_age: 8h}
+    retire: {at: WHEN}
+tags:
+  big: {on_demand: true}
+"""
+FIRST = "trial-powerful-1"
+
+
+class Story:
+    """A fleet in the current folder, and a clock that is moved."""
+
+    def __init__(self, clock: time_machine.Traveller, capsys: pytest.CaptureFixture[str]) -> None:
+        self._clock = clock
+        self._capsys = capsys
+
+    def run(self, *args: str) -> str:
+        main([*args])
+        return self._capsys.readouterr().out
+
+    def later(self, minutes: float) -> None:
+        self._clock.shift(timedelta(minutes=minutes))
+
+    def open(self, sandbox: str) -> None:
+        self.run("ticket", "open", "--tag", "big", "--user", "ada", "--sandbox", sandbox)
+
+    def given_back(self, billed: str = "1h", most: int = 2, when: str = "paid-end") -> None:
+        """Have a ticket had a machine and closed, eight minutes after that was made."""
+        text = FLEET.replace("BILLED", billed).replace("MOST", str(most)).replace("WHEN", when)
+        Path("fleet.yaml").write_text(text, encoding="utf-8")
+        self.run("state", "init")
+        self.open("ada/ping")
+        self.run("apply")
+        self.later(3)
+        self.run("apply")
+        self.later(5)
+        self.run("ticket", "close", "1", "--user", "ada")
+
+    def planned(self) -> dict[str, tuple[str, str]]:
+        """Return what a plan says of each worker, and why."""
+        plan = json.loads(self.run("plan", "--json"))
+        return {each["worker"]: (each["verdict"], each["reason"]) for each in plan["workers"]}
+
+
+@pytest.fixture
+def story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Story]:
+    monkeypatch.chdir(tmp_path)
+    with time_machine.travel(datetime(2026, 11, 23, 8, tzinfo=UTC), tick=False) as clock:
+        yield Story(clock, capsys)
+
+
+def test_it_is_kept_for_its_sandbox_while_its_hour_is_paid_for(story: Story) -> None:
+    story.given_back()
+    story.later(10)
+
+    kept = story.planned()
+    story.run("apply")
+    story.later(5)
+    story.open("ada/ping")
+    story.run("apply")
+
+    assert kept == {FIRST: ("keep", "paid-for")}
+    assert story.planned() == {FIRST: ("keep", "busy")}
+
+
+@pytest.mark.parametrize("minutes", [39, 51])
+def test_it_goes_in_the_last_run_before_its_hour_ends(story: Story, minutes: int) -> None:
+    story.given_back()
+    story.later(minutes)
+
+    goes = ("delete", "ticket-returned")
+    assert story.planned() == {FIRST: ("keep", "paid-for") if minutes == 39 else goes}
+
+
+@pytest.mark.parametrize(
+    "said", [{"when": "once"}, {"billed": "1s"}], ids=["at once", "by the second"]
+)
+def test_where_nothing_is_won_by_that_it_goes_once_its_time_for_reuse_is_over(
+    story: Story, said: dict[str, str]
+) -> None:
+    story.given_back(**said)  # type: ignore[arg-type]  # texts alone
+    story.later(4)
+    within = story.planned()
+    story.later(1)
+
+    assert within == {FIRST: ("keep", "idle-recently")}
+    assert story.planned() == {FIRST: ("delete", "ticket-returned")}
+
+
+def test_it_goes_where_a_ticket_that_may_not_have_it_waits_for_its_room(story: Story) -> None:
+    story.given_back(most=1)
+    story.later(10)
+    alone = story.planned()
+    story.open("ben/ping")
+
+    verdicts = story.planned()
+
+    assert alone == {FIRST: ("keep", "paid-for")}
+    assert verdicts.pop(FIRST) == ("delete", "ticket-returned")
+
+
+def test_where_there_is_room_another_machine_is_made_beside_it(story: Story) -> None:
+    story.given_back(most=2)
+    story.later(10)
+    story.open("ben/ping")
+
+    verdicts = story.planned()
+
+    assert verdicts[FIRST] == ("keep", "paid-for")
+    assert verdicts["trial-powerful-2"][0] == "create"
