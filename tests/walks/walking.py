@@ -5,10 +5,8 @@ what each command prints. Here time can pass besides, with the command `later`.
 """
 
 import json
-import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
@@ -57,9 +55,7 @@ class Walk(Shell):
     def __init__(self, folder: Path, warm: Warm) -> None:
         super().__init__(folder, warm.command(PROGRAM))
         self._clock = folder / "clock"
-        # The real engine's own processes go by the computer's clock.
-        begin = time.time() if "FLEET_PULUMI" in os.environ else monday().timestamp()
-        self._clock.write_text(str(begin), encoding="utf-8")
+        self._clock.write_text(str(monday().timestamp()), encoding="utf-8")
         self.environment["WALK_CLOCK"] = str(self._clock)
         self.add("later", LATER)
         self.words: dict[str, str] = {}
