@@ -77,8 +77,12 @@ class _Environment:
 class Amazon:
     """An account at AWS with nothing in it, played by moto in this process."""
 
+    def __init__(self, endpoint: str = "") -> None:
+        """`endpoint` is where moto is asked, if not where it always is."""
+        self.endpoint = endpoint
+
     def __enter__(self) -> Self:
-        self.endpoint = f"http://{moto_address()}"
+        self.endpoint = self.endpoint or f"http://{moto_address()}"
         self._environment = _Environment()
         self._environment.use(self.endpoint)
         return self
