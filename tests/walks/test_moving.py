@@ -1,13 +1,64 @@
 """Moving to fleet from what makes machines today, and back: docs/walks/move-from-….md."""
 
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 
-from tests.rigs.loopback import Answer, Loopback, Received
+from tests.rigs.loopback import Answer, Loopback, Received, free_ports
+from tests.rigs.process import ROOT
 from tests.walks.walking import Walk
 
 ADMIN = """#!/bin/sh
 echo "$*" >> told
+"""
+
+
+# The unit fleet-tickets is `fleet serve` at the time of the story; the others are only noted.
+SYSTEMCTL = """#!{python} -I
+import os, select, signal, subprocess, sys
+verb, *_, unit = sys.argv[1:]
+with open("told", "a") as told:
+    print(*sys.argv[1:], file=told)
+if (unit, verb) == ("fleet-tickets", "enable"):
+    program = [sys.executable, "-c", "from tests.walks.later import main; main()"]
+    with open("serve.log", "w") as log:
+        serve = subprocess.Popen(
+            [*program, "serve", "--listen", "127.0.0.1:{port}", "--every", "1h"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    with open("serve.pid", "w") as file:
+        file.write(str(serve.pid))
+elif unit == "fleet-tickets":
+    with open("serve.pid") as file:
+        pid = int(file.read())
+    serve = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGTERM)
+    select.select([serve], [], [])
+    os.remove("serve.pid")
+"""
+# Its own clients ask again, too, where nobody listens yet.
+RESALLOC = """#!{python} -I
+import argparse, sys, time
+sys.path.insert(0, "{root}")
+from tests.rigs.resalloc_client import OldClient
+client = OldClient("http://127.0.0.1:{port}", patience=600, pause=lambda: time.sleep(0.1))
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers(dest="command")
+ticket = commands.add_parser("ticket")
+ticket.add_argument("--tag", action="append")
+ticket.add_argument("--sandbox")
+for name in ("ticket-wait", "ticket-close"):
+    commands.add_parser(name).add_argument("ticket", type=int)
+args = parser.parse_args()
+match args.command:
+    case "ticket":
+        print(client.take(*args.tag, sandbox=args.sandbox))
+    case "ticket-wait":
+        print(str(client.wait(args.ticket)).rstrip())
+    case "ticket-close":
+        client.close(args.ticket)
 """
 
 
@@ -62,12 +113,24 @@ def a_job(number: int, owner: str, project: str, tags: list[str]) -> dict[str, o
 def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
     """Resalloc's own commands are played: it has no machines left once its pool has max 0."""
     walk.add("resalloc-maint", "#!/bin/sh\ntrue\n")
-    walk.add("systemctl", ADMIN)
+    (port,) = free_ports(1)
+    played = {"python": sys.executable, "root": ROOT, "port": port}
+    walk.add("systemctl", SYSTEMCTL.format(**played))
+    walk.add("resalloc", RESALLOC.format(**played))
 
-    play("move-from-resalloc")
+    try:
+        play("move-from-resalloc")
+    finally:
+        with suppress(OSError, ValueError):
+            os.kill(int((walk.project / "serve.pid").read_text()), signal.SIGTERM)
 
     assert list((walk.project / "machines").iterdir()) == []
     changes = json.loads((walk.project / "changes.json").read_text(encoding="utf-8"))
     assert len(changes["changes"]) == 10
     told = (walk.project / "told").read_text(encoding="utf-8").splitlines()
-    assert told == ["disable --now resalloc", "enable --now resalloc"]
+    assert told == [
+        "disable --now resalloc",
+        "enable --now fleet-tickets",
+        "disable --now fleet-tickets",
+        "enable --now resalloc",
+    ]
