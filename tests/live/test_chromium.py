@@ -8,11 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from tests.docs.test_documents import Shell, changed, replayed, steady
+from tests.live.debusine import Server
 from tests.live.journal import Journal
 from tests.live.project import Access, Project
 from tests.live.test_image_requests import make_artifact
 from tests.live.test_rules import make_collection, tags_of
-from tests.live.workspace import Workspace
+from tests.live.workspace import Workspace, make_workspace
 from tests.rigs.process import ROOT, fleet_command
 
 PAGE = ROOT / "docs" / "walks" / "chromium-at-debusine.md"
@@ -38,9 +39,9 @@ class Trial(NamedTuple):
 
 
 @pytest.fixture
-def trial(workspace: Workspace, access: Access, tmp_path: Path) -> Trial:
-    """Return a folder with the client, beside one that names a build of Chromium."""
-    browsers = workspace.beside("browsers")
+def trial(server: Server, access: Access, tmp_path: Path) -> Trial:
+    """Return a folder with the client and a build to ask for, in a scope with no other work."""
+    browsers = make_workspace(server, "desktop", "browsers")
     make_collection(browsers)
     (tmp_path / "walk").mkdir()
     shell = Shell(tmp_path / "walk", fleet_command())
@@ -114,7 +115,12 @@ def give_client(shell: Shell, workspace: Workspace) -> None:
 
 def write_request(folder: Path, workspace: Workspace) -> None:
     """Upload a source package of that name and an environment, and write what names them."""
-    named = {"name": "chromium", "version": "146.0-1", "type": "dpkg", "dsc_fields": {}}
+    named: dict[str, object] = {
+        "name": "chromium",
+        "version": "146.0-1",
+        "type": "dpkg",
+        "dsc_fields": {},
+    }
     dsc = "chromium_146.0-1.dsc"
     source = make_artifact(workspace, "debian:source-package", named, dsc, SOURCE)
     system: dict[str, object] = {

@@ -22,7 +22,10 @@ class BootingAmazon(AbstractContextManager["BootingAmazon"]):
     """moto at `endpoint`; all that it notes happens when the story says."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.moto_server.werkzeug_app import (
+            DomainDispatcherApplication,
+            create_backend_app,
+        )
 
         self._app = DomainDispatcherApplication(create_backend_app)
         self._now = now
@@ -51,11 +54,13 @@ class BootingAmazon(AbstractContextManager["BootingAmazon"]):
         from moto.ec2.models import ec2_backends
 
         up = {
-            each.private_ip
+            str(each.private_ip)
             for regions in ec2_backends.values()
             for backend in regions.values()
             for each in backend.all_instances()
-            if each.state == "running" and self._now() - _aware(each.launch_time) >= BOOT
+            if each.private_ip
+            and each.state == "running"
+            and self._now() - _aware(each.launch_time) >= BOOT
         }
         for address in self._open.keys() - up:
             self._open.pop(address).close()

@@ -35,8 +35,9 @@ def leave_grpc_here() -> None:
 
     Its core knows no other: told to wait until now, it would wait until the story's time is come.
     """
-    from grpc import _channel, _common, _server  # loaded by few runs
-    from grpc._cython import cygrpc
+    # It is loaded by few runs, and ships no types.
+    from grpc import _channel, _common, _server  # type: ignore[import-untyped]
+    from grpc._cython import cygrpc  # type: ignore[import-untyped]
 
     clock = SimpleNamespace(**{**vars(time), "time": time_machine.escape_hatch.time.time})
     for module in (_channel, _common, _server, cygrpc):

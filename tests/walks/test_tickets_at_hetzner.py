@@ -17,6 +17,27 @@ from tests.walks.walking import Walk
 
 pytestmark = pytest.mark.engine
 GIB = 1024**3
+PLAIN = """
+fleet: hz
+cadence: 10m
+state: {passphrase: {env: FLEET_PASS}}
+providers:
+  hetzner: {kind: hcloud, location: fsn1, token: {env: HCLOUD_TOKEN}}
+queues:
+  tickets: {kind: tickets}
+durations: {any: 24h}
+images:
+  fedora: {existing: {hetzner: debian-13}, architecture: amd64, provides: [copr_builder]}
+pools:
+  powerful:
+    provider: hetzner
+    machine: {type: ccx63, swap: 128GiB}
+    image: fedora
+    provides: [extra_powerful]
+    workers: {max: 3}
+tags:
+  extra_powerful: {on_demand: true, exclusive: true, limits: {per: {submitter: 1}, total: 2}}
+"""
 
 
 def settled(text: str) -> str:
@@ -149,3 +170,23 @@ def test_a_ticket_closed_early(
     assert not servers(api)
     assert walk.json("fleet status --json")["workers"] == []
     assert booting.port
+
+
+def test_without_ready_a_ticket_gets_a_machine_that_runs(
+    walk: Walk, api: SimulatedHetzner
+) -> None:
+    (walk.project / "fleet.yaml").write_text(PLAIN, encoding="utf-8")
+    assert walk.run("fleet validate") == "fleet.yaml: valid\n"
+    walk.run("fleet state init")
+    walk.run("fleet ticket open --tag extra_powerful --user ada")
+    planned = walk.json("fleet plan --json")["actions"]
+    assert [each["worker"] for each in planned] == ["hz-powerful-1"]
+    walk.run("fleet apply")
+    walk.run("later 1m")
+    walk.run("fleet apply")
+    (server,) = api.state.servers.values()
+    address = server["public_net"]["ipv4"]["ip"]
+    assert walk.run("fleet ticket check 1 --user ada") == f"{address}\n"
+    walk.run("fleet ticket close 1 --user ada")
+    walk.run("fleet apply")
+    assert not servers(api)
