@@ -58,10 +58,7 @@ def apply_once(
     crew = crewed(config.fleet, file, sources, terms.pace, console.note)
     with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
         if died:
-            console.note(
-                f"took over the lock of {died}, which died; finishing what it began"
-                f"{said_of_begun(sources.store.last_runs(1))}"
-            )
+            console.note(_said_of_dead(died, sources.store))
         check_order(terms.order, config.fleet, sources.store)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
@@ -86,12 +83,9 @@ def apply_once(
                 outcome = Outcome(plan=plan.digests.plan, stacks=troubles, outdated=drift)
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
-                promoted = (
-                    ()
-                    if rivalry(world, plan)
-                    else promote_all(plan, sources.store, clock.now(), note, tell)
-                )
+                promote = partial(promote_all, plan, sources.store, clock.now(), note, tell)
                 edges = journalled(many, note)
+                promoted = () if rivalry(world, plan) else promote()
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 stacks = (*troubles, *outcome.stacks)
                 outcome = outcome.model_copy(update={"stacks": stacks, "promoted": promoted})
@@ -102,6 +96,11 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _said_of_dead(died: str, store: Store) -> str:
+    begun = said_of_begun(store.last_runs(1))
+    return f"took over the lock of {died}, which died; finishing what it began{begun}"
 
 
 def _see(
