@@ -43,6 +43,7 @@ VARIES = (
     (re.compile(r"\b[0-9a-f]{12}\b"), "DIGEST"),
     (re.compile(r"\b\d+ s\b|\b(\d+ (?:seconds?|minutes?)|now) ago\b|\bnow(?=\s+\d)"), "N s"),
     (re.compile(r"\bserial \d+"), "serial N"),
+    (re.compile(r"\b\d+ d old\b"), "N d old"),
     (re.compile(r" +"), " "),
 )
 
