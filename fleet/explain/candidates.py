@@ -4,6 +4,7 @@ It promises nothing: whether an edit helps is found out by planning again. Edits
 something about the world (a tag that workers are said to have) come after those that only allow.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -25,13 +26,13 @@ from fleet.facts.versions import ImageVersion
 from fleet.guard.approvals import APPROVED_DAYS
 from fleet.making.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
-from fleet.schema.model import Approval, Askers, Fleet, Pool, StaticPool
+from fleet.schema.model import Approval, Askers, Fleet, Pool, PowerfulRule, StaticPool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
 from fleet.tagrules.vocabulary import Vocabulary
 
-ALLOW, EXPIRY, APPROVE, ASK, CLAIM, OPEN, REMOVE = range(7)
-"""Ranks: raise a limit or set a mode, move an expiry, approve, have the request ask for a tag,
-say that workers provide one, open a tag to everyone, remove a key."""
+ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
+"""Ranks: raise a limit or set a mode, move an expiry, approve, put it on the allow-list, have the
+request ask for a tag, say that workers provide one, open a tag to everyone, remove a key."""
 
 NEAREST = 4
 """How many pools that do not fit are looked at, those first that lack least."""
@@ -51,7 +52,7 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
             yield from _allowing(fleet, world, plan, path)
     yield from _expired_rules(fleet, world, request)
     yield from _askers(fleet, signature, request)
-    yield from _fitting(fleet, world, signature)
+    yield from _fitting(fleet, world, signature, request)
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
@@ -139,13 +140,13 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
             yield Edit(refused.path, [*allowed, word], rank=OPEN, says=says)
 
 
-def _fitting(fleet: Fleet, world: World, signature: Signature) -> Iterator[Edit]:
+def _fitting(fleet: Fleet, world: World, signature: Signature, request: Request) -> Iterator[Edit]:
     """Yield what might make a pool fit that does not, of the pools that lack least."""
     images = images_by_pool(fleet, world)
     found: list[tuple[int, str, tuple[Edit, ...]]] = []
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            edits = tuple(_fitting_one(fleet, images[name], signature, name))
+            edits = tuple(_fitting_one(fleet, images[name], signature, name, request))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
     for _, _, edits in sorted([e for e in found if e[2]], key=lambda e: e[:2])[:NEAREST]:
@@ -153,7 +154,11 @@ def _fitting(fleet: Fleet, world: World, signature: Signature) -> Iterator[Edit]
 
 
 def _fitting_one(
-    fleet: Fleet, images: tuple[ImageVersion, ...], signature: Signature, name: str
+    fleet: Fleet,
+    images: tuple[ImageVersion, ...],
+    signature: Signature,
+    name: str,
+    request: Request,
 ) -> Iterator[Edit]:
     pool = fleet.pools[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
@@ -174,6 +179,7 @@ def _fitting_one(
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
     unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
     if unasked:
+        yield from _rules(fleet, request, unasked)
         says = f"have the request ask for {', '.join(unasked)}"
         yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, says=says)
     vocabulary = Vocabulary(fleet)
@@ -185,6 +191,19 @@ def _fitting_one(
             declaring = next((n for n in vocabulary.names_of(tag) if holds(n)), None)
             if declaring is not None:
                 yield Edit(("tags", declaring, flag), new=False, rank=OPEN)
+
+
+def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
+    """Yield the rule of the allow-list that gives this request's builds these tags."""
+    # The words of names need the vocabulary of tags, which few edits do.
+    from fleet.tagrules.names import names_of
+
+    for name in names_of(request)[:1]:
+        # What RE2 would read as an operator, and no more: a name is to be read by a person.
+        match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
+        rule = PowerfulRule(match=match, ask=list(tags))
+        says = f"let a rule of `powerful` ask for {', '.join(tags)} for {name}"
+        yield Edit(("powerful", len(fleet.powerful)), rule, rank=RULE, says=says)
 
 
 def _provide(fleet: Fleet, name: str, tags: tuple[str, ...]) -> Edit:

@@ -13,7 +13,9 @@ from fleet.facts.ledger import Ledger
 from fleet.guard import guard
 from fleet.plan import Plan
 from fleet.reconcile import reconcile
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, PowerfulRule
+from fleet.tagrules.allow import matches_name
+from fleet.tagrules.names import names_of
 from tests.builders import (
     a_pool,
     a_reading,
@@ -388,3 +390,20 @@ def test_an_edit_leaves_everything_else_as_it_was() -> None:
 
     assert after == a_sim_fleet(pools=pools(max=1))
     assert fleet.pools["builders"] != after.pools["builders"]
+
+
+@pytest.mark.parametrize("scope", ["debian", "de.b+ian"])
+def test_a_build_that_only_a_powerful_machine_takes_is_put_on_the_allow_list(scope: str) -> None:
+    fleet = a_sim_fleet(
+        pools={"powerful": a_pool(provider="desk", provides=["extra_powerful"])},
+        tags={"extra_powerful": {"on_demand": True, "exclusive": True, "asked_by": ["rules"]}},
+    )
+    chromium = a_request(scope=scope, workspace="base", task_data={}, package="chromium")
+    names = names_of(chromium)
+
+    first, *_ = remedies(fleet, a_sim_world(requests=(chromium,)))
+
+    (edit,) = first.edits
+    assert isinstance(edit.new, PowerfulRule)
+    assert (edit.path, edit.new.ask) == (("powerful", 0), ["extra_powerful"])
+    assert [name for name in names if matches_name(edit.new, name)] == [names[0]]
