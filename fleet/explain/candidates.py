@@ -28,6 +28,7 @@ from fleet.making.image_choice import images_by_pool
 from fleet.plan import Plan, Signature, Unserved
 from fleet.schema.model import Approval, Askers, Fleet, Pool, PowerfulRule, StaticPool
 from fleet.tagrules import ask_of_tags, find_mismatch, offer_of_pool, serves_queue
+from fleet.tagrules.names import names_of
 from fleet.tagrules.vocabulary import Vocabulary
 
 ALLOW, EXPIRY, APPROVE, RULE, ASK, CLAIM, OPEN, REMOVE = range(8)
@@ -45,14 +46,15 @@ def candidates(fleet: Fleet, world: World, plan: Plan, key: str) -> Iterator[Edi
     signature, found = signature_of(plan, key), find_request(world, key)
     if signature is None or found is None:
         return
-    request, _ = found
+    request, stored = found
     unserved = next((each for each in plan.unserved if key in each.requests), None)
     if unserved is not None:
         for path in _blocking_paths(plan, unserved):
             yield from _allowing(fleet, world, plan, path)
     yield from _expired_rules(fleet, world, request)
     yield from _askers(fleet, signature, request)
-    yield from _fitting(fleet, world, signature, request)
+    # Where the queue stored its tags already, a rule acts on later requests.
+    yield from _fitting(fleet, world, signature, () if stored else names_of(request))
 
 
 def _blocking_paths(plan: Plan, unserved: Unserved) -> Iterator[Path]:
@@ -108,7 +110,6 @@ def _expired_rules(fleet: Fleet, world: World, request: Request) -> Iterator[Edi
         return
     # Patterns need RE2, which a file without them does not load.
     from fleet.tagrules.allow import is_valid, matches_name
-    from fleet.tagrules.names import names_of
 
     names = names_of(request)
     for number in over:
@@ -140,13 +141,15 @@ def _askers(fleet: Fleet, signature: Signature, request: Request) -> Iterator[Ed
             yield Edit(refused.path, [*allowed, word], rank=OPEN, says=says)
 
 
-def _fitting(fleet: Fleet, world: World, signature: Signature, request: Request) -> Iterator[Edit]:
+def _fitting(
+    fleet: Fleet, world: World, signature: Signature, names: tuple[str, ...]
+) -> Iterator[Edit]:
     """Yield what might make a pool fit that does not, of the pools that lack least."""
     images = images_by_pool(fleet, world)
     found: list[tuple[int, str, tuple[Edit, ...]]] = []
     for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool | StaticPool):
-            edits = tuple(_fitting_one(fleet, images[name], signature, name, request))
+            edits = tuple(_fitting_one(fleet, images[name], signature, name, names))
             lacks = sum(edit.count for edit in edits)
             found.append((lacks, name, edits))
     for _, _, edits in sorted([e for e in found if e[2]], key=lambda e: e[:2])[:NEAREST]:
@@ -158,7 +161,7 @@ def _fitting_one(
     images: tuple[ImageVersion, ...],
     signature: Signature,
     name: str,
-    request: Request,
+    names: tuple[str, ...],
 ) -> Iterator[Edit]:
     pool = fleet.pools[name]
     ask = ask_of_tags(fleet, signature.required, signature.provided)
@@ -179,7 +182,7 @@ def _fitting_one(
     asked = tuple(sorted(offer.on_demand)) if not offer.on_demand & ask.required else ()
     unasked = tuple(dict.fromkeys((*mismatch.not_asked, *asked[:1])))
     if unasked:
-        yield from _rules(fleet, request, unasked)
+        yield from _rules(fleet, names[:1], unasked)
         says = f"have the request ask for {', '.join(unasked)}"
         yield Edit(REQUEST, unasked, count=len(unasked), rank=ASK, says=says)
     vocabulary = Vocabulary(fleet)
@@ -193,12 +196,9 @@ def _fitting_one(
                 yield Edit(("tags", declaring, flag), new=False, rank=OPEN)
 
 
-def _rules(fleet: Fleet, request: Request, tags: tuple[str, ...]) -> Iterator[Edit]:
-    """Yield the rule of the allow-list that gives this request's builds these tags."""
-    # The words of names need the vocabulary of tags, which few edits do.
-    from fleet.tagrules.names import names_of
-
-    for name in names_of(request)[:1]:
+def _rules(fleet: Fleet, names: tuple[str, ...], tags: tuple[str, ...]) -> Iterator[Edit]:
+    """Yield the rules of the allow-list that give builds of these names these tags."""
+    for name in names:
         # What RE2 would read as an operator, and no more: a name is to be read by a person.
         match = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
         rule = PowerfulRule(match=match, ask=list(tags))

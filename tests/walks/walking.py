@@ -35,6 +35,7 @@ def roughly(text: str) -> str:
     """Return a page with money and hours to one place, without how far apart runs were."""
     text = re.sub(r"the last \d+ runs were .+? apart", "the last runs were apart", steady(text))
     text = re.sub(r"was last charged .+? ago", "was last charged long ago", text)
+    text = re.sub(r"(no ticket of its sandbox came for) [\dhms ]+", r"\1 long", text)
     return re.sub(r"\b\d+\.\d\d\b", lambda found: f"{float(found[0]):.1f}", text)
 
 
