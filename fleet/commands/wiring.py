@@ -189,7 +189,7 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
         lenders=clouds.hooked,
         rules=dict(_rules(fleet, base, secrets)),
         prices=prices_of(fleet, secrets),
-        look=ReadyLooks(fleet, places.folder, TcpProber() if looks else None, SystemClock()),
+        look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,

@@ -16,6 +16,8 @@ from fleet.schema.units import write_duration
 
 _MOST_DEFECTS = 6
 """After so many runs in a row that a defect ended, the loop ends too."""
+_MOST_BACK_OFF = 3
+"""Machines cost money while nobody looks after them: no run begins so many rhythms later."""
 _AT_REST = frozenset(
     {
         Reason.KEPT_FOR_MIN,
@@ -130,7 +132,7 @@ class _Tally:
 
     def back_off(self, every: int) -> int:
         """Return how much later the next run begins where a defect ended the last ones."""
-        return every * ((1 << self.defects) - 1)
+        return every * min((1 << self.defects) - 1, _MOST_BACK_OFF)
 
     @property
     def said(self) -> str:

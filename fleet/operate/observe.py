@@ -119,15 +119,17 @@ def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueRead
 def _with_packages(
     fleet: Fleet, queues: Mapping[str, QueueReading]
 ) -> Iterator[tuple[str, QueueReading]]:
-    """Yield queues of tickets with the packages that another queue tells of their work."""
+    """Yield queues of tickets with the packages that other queues tell of their work."""
+    desks = dict(queues)
     for name, reading in queues.items():
         queue, told = fleet.queues.get(name), reading.packages
         if not told or not isinstance(queue, CoprQueue) or queue.tickets is None:
             continue
-        desk = queues[queue.tickets]
+        desk = desks[queue.tickets]
         if isinstance(desk.workers, tuple):
             named = tuple(_building(each, told.get(each.running or "")) for each in desk.workers)
-            yield queue.tickets, desk.model_copy(update={"workers": named})
+            desks[queue.tickets] = desk.model_copy(update={"workers": named})
+            yield queue.tickets, desks[queue.tickets]
 
 
 def _building(worker: Worker, package: str | None) -> Worker:

@@ -340,7 +340,10 @@ def _found(server: _Server) -> Found:
 
 def _host(address: str) -> str:
     """Return an address; of a network, as a server has by IPv6, the one that its system takes."""
-    network = ipaddress.ip_interface(address).network
+    try:
+        network = ipaddress.ip_interface(address).network
+    except ValueError as error:
+        raise SourceUnreachable(f"the provider told the address {address!r}: {error}") from error
     return address if network.num_addresses == 1 else str(network[1])
 
 

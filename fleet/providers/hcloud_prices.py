@@ -95,17 +95,21 @@ class HcloudPrices:
         with Reader(self._base) as reader:
             pricing = self._ask(reader, "/pricing", {}, _PricingPage).pricing
             types = list(self._types(reader))
-        quotes = {each.name: _quote(each, self.location) for each in types}
         ipv4 = [each for each in pricing.primary_ips if each.type == "ipv4"]
         addresses = [at for each in ipv4 for at in _here(each.prices, self.location)]
-        return PriceList(
-            read_at=now,
-            location=self.location,
-            currency=pricing.currency,
-            quotes={name: quote for name, quote in sorted(quotes.items()) if quote},
-            address=next((_trimmed(at.price_hourly.net) for at in addresses), None),
-            disk=_trimmed(pricing.volume.price_per_gb_month.net),
-        )
+        try:
+            quotes = {each.name: _quote(each, self.location) for each in types}
+            return PriceList(
+                read_at=now,
+                location=self.location,
+                currency=pricing.currency,
+                quotes={name: quote for name, quote in sorted(quotes.items()) if quote},
+                address=next((_trimmed(at.price_hourly.net) for at in addresses), None),
+                disk=_trimmed(pricing.volume.price_per_gb_month.net),
+            )
+        except (ArithmeticError, ValueError) as error:
+            said = str(error).splitlines()[-1].strip()
+            raise SourceUnreachable(f"{self._base} told prices that cannot be: {said}") from error
 
     def _types(self, reader: "Reader") -> Iterator[_Type]:
         number: int | None = 1

@@ -1,4 +1,4 @@
-"""This module remembers how many livechecks of each machine have failed in a row.
+"""This module remembers how many looks at each machine have failed in a row.
 
 A machine is looked at again only when its last look is long enough ago: however often somebody
 plans, what fails for a moment has not failed for long. A lost memory begins at nothing.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -31,13 +31,45 @@ class _Looks(Value):
     machines: dict[str, Look] = Field(default_factory=dict)
 
 
+class Memory(Protocol):
+    """Where looks are noted; both raise OSError, or FleetError where that is a store."""
+
+    def read(self) -> str | None:
+        """Return what was noted last; None: nothing was."""
+
+    def write(self, text: str) -> None:
+        """Note this in its place."""
+
+
+class FileMemory:
+    """A file of this computer, where looks are noted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self) -> str | None:
+        """Return what the file holds; None where there is none."""
+        try:
+            return self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, text: str) -> None:
+        """Write the file whole."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self._path, text.encode(), mode=0o600)
+
+
 class Livechecks:
-    """The livechecks of one provider's machines, noted in a file."""
+    """The looks at one provider's machines, and where they are noted."""
 
     def __init__(
         self,
-        path: Path,
-        works: Callable[[Machine], bool] | None,
+        memory: Memory,
+        works: Callable[[Machine], bool | None] | None,
         *,
         every: int,
         at_once: int,
@@ -45,10 +77,11 @@ class Livechecks:
     ) -> None:
         """`works` looks at one machine, and is called from so many threads at once.
 
+        It returns None where it could not look: then the last look counts on.
         Without it, nobody looks: what is noted counts, and stays as it is.
         With `waits`, one that never worked is looked at each time: it is about to.
         """
-        self._path = path
+        self._memory = memory
         self._works = works
         self._at_once = at_once
         self._every = timedelta(seconds=every)
@@ -78,6 +111,8 @@ class Livechecks:
         with ThreadPoolExecutor(self._at_once) as threads:
             results = list(threads.map(self._works, due))
         for machine, works in zip(due, results, strict=True):
+            if works is None:
+                continue
             last = known.get(machine.id)
             failed = last.failures if last else 0
             worked = works or (last is not None and last.worked)
@@ -92,17 +127,16 @@ class Livechecks:
         return known
 
     def _read(self) -> dict[str, Look]:
-        try:
-            return _Looks.model_validate_json(self._path.read_bytes()).machines
-        except FileNotFoundError:
+        text = self._memory.read()
+        if text is None:
             return {}
+        try:
+            return _Looks.model_validate_json(text).machines
         except ValidationError as error:
             raise ValueError(
-                f"{self._path}: not a memory of livechecks (format fleet-livechecks-1): "
+                f"{self._memory}: not a memory of livechecks (format fleet-livechecks-1): "
                 f"{error.errors()[0]['msg']}; remove it, and counting begins anew"
             ) from error
 
     def _write(self, looks: dict[str, Look]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = _Looks(machines=looks).model_dump_json(indent=1) + "\n"
-        replace_file(self._path, text.encode(), mode=0o600)
+        self._memory.write(_Looks(machines=looks).model_dump_json(indent=1) + "\n")

@@ -24,7 +24,7 @@ from fleet.ports.tickets import Cleaned
 from fleet.providers.hook_command import Call, HookFailed, run
 from fleet.providers.hook_interface import OwnInterface, ResallocInterface, is_held
 from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
-from fleet.providers.hook_livechecks import Livechecks
+from fleet.providers.hook_livechecks import FileMemory, Livechecks
 from fleet.providers.hook_memory import HookMemory, noting
 from fleet.schema.sources import Hooks
 from fleet.store.masking import words_of
@@ -64,7 +64,7 @@ class HookMachines:
         self._clock = clock
         self._known: dict[str, Machine] = {}
         self._livechecks = Livechecks(
-            around.state / "livechecks.json",
+            FileMemory(around.state / "livechecks.json"),
             self._works if around.looks else None,
             every=hooks.livecheck_every,
             at_once=hooks.at_once,

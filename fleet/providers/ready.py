@@ -5,15 +5,14 @@ A listing says then how often in a row each did not answer; what that means, the
 
 import errno
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from fleet.census.renames import heirs_of
-from fleet.errors import SourceUnreachable
+from fleet.errors import FleetError, SourceUnreachable
 from fleet.facts import Listing, Machine, MachineState, Unknown
 from fleet.ports import Clock, Prober
-from fleet.providers.hook_livechecks import Livechecks, Look
+from fleet.providers.hook_livechecks import Livechecks, Look, Memory
 from fleet.schema.model import Fleet, Pool, Ready
 
 _TIMEOUT = 3
@@ -53,8 +52,10 @@ class TcpProber:
 class ReadyLooks:
     """Looks at the machines of the pools that have `ready`, and remembers how often in vain."""
 
-    def __init__(self, fleet: Fleet, folder: Path, prober: Prober | None, clock: Clock) -> None:
-        """`folder` is where the looks are noted, a file for each provider.
+    def __init__(
+        self, fleet: Fleet, memory: Callable[[str], Memory], prober: Prober | None, clock: Clock
+    ) -> None:
+        """`memory` returns where the looks at a provider's machines are noted.
 
         Without a prober nobody looks: what was noted is told.
         """
@@ -65,7 +66,7 @@ class ReadyLooks:
                 self._asked |= dict.fromkeys(
                     filter(None, (name, heirs.get(name))), (pool.provider, pool.ready)
                 )
-        self._folder = folder
+        self._memory = memory
         self._prober = prober
         self._clock = clock
 
@@ -78,9 +79,10 @@ class ReadyLooks:
         }
 
     def _looked(self, provider: str, listing: Listing) -> Listing | Unknown:
+        untried: list[str] = []
         livechecks = Livechecks(
-            self._folder / f"ready-{provider}.json",
-            None if self._prober is None else partial(self._works, self._prober),
+            self._memory(provider),
+            None if self._prober is None else partial(self._works, self._prober, untried),
             every=_EVERY,
             at_once=_AT_ONCE,
             waits=True,
@@ -88,7 +90,9 @@ class ReadyLooks:
         own = [each for each in listing.machines if self._is_asked(provider, each)]
         try:
             looks = livechecks.looks(own, self._clock.now())
-        except (SourceUnreachable, OSError, ValueError) as error:
+            if untried and len(untried) == len(own):
+                raise SourceUnreachable(untried[0])
+        except (FleetError, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {provider} could not be tried: {error}")
         machines = tuple(_told(each, looks.get(each.id)) for each in listing.machines)
         return listing.model_copy(update={"machines": machines})
@@ -98,9 +102,14 @@ class ReadyLooks:
         is_there = machine.state is MachineState.RUNNING and machine.address is not None
         return at == provider and is_there
 
-    def _works(self, prober: Prober, machine: Machine) -> bool:
+    def _works(self, prober: Prober, untried: list[str], machine: Machine) -> bool | None:
         _, ready = self._asked[machine.pool]
-        return prober.answers(machine.address or "", ready.port, ready.banner or "")
+        try:
+            return prober.answers(machine.address or "", ready.port, ready.banner or "")
+        except SourceUnreachable as error:
+            # Of one machine that says nothing of it; of all of them nothing is known.
+            untried.append(str(error))
+            return None
 
 
 def _told(machine: Machine, look: Look | None) -> Machine:

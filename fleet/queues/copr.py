@@ -299,7 +299,7 @@ def _request(job: _Job, count: int, named: _Named | None) -> Request:
         chroot=SOURCE_CHROOT if job.is_source else job.chroot,
         package=named.package_name if named else None,
         sandbox=job.place,
-        deadline_seconds=(named.timeout or None) if named else None,
+        deadline_seconds=named.timeout if named and (named.timeout or 0) > 0 else None,
     )
 
 

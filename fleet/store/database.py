@@ -33,6 +33,7 @@ from fleet.store.images import (
     write_version,
 )
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
+from fleet.store.looks import KeptLooks
 from fleet.store.price_lists import read_price_lists, write_price_list
 from fleet.store.spending import read_spent, take_back, write_spent
 from fleet.store.upgrading import make_tables
@@ -276,6 +277,10 @@ class DatabaseStore(Database):
         """Keep a price list in place of what was kept of this provider."""
         with self._checked() as connection:
             write_price_list(connection, provider, prices)
+
+    def looks(self, provider: str) -> KeptLooks:
+        """Return where looks at a provider's machines are noted."""
+        return KeptLooks(self._checked, f"looks {provider}")
 
     def begin(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""

@@ -103,3 +103,15 @@ def test_a_wrong_token_is_told(api: SimulatedHetzner) -> None:
     assert api.endpoint
     with pytest.raises(SourceUnreachable, match="401"):
         hetzner("fsn1", "wrong").read(NOW)
+
+
+@pytest.mark.parametrize("price", ["1e30", "-1", "0", "NaN"])
+def test_a_price_that_cannot_be_is_no_price_list(api: SimulatedHetzner, price: str) -> None:
+    (ccx33,) = [
+        each for each in api.state.resources["server_types"].values() if each["name"] == "ccx33"
+    ]
+    for at in ccx33["prices"]:
+        at["price_hourly"] = {"net": price, "gross": price}
+
+    with pytest.raises(SourceUnreachable):
+        hetzner("fsn1", api.token).read(NOW)

@@ -12,10 +12,12 @@ from fleet.facts import Listing, Machine, Unknown
 from fleet.ports import Provider
 from fleet.providers.aws import AwsMachines
 from fleet.providers.hcloud import HcloudMachines
+from fleet.providers.hook_livechecks import Memory
 from fleet.providers.ready import ReadyLooks
 from fleet.schema.model import Fleet, HcloudProvider
 from fleet.service.hetzner import SimulatedHetzner
-from tests.builders import NOW, a_pool
+from fleet.store.database import DatabaseStore
+from tests.builders import NOW, a_listing, a_machine, a_pool
 from tests.builders.ticketing import a_ticket_fleet
 from tests.fakes.aws import PROVIDER, Amazon
 from tests.fakes.engine import FixedClock
@@ -61,7 +63,7 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
 class Looking:
     """Looks at the machines of one cloud, as time passes."""
 
-    def __init__(self, cloud: Cloud, folder: Path, ready: object) -> None:
+    def __init__(self, cloud: Cloud, memory: Callable[[str], Memory], ready: object) -> None:
         pool = a_pool(provider="cloud", ready=ready)
         self.fleet: Fleet = a_ticket_fleet(
             fleet="demo", providers={"cloud": cloud.declared}, pools={"builders": pool}
@@ -69,12 +71,12 @@ class Looking:
         self.prober = FakeProber()
         self.clock = FixedClock(NOW)
         self._cloud = cloud
-        self._folder = folder
+        self._memory = memory
 
     def look(self, *, tries: bool = True) -> Machine | Unknown:
         """Return the machine as the next run sees it: each begins with what is noted."""
         prober = self.prober if tries else None
-        looks = ReadyLooks(self.fleet, self._folder, prober, self.clock)
+        looks = ReadyLooks(self.fleet, self._memory, prober, self.clock)
         listing = looks({"cloud": self._cloud.provider.list("demo")})["cloud"]
         if isinstance(listing, Unknown):
             return listing
@@ -94,9 +96,17 @@ def seen(machine: Machine | Unknown) -> tuple[int | None, bool]:
 
 
 @pytest.fixture
-def looking(cloud: Cloud, tmp_path: Path) -> Looking:
+def memory(tmp_path: Path) -> Callable[[str], Memory]:
+    """Return where looks are noted: in the store of a fleet."""
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "demo")
+    store.init()
+    return store.looks
+
+
+@pytest.fixture
+def looking(cloud: Cloud, memory: Callable[[str], Memory]) -> Looking:
     """Return looks at a pool that asks for ssh's greeting."""
-    return Looking(cloud, tmp_path, {"port": 22, "banner": "SSH-"})
+    return Looking(cloud, memory, {"port": 22, "banner": "SSH-"})
 
 
 def test_a_machine_that_boots_is_looked_at_in_each_run(looking: Looking) -> None:
@@ -147,8 +157,10 @@ def test_where_no_attempt_can_be_made_the_machines_are_unknown(looking: Looking)
     assert "too many open files" in found.unknown
 
 
-def test_nothing_is_tried_at_a_pool_without_ready(cloud: Cloud, tmp_path: Path) -> None:
-    looking = Looking(cloud, tmp_path, None)
+def test_nothing_is_tried_at_a_pool_without_ready(
+    cloud: Cloud, memory: Callable[[str], Memory]
+) -> None:
+    looking = Looking(cloud, memory, None)
     looking.boot()
 
     assert seen(looking.look()) == (None, False)
@@ -172,3 +184,35 @@ def test_the_first_look_that_is_remembered_is_told(looking: Looking) -> None:
 
     assert isinstance(machine, Machine)
     assert machine.looked_since == NOW
+
+
+def test_of_a_store_that_is_not_there_nothing_is_known(cloud: Cloud, tmp_path: Path) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/none.db", "demo")
+    looking = Looking(cloud, store.looks, {"port": 22})
+
+    assert seen(looking.look(tries=False)) == (None, False)
+
+
+def test_a_machine_that_alone_cannot_be_tried_is_not_known_and_the_others_are(
+    tmp_path: Path,
+) -> None:
+    store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "demo")
+    store.init()
+    fleet = a_ticket_fleet(
+        fleet="demo",
+        providers={"cloud": HETZNER},
+        pools={"builders": a_pool(provider="cloud", ready={"port": 22})},
+    )
+    prober = FakeProber()
+    prober.up["192.0.2.1", 22] = ""
+    prober.unreachable.add("2001:db8::1")
+    machines = [
+        a_machine(name=f"demo-builders-{n}", id=str(n), pool="builders", address=address)
+        for n, address in enumerate(("192.0.2.1", "2001:db8::1"), start=1)
+    ]
+    looks = ReadyLooks(fleet, store.looks, prober, FixedClock(NOW))
+
+    listing = looks({"cloud": a_listing(*machines)})["cloud"]
+
+    assert isinstance(listing, Listing)
+    assert [each.misses for each in listing.machines] == [0, None]

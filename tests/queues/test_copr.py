@@ -233,7 +233,7 @@ def test_packages_are_asked_for_where_rules_want_names_of_the_first_builds() -> 
     assert asked == [LIST, BUILD + "1-fedora-42-x86_64", BUILD + "2-fedora-42-x86_64"]
 
 
-@pytest.mark.parametrize(("told", "deadline"), [(7200, 7200), (0, None), (None, None)])
+@pytest.mark.parametrize(("told", "deadline"), [(7200, 7200), (0, None), (None, None), (-1, None)])
 def test_the_record_of_a_build_tells_how_long_it_may_run(
     told: int | None, deadline: int | None
 ) -> None:
