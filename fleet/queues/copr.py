@@ -14,7 +14,7 @@ the backend has opened for builds which it was told of must not go on waiting.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -219,15 +219,25 @@ def _order(job: _Job) -> tuple[int, int, str]:
 
 
 def _without(tickets: Iterable[Request | Work], jobs: Sequence[_Job]) -> list[_Job]:
-    """Return the builds without those that have a ticket, the first of those alike."""
-    taken = Counter((ticket.required, ticket.sandbox) for ticket in tickets)
+    """Return the builds without those that have a ticket, the first of those alike.
+
+    A ticket that tells its build may have tags from a rule, which only the build has stored.
+    """
+    unpaired: defaultdict[object, list[Request | Work]] = defaultdict(list)
+    for ticket in tickets:
+        unpaired[ticket.required, ticket.sandbox].append(ticket)
     left = []
     for job in jobs:
-        alike = (job.required, job.place)
-        if taken[alike]:
-            taken[alike] -= 1
+        alike = unpaired[job.required, job.place]
+        if alike:
+            alike.pop()
         else:
             left.append(job)
+    for ticket in (each for alike in unpaired.values() for each in alike if each.package):
+        asked = set(ticket.required)
+        fit = (j for j in left if j.place == ticket.sandbox and asked <= set(j.required))
+        if own := next(fit, None):
+            left.remove(own)
     return left
 
 

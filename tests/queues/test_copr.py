@@ -120,6 +120,23 @@ def test_a_build_with_a_ticket_that_waits_is_counted_once() -> None:
     assert (found.id, found.count) == ("2-fedora-42-x86_64", 1)
 
 
+@pytest.mark.parametrize(("package", "count"), [("kernel", 1), (None, 2)])
+def test_a_ticket_that_tells_its_build_is_that_build_s_whatever_tags_a_rule_gave(
+    package: str | None, count: int
+) -> None:
+    ticket = Request(
+        id="1",
+        required=("copr_builder", "arch_x86_64"),
+        sandbox="@asahi/kernel--ada",
+        package=package,
+    )
+    desk = QueueReading(demand=Demand(read_at=NOW, requests=(ticket,)), workers=())
+    with Loopback(serving(build(1), build(2))) as server:
+        found = read(server, ticketed=lambda _: desk).requests
+
+    assert sum(each.count for each in found) == count
+
+
 def test_a_build_that_runs_on_the_machine_of_a_ticket_asks_for_no_other() -> None:
     """The frontend lists what has begun too: its backend would begin it again after a crash."""
     work = Work(
