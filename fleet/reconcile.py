@@ -18,6 +18,7 @@ from fleet.plan import Plan
 from fleet.schema.model import Fleet
 from fleet.steps.drafting import begin
 from fleet.steps.replace import replace_due
+from fleet.steps.returned import let_go_of_returned
 from fleet.steps.surplus import dismiss_booting, release_surplus
 from fleet.steps.warm import keep_warm
 from fleet.verdicts import Decided, assemble
@@ -36,6 +37,7 @@ def reconcile(fleet: Fleet, world: World) -> Plan:
     last = service.turns + 1
     for draft in drafts.values():
         draft.headroom = headroom
+        let_go_of_returned(world, draft, is_staffed=True)
         keep_warm(draft, turn=last)
         replace_due(world, draft, turn=last)
         release_surplus(world, draft)

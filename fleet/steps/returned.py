@@ -1,7 +1,8 @@
 """This module lets go of what tickets gave back, once no ticket of its sandbox came in time.
 
 Where its hour is paid for anyway it stays for such a ticket until the last run that can delete it
-before the hour ends, unless a ticket that may not have it waits for its room.
+before the hour ends, unless a ticket that may not have it waits for its room. A ticket of its
+sandbox that is not served (it is blocked, say, or over a limit) keeps nothing.
 """
 
 from fleet.census.units import State, Unit
@@ -14,14 +15,20 @@ from fleet.steps.regret import paid_for
 from fleet.steps.unwanted import unwanted_because
 
 
-def let_go_of_returned(world: World, draft: Draft) -> None:
-    """Delete what is kept for its sandbox for longer than `reuse.opportunity`, unless paid for."""
+def let_go_of_returned(world: World, draft: Draft, *, is_staffed: bool = False) -> None:
+    """Delete what is kept for its sandbox for longer than `reuse.opportunity`, unless paid for.
+
+    Before workers are counted for requests (`is_staffed`), all that waits may yet be served.
+    """
     reuse = draft.pool.reuse if draft.pool else None
     if reuse is None or unwanted_because(draft):
         return
     for unit in draft.census.having(State.IDLE):
         because = _why_over(world, draft, unit, reuse)
         if not because or unit.name in draft.leaving:
+            continue
+        judged = unit.name in draft.used or unit.name in draft.kept
+        if judged if is_staffed else any(_may_have(world, draft, unit)):
             continue
         paid = _why_paid(world, draft, unit)
         if paid:
@@ -41,7 +48,7 @@ def _why_over(world: World, draft: Draft, unit: Unit, reuse: Reuse) -> str:
     if not is_desk or unit.worker is None or not unit.worker.uses or unit.since is None:
         return ""
     idle = int((world.time - unit.since).total_seconds())
-    if idle < reuse.opportunity or any(_may_have(world, draft, unit)):
+    if idle < reuse.opportunity:
         return ""
     most = write_duration(reuse.opportunity)
     since = write_duration(idle)
@@ -52,7 +59,9 @@ def _why_paid(world: World, draft: Draft, unit: Unit) -> str:
     """Return why to keep it for the hour that is paid; empty where that is over or not wanted."""
     if draft.pool is None or draft.pool.retire.at == "once":
         return ""
-    is_in_the_way = draft.is_full and not all(_may_have(world, draft, unit))
+    # What this plan makes is for somebody who waits: it takes nobody's room.
+    is_full = len(draft.census.units) >= draft.pool.workers.max
+    is_in_the_way = is_full and not all(_may_have(world, draft, unit))
     return "" if is_in_the_way else paid_for(world, draft, unit, runs=1)
 
 

@@ -48,8 +48,8 @@ class Story:
     def later(self, minutes: float) -> None:
         self._clock.shift(timedelta(minutes=minutes))
 
-    def open(self, sandbox: str) -> None:
-        self.run("ticket", "open", "--tag", "big", "--user", "ada", "--sandbox", sandbox)
+    def open(self, sandbox: str, user: str = "ada") -> None:
+        self.run("ticket", "open", "--tag", "big", "--user", user, "--sandbox", sandbox)
 
     def given_back(self, billed: str = "1h", most: int = 2, when: str = "paid-end") -> None:
         """Have a ticket had a machine and closed, eight minutes after that was made."""
@@ -137,3 +137,51 @@ def test_where_there_is_room_another_machine_is_made_beside_it(story: Story) -> 
 
     assert verdicts[FIRST] == ("keep", "paid-for")
     assert verdicts["trial-powerful-2"][0] == "create"
+
+
+def declare(addition: str) -> None:
+    path = Path("fleet.yaml")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("{kind: tickets}", f"{{kind: tickets, {addition}}}"), "utf-8")
+
+
+@pytest.mark.parametrize("addition", ["blocked: [ada]", "limits: {total: 0}"])
+def test_a_ticket_of_its_sandbox_that_is_not_served_keeps_nothing(
+    story: Story, addition: str
+) -> None:
+    story.given_back(billed="1s", most=1)
+    declare(addition)
+    story.later(7 * 60)
+    story.open("ada/ping")
+
+    alone = story.planned()
+    story.open("ben/ping", user="ben")
+
+    assert alone == {FIRST: ("delete", "ticket-returned")}
+    assert story.planned()[FIRST] == ("delete", "ticket-returned")
+
+
+def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: Story) -> None:
+    story.given_back()
+    declare("blocked: [ada]")
+    story.later(10)
+    story.open("ada/ping")
+
+    paid = story.planned()
+    story.open("ben/ping", user="ben")
+    beside = story.planned()
+    story.run("ticket", "close", "3", "--user", "ben")
+    story.later(41)
+
+    assert paid == {FIRST: ("keep", "paid-for")}
+    assert beside[FIRST] == ("keep", "paid-for")
+    assert beside["trial-powerful-2"][0] == "create"
+    assert story.planned() == {FIRST: ("delete", "ticket-returned")}
+
+
+def test_a_ticket_of_its_sandbox_gets_it_however_late(story: Story) -> None:
+    story.given_back()
+    story.later(51)
+    story.open("ada/ping")
+
+    assert story.planned() == {FIRST: ("keep", "serves-waiting")}
