@@ -28,6 +28,13 @@ def add_ticket(verbs: Verbs) -> None:
         _common(action)
         if name == "show":
             add_json(action)
+        if name == "close":
+            action.add_argument(
+                "--built",
+                action="store_true",
+                help="its build (`open --build`) ran there from start to end and succeeded: how "
+                "long that took counts for later builds of the package",
+            )
         if name == "wait":
             action.add_argument(
                 "--for", dest="most", metavar="DURATION", help="wait no longer, as in --for 30m"

@@ -220,7 +220,7 @@ def _close(args: argparse.Namespace, counter: _Counter) -> int:
         counter.console.note(f"ticket {ticket.id} was {ticket.state} already")
         return 0
     now = counter.clock.now()
-    counter.book.change(ticket.id, lambda each: close(each, now), now)
+    counter.book.change(ticket.id, lambda each: close(each, now, built=args.built), now)
     return 0
 
 

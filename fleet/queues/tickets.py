@@ -11,7 +11,7 @@ from fleet.demand.runs import Made, by_type
 from fleet.errors import StoreFailed, StoreMissing, WorkerBusy
 from fleet.facts import QueueReading, Unknown, Work, Worker
 from fleet.ports import Clock
-from fleet.schema.model import Fleet
+from fleet.schema.model import CoprQueue, Fleet
 from fleet.store.tickets import DatabaseTickets
 from fleet.tickets import Given, Leased, Tenancy, Ticket, clean, fail, settled, touch
 from fleet.tickets.desk import read_desk, to_work, workers_of
@@ -49,10 +49,14 @@ class TicketDesk:
         return reading
 
     def _with_runs(self, reading: QueueReading, packages: Collection[str]) -> QueueReading:
-        """Return a reading with how long earlier tickets of these packages had their machines."""
-        if not packages or isinstance(reading.demand, Unknown):
+        """Return a reading with how long earlier builds of these packages took.
+
+        Beside a Copr, those of any package: its own builds are alike.
+        """
+        is_all = any(isinstance(each, CoprQueue) for each in self._fleet.queues.values())
+        if not (packages or is_all) or isinstance(reading.demand, Unknown):
             return reading
-        runs = [run for run in self._book.runs() if run.package in packages]
+        runs = [run for run in self._book.runs() if is_all or run.package in packages]
         if not runs:
             return reading
         demand = reading.demand.model_copy(update={"runs": by_type(runs, self._made())})

@@ -107,6 +107,7 @@ TICKETS = sa.Table(
     sa.Column("granted", sa.Text, nullable=False, server_default="null"),
     sa.Column("note", sa.Text, nullable=False, server_default=""),
     sa.Column("ready_at", sa.Text, nullable=False, server_default=""),
+    sa.Column("built", sa.Integer, nullable=False, server_default="0"),
 )
 sa.Index("fleet_tickets_open", TICKETS.c.queue, TICKETS.c.state, TICKETS.c.submitter)
 sa.event.listen(

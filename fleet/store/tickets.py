@@ -18,7 +18,7 @@ from fleet.demand.runs import Run
 from fleet.errors import TicketRefused
 from fleet.store.tables import TENANCIES, TICKETS
 from fleet.store.upgrading import make_tables
-from fleet.tickets import OPEN, Given, Leased, Tenancy, Ticket, TicketState, admit, touch
+from fleet.tickets import OPEN, Given, Leased, Tenancy, Ticket, TicketState, admit, task_in, touch
 
 _KEPT = timedelta(days=30)
 """How long a ticket that has ended can be asked about."""
@@ -76,24 +76,30 @@ class DatabaseTickets:
             return tuple(map(_ticket, connection.execute(query).all()))
 
     def runs(self) -> Iterator[Run]:
-        """Yield how long the latest closed tickets that told their package had their machines.
+        """Yield how long the latest builds took: while their tickets had their machines.
 
-        Whether their builds succeeded nobody tells.
+        A ticket counts that told its build, and of which its client said that it was built: of
+        any other nobody knows what ran, nor whether it broke off. Source builds stand apart.
         """
         columns = TICKETS.c
         query = (
-            sa.select(columns.package, columns.machine, columns.ready_at, columns.ended_at)
+            sa.select(
+                *(columns.chroot, columns.package, columns.machine),
+                *(columns.ready_at, columns.ended_at),
+            )
             .where(self._own(), columns.state == TicketState.CLOSED)
-            .where(columns.package != "", columns.machine != "", columns.ready_at != "")
+            .where(columns.built != 0, columns.chroot != "", columns.package != "")
+            .where(columns.machine != "", columns.ready_at != "")
             .order_by(columns.id.desc())
             .limit(_MOST_RUNS)
         )
         with self._tables() as connection:
             rows = connection.execute(query).all()
-        for package, machine, ready, ended in rows:
+        for chroot, package, machine, ready, ended in rows:
             began = datetime.fromisoformat(ready)
             took = datetime.fromisoformat(ended) - began
-            yield Run("", package, machine, began, max(0, int(took.total_seconds())))
+            seconds = max(0, int(took.total_seconds()))
+            yield Run(task_in(chroot), package, machine, began, seconds)
 
     def ended(self) -> tuple[Ticket, ...]:
         """Return the tickets, of every queue, to whose machines nothing was done since."""
@@ -375,6 +381,7 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
         "granted": json.dumps(ticket.granted),
         "note": ticket.note,
         "ready_at": ticket.ready_at.isoformat() if ticket.ready_at else "",
+        "built": int(ticket.built),
     }
 
 
@@ -382,7 +389,7 @@ def _ticket(row: Sequence[Any]) -> Ticket:
     # By place, not by name: a pass reads thousands, and a name is looked up in each.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
     priority, background, lease, machine, answer, because, ended, *rest = rest
-    client, project, chroot, package, granted, note, ready = rest
+    client, project, chroot, package, granted, note, ready, built = rest
     return Ticket(
         id=number,
         tags=_tags(tags),
@@ -407,6 +414,7 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         granted=None if granted == "null" else _tags(granted),
         note=note,
         ready_at=datetime.fromisoformat(ready) if ready else None,
+        built=built != 0,
     )
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from fleet.facts import Request
 from fleet.schema.pools import Reuse
 from fleet.schema.units import write_duration
+from fleet.tagrules.names import SOURCE_CHROOT
 
 SANDBOX = "sandbox:"
 """What a tag begins with that keeps the machines of one sandbox for its tickets."""
@@ -69,6 +70,8 @@ class Ticket:
     """What holds it back, as of the last run; once it has a machine, which tags were dropped."""
     ready_at: datetime | None = None
     """When it got its machine; None: it has none, or an older fleet gave it."""
+    built: bool = False
+    """Its client said at its end that its build ran on the machine and succeeded."""
 
     @property
     def is_open(self) -> bool:
@@ -134,9 +137,13 @@ class Leased:
     """Tickets that wait on, to what is the matter with their machines."""
 
 
-def close(ticket: Ticket, now: datetime) -> Ticket:
-    """Return a ticket as its client closed it; what has ended stays as it ended."""
-    return _end(ticket, TicketState.CLOSED, now) if ticket.is_open else ticket
+def close(ticket: Ticket, now: datetime, *, built: bool = False) -> Ticket:
+    """Return a ticket as its client closed it; what has ended stays as it ended.
+
+    `built`: its client says that its build succeeded. False: it says nothing of that.
+    """
+    closed = replace(ticket, built=built)
+    return _end(closed, TicketState.CLOSED, now) if ticket.is_open else ticket
 
 
 def hear(ticket: Ticket, now: datetime) -> Ticket:
@@ -270,10 +277,18 @@ def _why_worn(tenancy: Tenancy, reuse: Reuse, now: datetime) -> str:
     return ""
 
 
+def task_in(chroot: str) -> str:
+    """Return the task of a build in a chroot, as Copr's queue calls it; empty: nobody knows."""
+    if not chroot:
+        return ""
+    return "source" if chroot == SOURCE_CHROOT else "build"
+
+
 def to_request(ticket: Ticket) -> Request:
     """Return a waiting ticket as work that waits for a worker."""
     return Request(
         id=str(ticket.id),
+        task=task_in(ticket.chroot),
         required=ticket.tags,
         provided=(SANDBOX + ticket.sandbox,) if ticket.sandbox else (),
         asked=dict.fromkeys(ticket.tags, "ticket"),

@@ -87,6 +87,7 @@ def to_work(ticket: Ticket, since: datetime | None = None) -> Work:
     """Return what runs, or ran, on the machine of a ticket, and since when if that is known."""
     request = to_request(ticket)
     return Work(
+        task=request.task,
         required=ticket.counting,
         started_at=since,
         requester=ticket.submitter or None,

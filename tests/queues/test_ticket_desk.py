@@ -1,6 +1,7 @@
 """A desk is told to let machines go, as every registry is."""
 
 import sqlite3
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from fleet.facts import Attempt, Demand
 from fleet.queues.tickets import TicketDesk
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
+from fleet.tagrules.names import SOURCE_CHROOT
 from fleet.tickets import Given, Ticket, close
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
@@ -156,10 +158,7 @@ def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_
         *(("m1", "chromium", 20), ("m1", "chromium", 22), ("m2", "chromium", 3)),
         *(("m2", "hello", 1), ("gone", "chromium", 9), ("m1", "", 9)),
     ):
-        number = book.open(build_of(package), most=9, most_of_submitter=9).id
-        desk.lease([Given(number, machine, "powerful", "192.0.2.1", NOW)], NOW)
-        end = NOW + timedelta(hours=hours)
-        book.change(number, partial(close, now=end), end)
+        had(desk, book, build_of(package), machine, hours)
     book.open(build_of("chromium"), most=9, most_of_submitter=9)
 
     demand = desk.read(LATER).demand
@@ -171,9 +170,50 @@ def test_closed_tickets_say_how_long_a_build_of_their_package_had_which_machine_
     ]
 
 
-def build_of(package: str) -> Ticket:
+def test_of_closed_tickets_only_builds_count_that_are_known_to_have_been_whole(
+    book: DatabaseTickets, clock: Hands
+) -> None:
+    desk = TicketDesk(a_ticket_fleet(), book, clock, lambda: (an_attempt("m1", "ccx33"),))
+    had(desk, book, build_of("chromium", SOURCE_CHROOT), "m1", 1)
+    had(desk, book, build_of("chromium"), "m1", 5)
+    had(desk, book, replace(build_of("chromium"), built=False), "m1", 2)
+    had(desk, book, build_of("chromium", ""), "m1", 3)
+    for chroot in ("c", SOURCE_CHROOT, ""):
+        book.open(build_of("chromium", chroot), most=9, most_of_submitter=9)
+
+    demand = desk.read(LATER).demand
+
+    assert isinstance(demand, Demand)
+    assert [(each.task, each.seconds) for each in demand.runs] == [
+        ("build", (5 * 3600,)),
+        ("source", (3600,)),
+    ]
+    assert [each.task for each in demand.requests] == ["build", "source", ""]
+
+
+def test_beside_a_copr_its_packages_are_told_too(book: DatabaseTickets, clock: Hands) -> None:
+    copr = {"kind": "copr", "url": "https://copr.example", "tickets": "tickets"}
+    fleet = a_ticket_fleet(queues={"tickets": {"kind": "tickets"}, "copr": copr})
+    desk = TicketDesk(fleet, book, clock, lambda: (an_attempt("m1", "ccx33"),))
+    had(desk, book, build_of("chromium"), "m1", 5)
+
+    demand = desk.read(LATER).demand
+
+    assert isinstance(demand, Demand)
+    assert [(each.task, each.package) for each in demand.runs] == [("build", "chromium")]
+
+
+def had(desk: TicketDesk, book: DatabaseTickets, ticket: Ticket, machine: str, hours: int) -> None:
+    """Have a ticket had a machine for so long; it says for itself whether it is `built`."""
+    number = book.open(ticket, most=9, most_of_submitter=9).id
+    desk.lease([Given(number, machine, "powerful", "192.0.2.1", NOW)], NOW)
+    end = NOW + timedelta(hours=hours)
+    book.change(number, partial(close, now=end, built=ticket.built), end)
+
+
+def build_of(package: str, chroot: str = "c") -> Ticket:
     """Return a ticket of one sandbox, which may have machines that had others of it."""
-    return a_ticket(project="ping", chroot="c", package=package, sandbox="ada/ping")
+    return a_ticket(project="ping", chroot=chroot, package=package, sandbox="ada/ping", built=True)
 
 
 def an_attempt(worker: str, kind: str) -> Attempt:
