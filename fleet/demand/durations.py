@@ -1,11 +1,11 @@
 """This module says how long work is expected to run, on which machine, and how long it may.
 
-Where history has runs of a package on two machine types or more, it says of each how long that
-takes. Else what a queue's history tells of a request comes first, then `durations`. Both are of
-the machine that `durations` names as the one they were measured on: on another, work takes what is
-stated for that one, else what was fitted, else what the stated speeds of both make of it, else
-their cores by Amdahl's law. Where no machine is named, they are of one of the usual speed, and a
-machine without a stated speed takes as long.
+Where history has runs of a package on two machine types or more, it says of each that `durations`
+does not name how long that takes. Else what a queue's history tells of a request comes first, then
+`durations`. Both are of the machine that `durations` names as the one they were measured on: on
+another, work takes what is stated for that one, else what was fitted, else what the stated speeds
+of both make of it, else their cores by Amdahl's law. Where no machine is named, they are of one of
+the usual speed, and a machine without a stated speed takes as long.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -138,7 +138,7 @@ class _Known(NamedTuple):
     stated: int | None
     timing: Timing | None
     fitted: int | None
-    """The seconds that history says of the machine measured on: they come before all others."""
+    """The seconds that history says of the machine measured on, where none are stated of it."""
 
     def expected(self, history: int | None) -> int | None:
         """Return how long one is expected to run, of which its queue's history says this."""
@@ -234,7 +234,8 @@ class Durations:
             speed=next((each.speed for each in named if each.speed), 0),
             fitted=fitted,
         )
-        measured = (each.seconds for each in fitted if each.type == first.machine)
+        unstated = (each for each in fitted if each.type not in stated)
+        measured = (each.seconds for each in unstated if each.type == first.machine)
         return _Known(takes, timing, next(measured, None))
 
 

@@ -120,9 +120,10 @@ def test_a_type_without_runs_takes_what_its_speed_makes_of_that_with_most() -> N
 def test_what_is_stated_of_a_type_counts_before_the_fit() -> None:
     stated = [{"takes": "24h", "machine": "norm"}, {"takes": "6h", "machine": "mons"}]
 
-    # Its runs on the machine that was measured are known: the ratio is the stated one.
-    assert takes(two_sizes(stated), SMALL) == 20 * HOUR
-    assert takes(two_sizes(stated), BIG) == 5 * HOUR
+    assert takes(two_sizes(stated), SMALL) == 24 * HOUR
+    assert takes(two_sizes(stated), BIG) == 6 * HOUR
+    # What its queue tells of it is of the machine that was measured: the ratio is the stated one.
+    assert takes(two_sizes(stated), BIG, expected_seconds=20 * HOUR) == 5 * HOUR
 
 
 def test_the_fit_counts_before_stated_speeds_and_cores() -> None:
