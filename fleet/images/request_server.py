@@ -92,14 +92,16 @@ class Server:
         """Return the request by which the server tries an aborted one again, if it does.
 
         It does so where the worker was lost. No answer of the server names the newer request, so
-        it is known by all that stays the same. What a person aborted is not tried again.
+        it is the first after it in which all is the same that stays so: the task, whose script
+        says which build it is for, by whom and where. What a person aborted is not tried again.
         """
         if request.status != _ABORTED or request.aborted_by is not None:
             return None
         found, query = None, "task_type=Worker"
         for _ in range(_MOST_PAGES):
             page = self._shape(Page, self._client.get(self._at(f"work-request/?{query}")))
-            found = next((each for each in page.results if _is_again(each, request)), found)
+            again = [each for each in page.results if _is_again(each, request)]
+            found = min(again, key=lambda each: each.id, default=found)
             if not page.next or any(each.id <= request.id for each in page.results):
                 break
             query = urlsplit(page.next).query
@@ -182,5 +184,4 @@ def _is_again(request: Request, earlier: Request) -> bool:
 def _likeness(request: Request, retries: int) -> tuple[object, ...]:
     """Return what of a request stays when it is tried again, and how often it was then."""
     count = int(request.workflow_data.get("retry_count", 0)) + retries
-    script = request.task_data.get("customization_script")
-    return (request.created_by, request.workspace, script, count)
+    return (request.created_by, request.workspace, request.task_data, count)

@@ -28,6 +28,7 @@ from fleet.images.programs import last_of
 from fleet.images.request_server import Artifact, Request, Server
 from fleet.images.role import ansible_folder
 from fleet.images.sbom import sbom_of
+from fleet.schema.pools import ImageRecipe
 from fleet.web.trust import trusted
 
 _SECONDS = httpx.Timeout(60, connect=10)
@@ -72,7 +73,7 @@ class RequestBuilder:
                 request, artifacts = run.request(_data(order, str(mirror)))
                 run.keep_logs(request, artifacts)
                 with run.phase("take"):
-                    image = run.take(request, artifacts, partial)
+                    image = run.take(request, artifacts, order.recipe, partial)
                 with run.phase("packages"):
                     packages = run.packages(image, partial)
                 manifest = manifest_of(order, "debusine", packages, run.seconds)
@@ -148,13 +149,26 @@ class _Run:
                 + (f"; it said last:\n{_failure(said)}\n{self._log} holds all" if said else "")
             )
 
-    def take(self, request: Request, artifacts: tuple[Artifact, ...], place: Path) -> Artifact:
-        """Download the disk among the artifacts and check it."""
+    def take(
+        self,
+        request: Request,
+        artifacts: tuple[Artifact, ...],
+        recipe: ImageRecipe,
+        place: Path,
+    ) -> Artifact:
+        """Download the disk among the artifacts and check it; it has to be the recipe's."""
         images = [each for each in artifacts if each.category == _IMAGE and len(each.files) == 1]
         if len(images) != 1:
             raise BuildFailed(
                 f"work request {request.id} at {self._server.url} has {len(images)} system images "
                 "of one file, one was expected"
+            )
+        asked = (recipe.suite, recipe.architecture)
+        got = (images[0].data.get("codename"), images[0].data.get("architecture"))
+        if got != asked:
+            raise BuildFailed(
+                f"work request {request.id} at {self._server.url} made a system image of {got[0]} "
+                f"for {got[1]}, {asked[0]} for {asked[1]} was asked for"
             )
         ((name, file),) = images[0].files.items()
         self._server.take(name, file, place / folder.QCOW2)
@@ -244,6 +258,8 @@ def _data(order: BuildOrder, mirror: str) -> dict[str, object]:
     packages = [each for each in packages_of(architecture) if each != kernel]
     variables = role_variables(order.recipe)
     script = customization_script(archive_of_the_role(), variables, packages)
+    # Else two requests of one recipe were the same, and one could be taken for the other's retry.
+    script += f"# Image {order.image}, version {order.version}.\n"
     return task_data(order.recipe, mirror, kernel, script)
 
 

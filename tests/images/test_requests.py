@@ -170,6 +170,8 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
         ({"result": "failure"}, "work request 7 at .* is completed with failure"),
         ({"statuses": ["aborted"], "result": ""}, "work request 7 at .* is aborted: its page"),
         ({"category": "debian:system-tarball"}, "has 0 system images of one file"),
+        ({"codename": "bookworm"}, "system image of bookworm for amd64, trixie for amd64 was"),
+        ({"architecture": "arm64"}, "system image of trixie for arm64, trixie for amd64 was"),
         ({"host": "http://elsewhere.example.org"}, "names another host for image.qcow2"),
         ({"disk": DISK[:-1] + b"!"}, "the server has 6004 of"),
         ({"disk": DISK[:-1]}, "came with 6003 bytes"),
@@ -273,6 +275,14 @@ def test_what_is_aborted_is_the_request_that_the_server_tries_now(site: Site) ->
     assert site.debusine.aborted == [9]
 
 
+def test_a_request_says_which_build_it_is_for(site: Site) -> None:
+    """Two of one recipe are told apart by it, where both are tried again."""
+    site.build()
+
+    script = str(posted_data(site.debusine)("customization_script"))
+    assert "trixie, version 20261121T080000Z" in script
+
+
 def test_a_request_that_a_person_aborted_is_not_looked_for(site: Site) -> None:
     site.debusine.again, site.debusine.aborted_by = True, 3
 
@@ -328,6 +338,7 @@ def test_the_script_deletes_names_that_the_task_s_own_mkfs_refuses(tmp_path: Pat
 
 def test_a_server_can_record_the_end_of_a_request_with_such_packages(site: Site) -> None:
     """A real one could not, and retried what had succeeded: the name it records under is short."""
+    site.debusine.codename = "bookworm"
     site.build(suite="bookworm")
 
     options = posted_data(site.debusine)("bootstrap_options")
@@ -339,6 +350,7 @@ def test_a_server_can_record_the_end_of_a_request_with_such_packages(site: Site)
 
 
 def test_the_task_is_given_suite_packages_and_a_script_that_holds_the_role(site: Site) -> None:
+    site.debusine.codename = "sid"
     site.build(suite="sid", swap="1GiB")
 
     said = posted_data(site.debusine)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.rigs.loopback import Answer, Received
 
@@ -28,6 +29,8 @@ class DebusineBuilds:
     """Why it takes no work request."""
     host: str = ""
     category: str = "debian:system-image"
+    codename: str = "trixie"
+    architecture: str = "amd64"
     posted: dict[str, object] = field(default_factory=dict)
     again: bool = False
     """The worker of the first request is lost: it is aborted and tried again as another."""
@@ -68,12 +71,14 @@ class DebusineBuilds:
         """Tell of the newest requests on one page, of the oldest on the next."""
         if "cursor" in received.query:
             return _json({"next": None, "results": [self._request(7, "aborted")]})
-        other = self._request(10, "pending") | {"task_data": {"customization_script": "other"}}
         retried = self._request(9, "pending") | {"workflow_data": {"retry_count": 1}}
+        # Others' builds lost their workers too: one that differs by its suite, one by nothing.
+        other = retried["task_data"] | {"bootstrap_repositories": [{"suite": "other"}]}
+        others = [retried | {"id": 11, "task_data": other}, retried | {"id": 10}]
         following = f"{self.url}/api/1.0/work-request/?cursor=cD0y"
-        return _json({"next": following, "results": [other, *([retried] if self.again else [])]})
+        return _json({"next": following, "results": [*others, *([retried] if self.again else [])]})
 
-    def _request(self, number: int, status: str) -> dict[str, object]:
+    def _request(self, number: int, status: str) -> dict[str, Any]:
         data = self.posted["task_data"]
         return {"id": number, "status": status, "created_by": 2, "task_data": data}
 
@@ -94,7 +99,11 @@ class DebusineBuilds:
         checksums = {"sha256": self.sha256}
         return {
             "category": self.category,
-            "data": {"pkglist": {"sbuild": "0.89.3", "apt": "3.0.3"}},
+            "data": {
+                "pkglist": {"sbuild": "0.89.3", "apt": "3.0.3"},
+                "codename": self.codename,
+                "architecture": self.architecture,
+            },
             "files": {
                 "image.qcow2": {"size": self.size, "url": where, "checksums": checksums},
             },
