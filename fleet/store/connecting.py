@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.store import tables
+from fleet.store.places import older_place, sqlite_url
 
 FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
@@ -50,6 +51,7 @@ class Database:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""
         path = self._file
         if path and not Path(path).exists():
+            self._refuse_older(Path(path))
             raise StoreMissing(self._missing())
         with self._transaction() as connection:
             self._check(connection)
@@ -73,6 +75,24 @@ class Database:
                 "give each fleet a store of its own"
             )
         self._is_there = True
+
+    def _refuse_older(self, path: Path) -> None:
+        """Raise StoreFailed where this fleet's store is where an older fleet took its path."""
+        found = older_place(path)
+        if not found:
+            return
+        older, commands = found
+        try:
+            with Database(sqlite_url(older), self._fleet)._checked():  # noqa: SLF001 - its own class
+                pass
+        except (StoreFailed, StoreMissing):
+            return  # a file of somebody else
+        raise StoreFailed(
+            f"there is no store at {self.place}, but this fleet has one at {older}: until lately "
+            "fleet decoded %XX in a path and cut it at a ?; with no run under way move it: "
+            f"`{commands}`"
+            + ("; or leave out of state.store what follows the ?" * ("?" in path.name))
+        )
 
     def _missing(self) -> str:
         return (

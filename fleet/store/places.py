@@ -1,5 +1,6 @@
 """This module says where a fleet's stacks and store live, from `state` in fleet.yaml."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -7,6 +8,8 @@ from urllib.parse import quote, unquote
 from fleet.schema.model import Fleet
 
 _SQLITE = "sqlite:///"
+_BESIDE = ("embedded.db", ".pulumi")
+"""What may lie in the folder of a store."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,21 @@ class Places:
 def sqlite_url(path: Path) -> str:
     """Return SQLAlchemy's URL of a file, whatever its path holds."""
     return f"{_SQLITE}{quote(str(path))}"
+
+
+def older_place(path: Path) -> tuple[Path, str] | None:
+    """Return the file that an older fleet took for this path, and commands that move it there.
+
+    It took the path for a part of a URL: `%XX` was decoded and `?` was its end. None where the
+    path was taken for itself, or where there is no such file.
+    """
+    older = Path(unquote(str(path).split("?")[0]))
+    if older == path or not older.is_file():
+        return None
+    beside = [(older.with_name(name), path.with_name(name)) for name in _BESIDE]
+    moves = [(older, path), *(move for move in beside if move[0].exists() > move[1].exists())]
+    commands = [("mkdir", "-p", path.parent), *(("mv", *move) for move in moves)]
+    return older, " && ".join(shlex.join(map(str, command)) for command in commands)
 
 
 def find_places(fleet: Fleet, config: str) -> Places:

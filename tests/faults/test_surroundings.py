@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -87,3 +88,47 @@ def test_a_user_without_a_name_and_without_a_home_has_a_fleet(tmp_path: Path) ->
     walk(folder, NOBODY)
 
     assert {path.name for path in tmp_path.iterdir()} == {ODD}
+
+
+@pytest.mark.parametrize(
+    ("name", "store", "older"),
+    [
+        ("job%2Fbranch", "sqlite", "job/branch/.fleet/store.db"),
+        ("job", "sqlite:///my%20s.db", "job/my s.db"),
+        ("job", "sqlite:///s.db?timeout=30", "job/s.db"),
+    ],
+)
+def test_a_store_where_an_older_fleet_kept_it_is_named_and_none_is_made_beside_it(
+    tmp_path: Path, name: str, store: str, older: str
+) -> None:
+    folder, old = tmp_path / name, tmp_path / older
+    folder.mkdir()
+    trial = Trial(folder)
+    trial.wait_for("1")
+    trial.init()
+    trial.apply()
+    old.parent.mkdir(parents=True, exist_ok=True)
+    (folder / ".fleet/store.db").rename(old)
+    if store == "sqlite":
+        (folder / ".fleet/embedded.db").rename(old.with_name("embedded.db"))
+    trial.write(fleet_yaml(more=f"state: {{store: '{store}'}}"))
+
+    refused = [trial.do(*words) for words in (["apply"], ["state", "init"])]
+
+    assert [code for code, _ in refused] == [1, 1]
+    (told, again) = (re.findall("`(mkdir .*?)`", said) for _, said in refused)
+    assert told == again
+    subprocess.run(["sh", "-c", told[0]], cwd=folder, check=True)
+    assert json.loads(run(folder, "plan", "--json"))["actions"] == []
+
+
+def test_a_store_of_another_fleet_in_such_a_place_is_left_alone(tmp_path: Path) -> None:
+    for name, fleet in (("job/branch", "other"), ("job%2Fbranch", "debian")):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        trial = Trial(folder)
+        text = (folder / "fleet.yaml").read_text(encoding="utf-8")
+        trial.write(re.sub("^fleet: .*", f"fleet: {fleet}", text, flags=re.MULTILINE))
+        run(folder, "state", "init")
+
+    assert (tmp_path / "job%2Fbranch/.fleet/store.db").is_file()
