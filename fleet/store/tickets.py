@@ -6,7 +6,7 @@ one that waits gets a machine only while it still waits, whoever does something 
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -31,6 +31,10 @@ _OPEN = TICKETS.c.state.in_(sorted(OPEN))
 
 Begin = Callable[[], AbstractContextManager[sa.Connection]]
 """Begins a transaction in the store."""
+
+
+class _Changed(Exception):
+    """What was read is no longer so; what was written of it is taken back."""
 
 
 class DatabaseTickets:
@@ -138,6 +142,12 @@ class DatabaseTickets:
         """Give machines to tickets that still wait, and return which got theirs."""
         if not given:
             return Leased()
+        for _ in range(_TRIES):
+            with suppress(_Changed), self._tables() as connection:
+                return self._lease(connection, given, now)
+        raise TicketRefused("the machines are changed by others all the time; try again")
+
+    def _lease(self, connection: sa.Connection, given: Sequence[Given], now: datetime) -> Leased:
         # They were found by `_admit` in this queue: named too, PostgreSQL looks through all of it.
         waits = TICKETS.c.state == TicketState.WAITING
         update = (
@@ -152,34 +162,40 @@ class DatabaseTickets:
                 ready_at=now.isoformat(),
             )
         )
-        with self._tables() as connection:
-            occupied, refused = self._admit(connection, given, now)
-            fit = [each for each in given if each.ticket in occupied]
-            if fit:
-                rows = [
-                    {
-                        "number": each.ticket,
-                        "m": each.machine,
-                        "a": each.answer,
-                        "g": json.dumps(each.tags),
-                        "n": each.note,
-                    }
-                    for each in fit
-                ]
-                connection.execute(update, rows)
-            held = _holders(connection)
-            got = [each for each in fit if held.get(each.machine) == each.ticket]
-            _write(connection, [occupied[each.ticket] for each in got])
+        rows = {row.machine: row for row in connection.execute(_ALL)}
+        occupied, refused = self._admit(connection, given, rows, now)
+        fit = [each for each in given if each.ticket in occupied]
+        if fit:
+            leases = [
+                {
+                    "number": each.ticket,
+                    "m": each.machine,
+                    "a": each.answer,
+                    "g": json.dumps(each.tags),
+                    "n": each.note,
+                }
+                for each in fit
+            ]
+            connection.execute(update, leases)
+        held = _holders(connection)
+        got = [each for each in fit if held.get(each.machine) == each.ticket]
+        for each in sorted(got, key=lambda each: each.machine):
+            if not _write(connection, rows.get(each.machine), occupied[each.ticket]):
+                raise _Changed
         return Leased(tuple(each.ticket for each in got), refused)
 
     def _admit(
-        self, connection: sa.Connection, given: Sequence[Given], now: datetime
+        self,
+        connection: sa.Connection,
+        given: Sequence[Given],
+        rows: Mapping[str, sa.Row[Any]],
+        now: datetime,
     ) -> tuple[dict[int, Tenancy], dict[int, str]]:
         """Return what is remembered of each machine once its ticket has it, and who is refused."""
         numbers = TICKETS.c.id.in_(sorted(each.ticket for each in given))
         waiting = sa.select(TICKETS).where(self._own(), TICKETS.c.state == TicketState.WAITING)
         tickets = {t.id: t for t in map(_ticket, connection.execute(waiting.where(numbers)))}
-        known = {each.machine: each for each in map(_tenancy, connection.execute(_ALL))}
+        known = {machine: _tenancy(row) for machine, row in rows.items()}
         holders = _holders(connection)
         occupied: dict[int, Tenancy] = {}
         refused: dict[int, str] = {}
@@ -224,11 +240,7 @@ class DatabaseTickets:
                 holder = connection.execute(sa.select(TICKETS).where(*has)).first()
                 known = _tenancy(row) if row else Tenancy(machine, now)
                 after = step(known, _ticket(holder) if holder else None)
-                if row is None:
-                    _write(connection, [after])
-                    return
-                same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
-                if connection.execute(same.values(_memo(after))).rowcount:
+                if _write(connection, row, after):
                     return
         raise TicketRefused(f"machine {machine} is changed by others all the time; try again")
 
@@ -329,12 +341,17 @@ def _release(connection: sa.Connection, machine: str, now: datetime) -> None:
         connection.execute(sa.update(TENANCIES).where(same).values(since=since))
 
 
-def _write(connection: sa.Connection, tenancies: Sequence[Tenancy]) -> None:
-    if not tenancies:
-        return
-    names = sorted(each.machine for each in tenancies)
-    connection.execute(sa.delete(TENANCIES).where(TENANCIES.c.machine.in_(names)))
-    connection.execute(sa.insert(TENANCIES), list(map(_memo, tenancies)))
+def _write(connection: sa.Connection, row: sa.Row[Any] | None, tenancy: Tenancy) -> bool:
+    """Write a machine's row anew, or its first; False where another changed it meanwhile."""
+    if row is not None:
+        same = sa.update(TENANCIES).where(*_unchanged(TENANCIES, row))
+        return connection.execute(same.values(_memo(tenancy))).rowcount > 0
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(TENANCIES).values(_memo(tenancy)))
+    except sa.exc.IntegrityError:
+        return False
+    return True
 
 
 def _unchanged(table: sa.Table, row: sa.Row[Any]) -> list[sa.ColumnElement[bool]]:

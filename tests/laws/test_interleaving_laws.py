@@ -2,17 +2,32 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.store.database import DatabaseStore
 from fleet.store.tickets import DatabaseTickets
-from fleet.tickets import Given, Tenancy, Ticket, claim, clean, close, expire, fail, hear, touch
+from fleet.tickets import (
+    Given,
+    Tenancy,
+    Ticket,
+    TicketState,
+    admit,
+    claim,
+    clean,
+    close,
+    expire,
+    fail,
+    hear,
+    touch,
+)
 from tests.builders import NOW
 from tests.builders.ticketing import a_ticket
 from tests.ports.stores import postgres_store, postgres_url
@@ -34,13 +49,19 @@ many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Book:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseStore:
+    """Return a store that is empty at first; all examples of a test have it."""
+    if request.param == "postgresql":
+        made: DatabaseStore = request.getfixturevalue("postgres_store")
+        return made
+    made = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
+    made.init()
+    return made
+
+
+@pytest.fixture
+def book(store: DatabaseStore) -> Book:
     """Return what opens the tickets of one queue, each time over a connection of its own."""
-    if request.param == "sqlite":
-        store = DatabaseStore(f"sqlite:///{tmp_path}/store.db", "debian")
-        store.init()
-    else:
-        store = request.getfixturevalue("postgres_store")
     return lambda: DatabaseTickets(store.begin, "tickets")
 
 
@@ -105,3 +126,64 @@ def test_what_another_notes_of_a_machine_meanwhile_is_kept(
 
     (now,) = [each for each in mine.tenancies() if each.machine == machine]
     assert now == ours(theirs(before))
+
+
+@many
+@given(ours=touches, theirs=touches)
+def test_what_another_notes_first_of_a_machine_is_kept(
+    book: Book,
+    ours: Callable[[Tenancy], Tenancy],
+    theirs: Callable[[Tenancy], Tenancy],
+) -> None:
+    mine, other = book(), book()
+    machine = f"n{opened(mine).id}"
+
+    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
+
+        def step(read: Tenancy, _: Ticket | None) -> Tenancy:
+            interrupt()
+            return ours(read)
+
+        mine.mark(machine, step, NOW)
+
+    (now,) = [each for each in mine.tenancies() if each.machine == machine]
+    assert now == ours(theirs(Tenancy(machine, NOW)))
+
+
+@many
+@given(theirs=st.one_of(touches, st.just(partial(replace, draining=True))), is_known=st.booleans())
+def test_what_another_notes_of_a_machine_while_a_ticket_gets_it_is_kept(
+    store: DatabaseStore, book: Book, theirs: Callable[[Tenancy], Tenancy], *, is_known: bool
+) -> None:
+    other = book()
+    ticket = opened(other)
+    machine = f"l{ticket.id}"
+    lease = Given(ticket.id, machine, "powerful", "192.0.2.1", NOW)
+    if is_known:
+        other.mark(machine, lambda own, _: own, NOW)
+
+    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
+
+        @contextmanager
+        def begin() -> Iterator[sa.Connection]:
+            """Begin a transaction that another comes before as soon as it changes something."""
+            with store.begin() as connection:
+
+                def meanwhile(*said: object) -> None:
+                    if str(said[2]).startswith("UPDATE"):
+                        interrupt()
+
+                sa.event.listen(connection, "before_cursor_execute", meanwhile)
+                yield connection
+
+        leased = DatabaseTickets(begin, "tickets").lease([lease], NOW)
+
+    (now,) = [each for each in other.tenancies() if each.machine == machine]
+    before = theirs(Tenancy(machine, NOW))
+    found = other.find(ticket.id)
+    assert found is not None
+    if before.draining:
+        assert (leased.tickets, found.state, now) == ((), TicketState.WAITING, before)
+    else:
+        assert (leased.tickets, found.state) == ((ticket.id,), TicketState.READY)
+        assert now == admit(lease, ticket, before, None, NOW)
