@@ -61,12 +61,23 @@ def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None
     """Write a file whole, where it says something else; others may read it meanwhile.
 
     `mode` says who may read it; None: who might before, and whom the umask lets read a new one.
-    Raises OSError, and then it is as it was.
+    Raises OSError with its name, and then it is as it was.
     """
-    if _holds(path, content):
-        return
+    try:
+        if not _holds(path, content):
+            _replace(path, content, mode)
+        elif mode is not None and stat.S_IMODE(path.stat().st_mode) != mode:
+            path.chmod(mode)
+    except OSError as error:
+        # A full disk names no file, and a draft is none that a person knows.
+        error.filename = str(path)
+        raise
+
+
+def _replace(path: Path, content: bytes, mode: int | None) -> None:
     # In the same directory, so that the rename is atomic. Process ids repeat in containers.
-    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+    name = os.fsencode(path.name)[:200].decode(errors="ignore")
+    draft = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(draft, flags, mode or 0o666), "wb") as new:
         try:

@@ -1,6 +1,8 @@
 """The port `Files`: the written fake and the real files of this computer behave alike."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -135,6 +137,41 @@ def test_four_who_write_one_file_at_once_each_write_it_whole(tmp_path: Path) -> 
 
     assert target.read_text(encoding="utf-8") in texts
     assert [path.name for path in tmp_path.iterdir()] == ["looks.json"]
+
+
+def test_what_is_written_again_gets_the_mode_that_is_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.write_bytes(b"same")
+    target.chmod(0o644)
+
+    replace_file(target, b"same", mode=0o600)
+
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["é" * 120, "a" * 255, os.fsdecode(b"\xff" * 250)])
+def test_a_file_may_have_as_long_a_name_as_the_disk_takes(tmp_path: Path, name: str) -> None:
+    replace_file(tmp_path / name, b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_disk_that_is_full_half_way_is_told_with_the_file_s_name(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from pathlib import Path;"
+        "from fleet.store.files import replace_file;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
+        "sys.excepthook = lambda _, error, __: print(error.filename);"
+        "replace_file(Path(sys.argv[1]), bytes(200))"
+    )
+    target = tmp_path / "plan.json"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, target], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (1, f"{target}\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
