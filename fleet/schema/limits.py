@@ -98,7 +98,9 @@ class Guards(Section):
         description="What demand causes: the first N now.",
     )
     boot_failures: BootFailures | None = Field(
-        None, description="When a pool stops creating machines that do not come up."
+        None,
+        description="When a pool stops creating machines that do not come up; left out: it goes "
+        "on, and buys one after the other.",
     )
     demand_max_age: Seconds = Field(
         300, description="Demand read longer ago than this counts as unknown."
