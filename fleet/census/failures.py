@@ -233,15 +233,14 @@ class Stopped:
 
 
 def stopped_images(
-    rule: BootFailures | None, memory: Memory, pool: str
+    rule: BootFailures, memory: Memory, pool: str
 ) -> Callable[[str], Stopped | None]:
     """Return what says of a provider's image id whether a pool makes machines from it."""
     boots: defaultdict[str, list[Attempt]] = defaultdict(list)
-    for attempt in memory.by_pool.get(pool, ()) if rule else ():
+    for attempt in memory.by_pool.get(pool, ()):
         if attempt.result in ("registered", "failed") and memory.now - attempt.at < BOOT_MEMORY:
             boots[attempt.image].append(attempt)
-    found = dict(_stops(rule, boots)) if rule else {}
-    return found.get
+    return dict(_stops(rule, boots)).get
 
 
 def _stops(

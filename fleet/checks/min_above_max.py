@@ -11,7 +11,7 @@ RULE = "min-above-max"
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Require that no figure is above the one that bounds it."""
     boots = fleet.guards.boot_failures
-    if boots is not None and boots.stop_after > boots.of_last:
+    if boots.stop_after > boots.of_last:
         yield Finding(
             RULE,
             f"stop_after is {boots.stop_after}, but of_last is {boots.of_last}",

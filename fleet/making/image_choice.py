@@ -14,7 +14,6 @@ from fleet.census.failures import Memory, Stopped, recall, stopped_images
 from fleet.facts import Unknown, World
 from fleet.facts.versions import BOOTABLE, ImageVersion
 from fleet.making.image_standing import find_standing
-from fleet.schema.limits import BootFailures
 from fleet.schema.model import (
     ExistingImage,
     Fleet,
@@ -76,8 +75,6 @@ class _Case:
     published: Sequence[ImageVersion]
     """Those at the pool's provider, the newest first."""
     stops: Callable[[str], Stopped | None]
-    stops_on_trial: Callable[[str], Stopped | None]
-    """The same of a candidate that becomes current by itself: the guard's defaults hold it too."""
 
     @property
     def pinned(self) -> str | None:
@@ -98,8 +95,7 @@ class _Case:
     @property
     def can_fall_back(self) -> bool:
         """Whether the version before takes the place of one that does not come up."""
-        rule = self.fleet.guards.boot_failures
-        return rule is not None and rule.fall_back == "previous-image"
+        return self.fleet.guards.boot_failures.fall_back == "previous-image"
 
     @property
     def declared(self) -> str:
@@ -127,7 +123,6 @@ def choose_image(fleet: Fleet, world: World, memory: Memory, name: str) -> Image
         [each for each in world.images if each.image == pool.image],
         newest_first(world.images, pool.image, pool.provider),
         stopped_images(fleet.guards.boot_failures, memory, name),
-        stopped_images(fleet.guards.boot_failures or BootFailures(), memory, name),
     )
     names = {each.ids[pool.provider]: f"{each.image} {each.version}" for each in case.published}
     return replace(_choose(case), names=names)
@@ -211,7 +206,7 @@ def _with_candidate(case: _Case, choice: ImageChoice) -> ImageChoice:
     if version is None:
         return choice
     booted = version.ids[case.pool.provider]
-    stop = case.stops_on_trial(booted) if version.by_rule else case.stops(booted)
+    stop = case.stops(booted)
     name = f"candidate {version.image} {version.version}"
     if stop is None:
         said = "; ".join(filter(None, [choice.said, _what_it_lacks(name, choice.images, version)]))

@@ -97,10 +97,9 @@ class Guards(Section):
         default_factory=Throttle.model_construct,
         description="What demand causes: the first N now.",
     )
-    boot_failures: BootFailures | None = Field(
-        None,
-        description="When a pool stops creating machines that do not come up; left out: it goes "
-        "on, and buys one after the other.",
+    boot_failures: BootFailures = Field(
+        default_factory=BootFailures.model_construct,
+        description="When a pool stops creating machines that do not come up.",
     )
     demand_max_age: Seconds = Field(
         300, description="Demand read longer ago than this counts as unknown."

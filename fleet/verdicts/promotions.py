@@ -1,8 +1,7 @@
 """This module says which versions of images move in this run, what that costs, and which wait.
 
-A candidate is judged by its boots since it became that: `guards.boot_failures` stops it, or, where
-fleet.yaml sets none, that guard's defaults. One that was stopped is retired, for the guard forgets
-boots after a day.
+A candidate is judged by its boots since it became that: `guards.boot_failures` stops it. One that
+was stopped is retired, for the guard forgets boots after a day.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ from fleet.facts import Attempt, World
 from fleet.facts.versions import ImageVersion, State, WaitingVersion
 from fleet.making.image_standing import Standing, find_standing
 from fleet.plan import Promotion, Reason, Replaced
-from fleet.schema.limits import BootFailures
 from fleet.schema.model import Fleet, ImageRecipe
 from fleet.schema.units import write_count, write_duration
 
@@ -88,7 +86,7 @@ def _why_still(pools: list[Draft]) -> str:
 
 def _why_stopped(fleet: Fleet, version: ImageVersion, pools: list[Draft], memory: Memory) -> str:
     """Return in which pool a version did not come up, by the guard; empty where in none."""
-    rule = fleet.guards.boot_failures or BootFailures()
+    rule = fleet.guards.boot_failures
     for draft in pools:
         booted = version.ids.get(draft.census.provider, "")
         stop = stopped_images(rule, memory, draft.name)(booted)

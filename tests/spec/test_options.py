@@ -218,8 +218,14 @@ def test_an_image_is_tried_again_after_a_day() -> None:
     assert booted(plan_after(desk("small", guards=STOP), *tries, images=PUBLISHED)) == ["trixie-2"]
 
 
-def test_without_the_guard_an_image_is_booted_whatever_became_of_it() -> None:
-    assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == ["trixie-2"]
+def test_an_image_that_does_not_come_up_is_not_booted_where_fleet_yaml_says_nothing() -> None:
+    assert booted(plan_after(desk("small"), *DEAD, images=PUBLISHED)) == []
+
+
+def test_a_guard_that_is_wide_open_boots_an_image_whatever_became_of_it() -> None:
+    wide = {"boot_failures": {"stop_after": 50, "of_last": 50}}
+
+    assert booted(plan_after(desk("small", guards=wide), *DEAD, images=PUBLISHED)) == ["trixie-2"]
 
 
 def test_an_image_baked_elsewhere_stops_its_pool_too() -> None:
