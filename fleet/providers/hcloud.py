@@ -15,13 +15,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from fleet.errors import SourceUnreachable
 from fleet.facts import Found, Listing, Machine, MachineState, Unknown, WorkerInputs
+from fleet.providers.hcloud_pages import Meta, Pagination, read_pages
 from fleet.schema.model import HcloudProvider
 
 if TYPE_CHECKING:
     from fleet.web.reader import Reader, Reply
 
 ENDPOINT = "https://api.hetzner.cloud/v1"
-_PER_PAGE = 50
 _MAX_PAGES = 1_000
 _DONE = frozenset({200, 201, 204})
 _ANSWERS_FOR_ALL = frozenset({401, 403, 429})
@@ -108,12 +108,11 @@ class _Server(_Answer):
     datacenter: _Datacenter | None = None
 
 
-class _Pagination(_Answer):
-    next_page: int | None
+class _Pagination(Pagination):
     total_entries: int | None
 
 
-class _Meta(_Answer):
+class _Meta(Meta):
     pagination: _Pagination
 
 
@@ -254,30 +253,16 @@ class HcloudMachines:
         # httpx is slow to load, and most commands list nothing.
         from fleet.web.reader import Reader
 
-        servers: dict[int, _Server] = {}
-        number, pages = 1, 0
+        asked = {"label_selector": f"{key}=={value}", "sort": "id:asc"}
         with Reader(self._base, clock=self._clock) as reader:
-            while number > pages:
-                page = self._page(reader, f"{key}=={value}", number)
-                servers |= {server.id: server for server in page.servers}
-                pages = number
-                number = page.meta.pagination.next_page or 0
-                if number == 0:
-                    return _whole(servers, page.meta.pagination.total_entries, key, value)
-                if number > _MAX_PAGES:
-                    break
-            raise SourceUnreachable(
-                f"{reader.base}/servers: its pages do not end (page {pages} leads to {number})"
-            )
 
-    def _page(self, reader: "Reader", selector: str, number: int) -> _Page:
-        query = {
-            "label_selector": selector,
-            "sort": "id:asc",
-            "page": str(number),
-            "per_page": str(_PER_PAGE),
-        }
-        return self._good(reader.get("/servers", query, self._headers)).parse(_Page)
+            def ask(query: Mapping[str, str]) -> _Page:
+                reply = reader.get("/servers", {**asked, **query}, self._headers)
+                return self._good(reply).parse(_Page)
+
+            pages = list(read_pages(ask, f"{reader.base}/servers", most=_MAX_PAGES))
+        servers = {server.id: server for page in pages for server in page.servers}
+        return _whole(servers, pages[-1].meta.pagination.total_entries, key, value)
 
 
 def _whole(

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict
 from fleet.errors import SourceUnreachable
 from fleet.facts.prices import PriceList, Quote
 from fleet.providers.hcloud import ARCHITECTURES, ENDPOINT, advise
+from fleet.providers.hcloud_pages import Meta, read_pages
 from fleet.schema.model import HcloudProvider
 
 if TYPE_CHECKING:
     from fleet.web.reader import Reader
 
 _OK = 200
-_PER_PAGE = 50
 _MAX_PAGES = 100
 
 
@@ -63,17 +63,9 @@ class _Type(_Answer):
     prices: tuple[_PriceAt, ...]
 
 
-class _Pagination(_Answer):
-    next_page: int | None
-
-
-class _Meta(_Answer):
-    pagination: _Pagination
-
-
 class _TypesPage(_Answer):
     server_types: tuple[_Type, ...]
-    meta: _Meta
+    meta: Meta
 
 
 _Page = TypeVar("_Page", bound=BaseModel)
@@ -112,14 +104,11 @@ class HcloudPrices:
             raise SourceUnreachable(f"{self._base} told prices that cannot be: {said}") from error
 
     def _types(self, reader: "Reader") -> Iterator[_Type]:
-        number: int | None = 1
-        while number is not None:
-            if number > _MAX_PAGES:
-                raise SourceUnreachable(f"{reader.base}/server_types: its pages do not end")
-            query = {"page": str(number), "per_page": str(_PER_PAGE)}
-            page = self._ask(reader, "/server_types", query, _TypesPage)
+        def ask(query: Mapping[str, str]) -> _TypesPage:
+            return self._ask(reader, "/server_types", query, _TypesPage)
+
+        for page in read_pages(ask, f"{reader.base}/server_types", most=_MAX_PAGES):
             yield from page.server_types
-            number = page.meta.pagination.next_page
 
     def _ask(
         self, reader: "Reader", path: str, query: Mapping[str, str], page: type[_Page]

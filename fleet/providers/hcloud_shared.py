@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict
 from fleet.errors import SourceUnreachable
 from fleet.facts import Unknown
 from fleet.providers.hcloud import ENDPOINT
+from fleet.providers.hcloud_pages import Meta, read_pages
 
 if TYPE_CHECKING:
     from fleet.web.reader import Reader
 
 _KINDS = ("network", "firewall", "ssh_key", "placement_group")
-_PER_PAGE = 50
 _MOST_PAGES = 100
 
 
@@ -33,16 +33,8 @@ class _Part(_Answer):
     subnets: tuple[_Subnet, ...] = ()
 
 
-class _Pagination(_Answer):
-    next_page: int | None
-
-
-class _Meta(_Answer):
-    pagination: _Pagination
-
-
 class _Parts(_Answer):
-    meta: _Meta
+    meta: Meta
     networks: tuple[_Part, ...] = ()
     firewalls: tuple[_Part, ...] = ()
     ssh_keys: tuple[_Part, ...] = ()
@@ -79,19 +71,12 @@ class HcloudShared:
                             yield f"{kind}/{part.name}/subnet", f"{part.id}-{subnet.ip_range}"
 
     def _parts(self, reader: "Reader", kind: str, selector: str) -> Iterator[_Part]:
-        page: int | None = 1
-        for _ in range(_MOST_PAGES):
-            query = {
-                "label_selector": selector,
-                "page": str(page),
-                "per_page": str(_PER_PAGE),
-            }
-            reply = reader.get(f"/{kind}s", query, self._headers)
+        def ask(query: Mapping[str, str]) -> _Parts:
+            selected = {"label_selector": selector, **query}
+            reply = reader.get(f"/{kind}s", selected, self._headers)
             if reply.status != 200:  # noqa: PLR2004 - HTTP's OK
                 raise SourceUnreachable(f"{reply.place} answered with status {reply.status}")
-            parts = reply.parse(_Parts)
-            yield from getattr(parts, f"{kind}s")
-            page = parts.meta.pagination.next_page
-            if page is None:
-                return
-        raise SourceUnreachable(f"{reader.base}/{kind}s: its pages do not end (page {page})")
+            return reply.parse(_Parts)
+
+        for page in read_pages(ask, f"{reader.base}/{kind}s", most=_MOST_PAGES):
+            yield from getattr(page, f"{kind}s")
