@@ -82,6 +82,25 @@ def once(other: Callable[[], object]) -> Iterator[Callable[[], None]]:
     assert not left
 
 
+def marked_at_once(
+    book: Book,
+    machine: str,
+    ours: Callable[[Tenancy], Tenancy],
+    theirs: Callable[[Tenancy], Tenancy],
+) -> Tenancy:
+    """Return what is remembered of a machine that another marks while we do."""
+    mine, other = book(), book()
+    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
+
+        def step(read: Tenancy, _: Ticket | None) -> Tenancy:
+            interrupt()
+            return ours(read)
+
+        mine.mark(machine, step, NOW)
+    (now,) = [each for each in mine.tenancies() if each.machine == machine]
+    return now
+
+
 @many
 @given(ours=steps, theirs=steps)
 def test_what_another_does_to_a_ticket_meanwhile_is_kept(
@@ -110,22 +129,13 @@ def test_what_another_notes_of_a_machine_meanwhile_is_kept(
     ours: Callable[[Tenancy], Tenancy],
     theirs: Callable[[Tenancy], Tenancy],
 ) -> None:
-    mine, other = book(), book()
+    mine = book()
     ticket = opened(mine)
     machine = f"m{ticket.id}"
     mine.lease([Given(ticket.id, machine, "powerful", "192.0.2.1", NOW)], NOW)
     (before,) = [each for each in mine.tenancies() if each.machine == machine]
 
-    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
-
-        def step(read: Tenancy, _: Ticket | None) -> Tenancy:
-            interrupt()
-            return ours(read)
-
-        mine.mark(machine, step, NOW)
-
-    (now,) = [each for each in mine.tenancies() if each.machine == machine]
-    assert now == ours(theirs(before))
+    assert marked_at_once(book, machine, ours, theirs) == ours(theirs(before))
 
 
 @many
@@ -135,19 +145,9 @@ def test_what_another_notes_first_of_a_machine_is_kept(
     ours: Callable[[Tenancy], Tenancy],
     theirs: Callable[[Tenancy], Tenancy],
 ) -> None:
-    mine, other = book(), book()
-    machine = f"n{opened(mine).id}"
+    machine = f"n{opened(book()).id}"
 
-    with once(lambda: other.mark(machine, lambda own, _: theirs(own), NOW)) as interrupt:
-
-        def step(read: Tenancy, _: Ticket | None) -> Tenancy:
-            interrupt()
-            return ours(read)
-
-        mine.mark(machine, step, NOW)
-
-    (now,) = [each for each in mine.tenancies() if each.machine == machine]
-    assert now == ours(theirs(Tenancy(machine, NOW)))
+    assert marked_at_once(book, machine, ours, theirs) == ours(theirs(Tenancy(machine, NOW)))
 
 
 @many
