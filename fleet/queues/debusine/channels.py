@@ -41,16 +41,19 @@ class SqlChannel:
 
     def run(self, calls: Sequence[Call]) -> Sequence[Any]:
         """Run each in a transaction of its own, over one connection."""
-        from fleet.queues.debusine.connection import explained, first_line, password_of
+        from fleet.queues.debusine.connection import (
+            connected,
+            explained,
+            first_line,
+            password_of,
+        )
 
         dsn = self._dsn()
         password = password_of(dsn)
         import psycopg
 
         try:
-            with psycopg.connect(
-                dsn, connect_timeout=10, options="-c statement_timeout=30s", autocommit=True
-            ) as connection:
+            with connected(dsn, autocommit=True) as connection:
                 return [_run(connection, *call) for call in calls]
         except changes.Refusal as refusal:
             raise _told(refusal.kind, str(refusal)) from None
@@ -69,6 +72,7 @@ def _run(
     arguments: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - JSON
     with connection.transaction():
+        connection.execute(b"SET LOCAL statement_timeout = '30s'")
         return function(_executing(connection), **arguments)
 
 

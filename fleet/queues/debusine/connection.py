@@ -18,25 +18,38 @@ if TYPE_CHECKING:
 STATEMENT_SECONDS = 30
 # Groups are few, but PostgreSQL guesses that they are many: with little memory it would sort, and
 # it would find them too dear to be handed over by a second process that counts beside the first.
-_OPTIONS = (
-    "-c default_transaction_read_only=on -c default_transaction_isolation=repeatable\\ read "
-    f"-c statement_timeout={STATEMENT_SECONDS}s -c work_mem=128MB -c enable_mergejoin=off "
-    "-c parallel_tuple_cost=0.001"
+_SETTINGS = (
+    f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL work_mem = '128MB'; "
+    "SET LOCAL enable_mergejoin = off; SET LOCAL parallel_tuple_cost = 0.001"
 )
 _GRANTS = "`fleet debusine grants` prints what it needs, `--check` what it lacks"
 
 
 @contextmanager
 def reading(dsn: str) -> "Iterator[Connection]":
-    """Connect, read only; raises SourceUnreachable for whatever the database refuses."""
+    """Connect, read only; raises SourceUnreachable for whatever the database refuses.
+
+    All of it is one transaction with settings of its own: a pooler such as pgbouncer refuses
+    settings at the start of a connection, and gives each transaction another one.
+    """
     password = password_of(dsn)
     import psycopg
 
     try:
-        with psycopg.connect(dsn, connect_timeout=10, options=_OPTIONS) as connection:
+        with connected(dsn) as connection:
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute(_SETTINGS.encode())
             yield connection
     except psycopg.Error as error:
         raise explained(error, password) from None
+
+
+def connected(dsn: str, *, autocommit: bool = False) -> "Connection":
+    """Connect so that a pooler may stand between: nothing is prepared under a name."""
+    import psycopg
+
+    return psycopg.connect(dsn, connect_timeout=10, prepare_threshold=None, autocommit=autocommit)
 
 
 def explained(error: "psycopg.Error", password: str = "") -> SourceUnreachable:
