@@ -52,7 +52,7 @@ def _of_the_fleet(fleet: str, store: DatabaseStore) -> Iterator[Held]:
             f"the lock of fleet {fleet}",
             owner,
             since,
-            store.is_holder_alive(owner),
+            store.is_held(),
             partial(store.unlock, owner),
         )
 

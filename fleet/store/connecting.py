@@ -11,8 +11,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleet.errors import StoreFailed, StoreMissing
+from fleet.errors import Locked, StoreFailed, StoreMissing
 from fleet.store import tables
+from fleet.store.fencing import is_current
 from fleet.store.places import older_place, sqlite_url
 
 FORMAT = "fleet-store-1"
@@ -28,6 +29,7 @@ class Database:
         self.url = _with_driver(url)
         self._fleet = fleet
         self._is_there = False
+        self._fence = 0
 
     @property
     def place(self) -> str:
@@ -115,9 +117,20 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
+        with self._telling(), self._engine.begin() as connection:
+            if self._fence and not is_current(connection, self._fence):
+                raise Locked(
+                    f"this run has lost the lock of fleet {self._fleet}, and another took it: "
+                    "nothing more is written; what it did is in the stacks, and the next apply "
+                    "goes on from there"
+                )
+            yield connection
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say in a sentence what a driver does not do."""
         try:
-            with self._engine.begin() as connection:
-                yield connection
+            yield
         except ModuleNotFoundError as error:
             raise StoreFailed(
                 f"the store at {self.place} needs {error.name}, which is not installed: "
@@ -143,7 +156,13 @@ def _pooled_engine(url: sa.URL) -> sa.Engine:
     One that the server gave up meanwhile is replaced. The last one used is the next, so that
     those of a busy moment rest until the server gives them up.
     """
-    engine = sa.create_engine(url, pool_pre_ping=True, pool_use_lifo=True)
+    engine = sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+        # A pooler gives each transaction another connection, where nothing is prepared.
+        connect_args={"prepare_threshold": None},
+    )
     atexit.register(engine.dispose)
     return engine
 

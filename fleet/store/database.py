@@ -7,9 +7,11 @@ where one is expected is StoreMissing, and only `init` makes one.
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import sqlalchemy as sa
 
@@ -24,7 +26,7 @@ from fleet.store import tables
 from fleet.store.attempts import read_attempts, rename_in_attempts, write_attempts
 from fleet.store.connecting import FORMAT, Database
 from fleet.store.dump import Rows, read_rows, write_rows
-from fleet.store.holders import is_alive
+from fleet.store.fencing import LockingConnection, next_fence
 from fleet.store.images import (
     drop_version,
     read_manifest,
@@ -288,14 +290,18 @@ class DatabaseStore(Database):
 
     @contextmanager
     def lock(self, owner: str, now: datetime) -> Iterator[str | None]:
-        """Hold the fleet's lock and yield who died holding it; Locked says who holds it."""
+        """Hold the fleet's lock and yield who died holding it; Locked says who holds it.
+
+        Within it every transaction raises Locked once another run has taken the lock over.
+        """
         with self._checked():
             pass
         with self._alive():
-            died = self._take(owner, now)
+            died, self._fence = self._take(owner, now)
             try:
                 yield died
             finally:
+                self._fence = 0
                 self._release(owner)
 
     def lock_holder(self) -> tuple[str, str] | None:
@@ -304,10 +310,8 @@ class DatabaseStore(Database):
             row = connection.execute(sa.select(tables.LOCK.c.owner, tables.LOCK.c.since)).first()
         return (row.owner, row.since) if row else None
 
-    def is_holder_alive(self, owner: str) -> bool | None:
-        """Say whether who holds the lock still runs; None where nobody here can tell."""
-        if not self._file:
-            return is_alive(owner)
+    def is_held(self) -> bool:
+        """Say whether a run lives that holds the lock."""
         try:
             with self._alive():
                 return False
@@ -315,50 +319,45 @@ class DatabaseStore(Database):
             return True
 
     def unlock(self, owner: str) -> None:
-        """Take the lock away from a run that died; beside SQLite Locked if any run lives."""
+        """Take the lock away from a run that died; Locked if any run lives."""
         with self._alive():
             self._release(owner)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Hold a file lock beside SQLite, which the kernel takes away from a process that dies."""
-        path = self._file
-        if not path:
+        """Hold what is taken away from a process that dies: by the kernel, or by PostgreSQL."""
+        with closing(self._take_file(self._file) if self._file else self._take_connection()):
             yield
-            return
+
+    def _take_file(self, path: str) -> IO[bytes]:
         try:
-            file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            file = open(f"{path}.lock", "ab", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - Path.open takes no mode; closed by who asked
         except OSError as error:
             raise StoreFailed(f"{path}.lock cannot be written: {error.strerror}") from error
         try:
-            self._take_file(file)
-            yield
-        finally:
-            os.close(file)
-
-    def _take_file(self, file: int) -> None:
-        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            file.close()
             raise Locked(f"{self._held()}; wait for it to end") from error
+        return file
 
-    def _take(self, owner: str, now: datetime) -> str | None:
+    def _take_connection(self) -> LockingConnection:
+        connection = LockingConnection(self.url)
+        with self._telling():
+            if connection.take(self._fleet):
+                return connection
+        connection.close()
+        raise Locked(f"{self._held()}; wait for it to end")
+
+    def _take(self, owner: str, now: datetime) -> tuple[str | None, int]:
+        """Note who holds the lock; return who died holding it, and the number of this lock."""
         row = {"one": 1, "owner": owner, "since": now.isoformat()}
-        holder = self.lock_holder()
-        # Whoever wrote this row would still hold the file lock beside SQLite if it lived.
-        died = holder[0] if holder and (self._file or is_alive(holder[0]) is False) else None
-        if died:
-            self._release(died)
-        try:
-            with self._transaction() as connection:
-                connection.execute(sa.insert(tables.LOCK), [row])
-        except StoreFailed as error:
-            if self.lock_holder() is None:
-                raise
-            raise Locked(
-                f"{self._held()}; wait for it, or if that process is dead: fleet state unlock"
-            ) from error
-        return died
+        with self._transaction() as connection:
+            # Whoever wrote it would still be alive to `_alive` if it were.
+            died = connection.execute(sa.select(tables.LOCK.c.owner)).scalar()
+            connection.execute(sa.delete(tables.LOCK))
+            connection.execute(sa.insert(tables.LOCK), [row])
+            return died, next_fence(connection)
 
     def _held(self) -> str:
         holder = self.lock_holder()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
+from fleet.store.fencing import FENCE
 from fleet.store.tables import (
     ABOUT,
     ATTEMPTS,
@@ -32,7 +33,7 @@ _TABLES = {
     "tickets": TICKETS,
     "tenancies": TENANCIES,
 }
-_OWN = ("format", "fleet")
+_OWN = ("format", "fleet", FENCE)
 
 
 def read_rows(connection: sa.Connection) -> Rows:

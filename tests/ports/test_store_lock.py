@@ -1,16 +1,18 @@
 """The lock of a fleet: one holds it, and nobody keeps it who has ended."""
 
-import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from fleet.errors import Locked
 from fleet.ports.store import Store
 from fleet.store.database import DatabaseStore
-from fleet.store.holders import name_process
 from tests.builders import NOW
 from tests.ports.stores import Opener, opener, postgres_store, postgres_url, store
+from tests.rigs import pgbouncer
+from tests.rigs.postgres import end_connections
 
 __all__ = ["opener", "postgres_store", "postgres_url", "store"]
 
@@ -51,34 +53,84 @@ def test_who_was_refused_the_lock_takes_nothing_away(store: Store, opener: Opene
                 pass
 
 
-def test_the_lock_of_a_process_that_died_on_this_system_is_taken_over(
-    postgres_store: DatabaseStore,
-) -> None:
-    with subprocess.Popen(["true"]) as process:
-        process.wait()
-    dead = name_process(process.pid)
-    held = postgres_store.lock(dead, NOW)
-    held.__enter__()
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a store was made."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres_store")
+        return str(request.getfixturevalue("postgres_url"))
+    path = f"sqlite:///{tmp_path}/store.db"
+    DatabaseStore(path, "debian").init()
+    return path
 
-    with postgres_store.lock("bob@there:2", NOW) as died:
-        holder = postgres_store.lock_holder()
 
-    assert died == dead
+def test_the_lock_of_a_killed_process_is_taken_over(url: str) -> None:
+    kill_holder(url, "alice@elsewhere:1")
+    store = DatabaseStore(url, "debian")
+
+    with store.lock("bob@there:2", NOW) as died:
+        holder = store.lock_holder()
+
+    assert died == "alice@elsewhere:1"
     assert holder is not None
     assert holder[0] == "bob@there:2"
 
 
-@pytest.mark.parametrize(
-    "living",
-    [name_process(), "alice@elsewhere/12345678:1", "alice@here:1"],
-    ids=["this", "elsewhere", "unnamed system"],
-)
-def test_the_lock_of_a_process_that_lives_or_of_another_system_is_not(
-    postgres_store: DatabaseStore, living: str
+def test_who_lost_the_lock_and_another_took_it_writes_nothing_more(
+    postgres_store: DatabaseStore, postgres_url: str
 ) -> None:
-    with (
-        postgres_store.lock(living, NOW),
-        pytest.raises(Locked, match=re.escape(living)),
-        postgres_store.lock("bob@there:2", NOW),
-    ):
-        pass
+    other = DatabaseStore(postgres_url, "debian")
+    with pytest.raises(Locked), postgres_store.lock("alice@here:1", NOW):  # noqa: PT012 - it is lost within
+        postgres_store.begin_run(started=NOW)
+        end_connections(postgres_url)
+        with other.lock("bob@there:2", NOW) as died:
+            assert died == "alice@here:1"
+            try:
+                postgres_store.spend("approval", ["machine"])
+            finally:
+                assert other.spent() == {}
+                assert other.lock_holder() == ("bob@there:2", NOW.isoformat())
+
+    postgres_store.spend("approval", ["machine"])
+    assert postgres_store.lock_holder() is None
+
+
+def test_who_lost_the_lock_that_nobody_took_goes_on(
+    postgres_store: DatabaseStore, postgres_url: str
+) -> None:
+    with postgres_store.lock("alice@here:1", NOW):
+        end_connections(postgres_url)
+        postgres_store.spend("approval", ["machine"])
+
+    assert postgres_store.spent() == {"approval": ("machine",)}
+
+
+@pytest.mark.skipif(pgbouncer.program() is None, reason="NOT TESTED: pgbouncer is not installed")
+def test_the_lock_is_held_by_one_through_a_pooler_too(
+    postgres_store: DatabaseStore, postgres_url: str
+) -> None:
+    with pgbouncer.pooled(postgres_url, "fleet") as url:
+        one, other = (DatabaseStore(url, "debian") for _ in range(2))
+        with one.lock("alice@here:1", NOW):
+            for number in range(10):  # more often than a driver prepares a statement
+                one.spend("approval", [f"machine-{number}"])
+                with pytest.raises(Locked), other.lock("bob@there:2", NOW):
+                    pass
+            with pytest.raises(Locked), postgres_store.lock("carol@there:3", NOW):
+                pass
+        with other.lock("bob@there:2", NOW) as died:
+            assert died is None
+
+
+def kill_holder(url: str, owner: str) -> None:
+    """Have a process that holds the lock of fleet debian be killed."""
+    script = (
+        "import sys, datetime; from fleet.store.database import DatabaseStore\n"
+        "with DatabaseStore(sys.argv[1], 'debian').lock(sys.argv[2], datetime.datetime.now()):\n"
+        "    print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, url, owner]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.kill()

