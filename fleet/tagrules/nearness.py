@@ -41,6 +41,10 @@ class Nearness:
 
 
 def _lack(minimums: Numbers, numbers: Numbers) -> Decimal:
+    """Return what numbers lack of their minimums, as shares: all of one that cannot be shared."""
     have = dict(numbers)
-    short = ((least, max(Decimal(0), least - have.get(name, 0))) for name, least in minimums)
-    return sum((lack / least for least, lack in short if lack), Decimal(0))
+    short = [(least, have.get(name, 0)) for name, least in minimums if have.get(name, -1) < least]
+    return sum(
+        ((least - number) / least if least > 0 else Decimal(1) for least, number in short),
+        Decimal(0),
+    )

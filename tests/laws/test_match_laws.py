@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.tagrules import Ask, Offer, find_mismatch, satisfies
@@ -124,6 +124,13 @@ def test_a_mismatch_has_a_reason_exactly_when_it_is_one(ask: Ask, offer: Offer) 
 
 
 @given(asks, st.lists(offers, max_size=3))
+@example(
+    Ask(frozenset(), minimums=(("disk", Decimal(0)),)),
+    [
+        Offer(frozenset(), frozenset(), frozenset()),
+        Offer(frozenset(), frozenset(), frozenset(), numbers=(("disk", Decimal(-1)),)),
+    ],
+)
 def test_as_much_stands_against_an_offer_as_is_named(ask: Ask, several: list[Offer]) -> None:
     known = {str(number): offer for number, offer in enumerate(several)}
     named = {key: find_mismatch(ask, offer) for key, offer in known.items()}
