@@ -218,6 +218,8 @@ class Fleet(Section):
                 if not pool.image:
                     self.images[image] = ExistingImage(existing={own: name})
                 self.pools[name] = _at_provider(pool, own, image)
+                # So that what was written says them too.
+                self.model_fields_set.update(("providers", "images"))
         return self
 
 

@@ -135,6 +135,20 @@ def test_a_fleet_reads_back_as_it_was_written(value: Json) -> None:
         assert Fleet.model_validate_json(json.dumps(fleet.as_written())) == fleet
 
 
+def test_a_fleet_whose_pools_have_commands_of_their_own_reads_back_too() -> None:
+    commands = {name: [name] for name in ("new", "delete", "list")}
+    pool = {
+        "provider": "hooks",
+        "hooks": commands,
+        "machine": {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"},
+        "workers": {"max": 1},
+    }
+    fleet = Fleet.model_validate({"fleet": "desk", "pools": {"own": pool}})
+
+    assert fleet.providers
+    assert Fleet.model_validate_json(json.dumps(fleet.as_written())) == fleet
+
+
 def written(schema: Json) -> st.SearchStrategy[Json]:
     """Return what a schema allows, now and then with something else in its place."""
     return st.one_of(*[_allowed(schema)] * 19, st.sampled_from(JUNK))
