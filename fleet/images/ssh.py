@@ -6,14 +6,17 @@ its own, and every later one must meet the same.
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO
 
 from fleet.errors import PublicationRefused, SourceUnreachable
 from fleet.images.keys import KeyPair
 
+SILENCE = 30 * 60
+"""Seconds: a machine may take as long over the checksum of a disk."""
 _CONNECTION_LOST = 255
 _OPTIONS = (
     "IdentitiesOnly=yes",
@@ -38,10 +41,14 @@ class Door:
 class Ssh:
     """One machine."""
 
-    def __init__(self, host: str, pair: KeyPair, door: Door | None = None) -> None:
+    def __init__(
+        self, host: str, pair: KeyPair, door: Door | None = None, silence: float = SILENCE
+    ) -> None:
+        """Give up a script that takes nothing and says nothing for that many seconds."""
         self.host = host
         self.pair = pair
         self.door = door or Door()
+        self._silence = silence
 
     def command(self, script: str) -> list[str]:
         """Return the command line that runs a script of sh there."""
@@ -81,10 +88,12 @@ class Ssh:
         Raises SourceUnreachable where the connection is lost, PublicationRefused where the script
         fails; what `sent` raises ends both.
         """
-        with self._running(script) as (stdin, stdout):
-            _send(stdin, sent)
-            for line in stdout:
+        with ThreadPoolExecutor(1) as sender, self._running(script) as talk:
+            # What it says is read meanwhile: it may wait for that before it reads on.
+            sending = sender.submit(talk.send, sent)
+            for line in talk.lines():
                 yield line.decode(errors="replace")
+            sending.result()
 
     @contextmanager
     def conversation(self, script: str) -> Iterator[Callable[[str], str]]:
@@ -96,20 +105,20 @@ class Ssh:
 
         def ask(line: str) -> str:
             try:
-                stdin.write(f"{line}\n".encode())
-                stdin.flush()
+                talk.stdin.write(f"{line}\n".encode())
+                talk.stdin.flush()
             except BrokenPipeError:
                 raise EOFError from None
-            if not (answer := stdout.readline()):
+            if not (answer := next(talk.lines(), b"")):
                 raise EOFError
             return answer.decode(errors="replace")
 
-        with self._running(script) as (stdin, stdout):
+        with self._running(script) as talk:
             yield ask
-            stdin.close()
+            talk.stdin.close()
 
     @contextmanager
-    def _running(self, script: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    def _running(self, script: str) -> Iterator["_Talk"]:
         """Run a script as long as the block lasts, and judge how it ended; EOFError: too early."""
         try:
             process = subprocess.Popen(  # noqa: S603 - a fixed program, no shell on this side
@@ -124,16 +133,11 @@ class Ssh:
             raise PublicationRefused(
                 "this needs ssh, which is not here; install openssh-client"
             ) from None
-        said: list[bytes] = []
+        talk = _Talk(process)
         early = False
-        with process:
-            assert process.stdin  # noqa: S101 - they are pipes
-            assert process.stdout  # noqa: S101 - same
-            assert process.stderr  # noqa: S101 - same
-            listener = threading.Thread(target=_listen, args=(process.stderr, said))
-            listener.start()
+        with process, talk.bounded(self._silence):
             try:
-                yield process.stdin, process.stdout
+                yield talk
             except EOFError:
                 early = True
             except BaseException:
@@ -141,8 +145,13 @@ class Ssh:
                 raise
             finally:
                 process.wait()
-                listener.join()
-        self._judge(process.returncode, b"".join(said).decode(errors="replace"))
+                with suppress(BrokenPipeError):  # what it was not given any more
+                    talk.stdin.close()
+        if talk.is_late:
+            raise SourceUnreachable(
+                f"ssh to {self.host}: for {self._silence:g} s it took nothing and said nothing"
+            )
+        self._judge(process.returncode, b"".join(talk.complaints).decode(errors="replace"))
         if early:
             raise SourceUnreachable(f"ssh to {self.host}: it ended in the middle")
 
@@ -155,13 +164,53 @@ class Ssh:
             raise PublicationRefused(f"on {self.host} a command failed ({status}): {last}")
 
 
-def _send(stdin: IO[bytes], sent: Iterable[bytes]) -> None:
-    # Who does not listen any more says why by its status.
-    with suppress(BrokenPipeError):
-        for piece in sent:
-            stdin.write(piece)
-        stdin.close()
+class _Talk:
+    """What is said to a script and by it."""
 
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        if not (process.stdin and process.stdout and process.stderr):
+            raise TypeError(process)
+        self._process = process
+        self.stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self.complaints: list[bytes] = []
+        self.is_late = False
+        self._last = time.monotonic()
 
-def _listen(stderr: IO[bytes], said: list[bytes]) -> None:
-    said.extend(stderr)
+    def send(self, sent: Iterable[bytes]) -> None:
+        """Give it all of that; what `sent` raises ends it."""
+        try:
+            # Who does not listen any more says why by its status.
+            with suppress(BrokenPipeError):
+                for piece in sent:
+                    self.stdin.write(piece)
+                    self._last = time.monotonic()
+                self.stdin.close()
+        except BaseException:
+            self._process.kill()
+            raise
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield each line that it says."""
+        for line in self._stdout:
+            self._last = time.monotonic()
+            yield line
+
+    @contextmanager
+    def bounded(self, silence: float) -> Iterator[None]:
+        """Hear its complaints meanwhile, and end it where neither side has said anything."""
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(max(0.0, self._last + silence - time.monotonic())):
+                if time.monotonic() >= self._last + silence:
+                    self.is_late = True
+                    self._process.kill()
+                    return
+
+        with ThreadPoolExecutor(2) as others:
+            others.submit(self.complaints.extend, self._stderr)
+            others.submit(watch)
+            try:
+                yield
+            finally:
+                is_over.set()

@@ -94,3 +94,34 @@ def test_one_that_ends_before_it_is_told_to_is_unreachable(ssh: Ssh) -> None:
 def test_an_answer_that_is_none_is_told_as_it_came() -> None:
     with pytest.raises(SourceUnreachable, match="answers 'Welcome!"):
         RemoteTree(lambda _: "Welcome!\n").names("/etc")
+
+
+def test_a_machine_that_answers_before_it_has_read_all_is_heard(ssh: Ssh) -> None:
+    piece = b"x" * 1023 + b"\n"
+
+    said = ssh.run("cat", (piece for _ in range(4096)))
+
+    assert len(said) == 4096 * 1024
+
+
+def test_what_cannot_be_read_here_ends_the_script_there(ssh: Ssh) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        ssh.run("cat; sleep 600", broken())
+
+
+def test_a_script_that_says_nothing_is_given_up(ssh: Ssh) -> None:
+    hasty = Ssh(ssh.host, ssh.pair, ssh.door, silence=1)
+
+    with pytest.raises(SourceUnreachable, match="for 1 s it took nothing and said nothing"):
+        hasty.run("sleep 600")
+
+
+def test_who_stops_listening_ends_the_script(ssh: Ssh) -> None:
+    lines = ssh.lines("yes", (b"x" * 65536 for _ in range(64)))
+
+    assert next(lines) == "y\n"
+    lines.close()  # type: ignore[attr-defined] # it is a generator
