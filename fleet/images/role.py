@@ -7,13 +7,11 @@ the run by Ansible as it likes: no variable may hold a secret.
 import hashlib
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any, TextIO
 import fleet
 from fleet.errors import FleetError
 from fleet.images.programs import PROXIES
+from fleet.store.processes import kill_marked
 
 Told = Callable[[str], None]
 """Is told the name of each task as it begins."""
@@ -137,7 +136,8 @@ def run_role(
             run = future.result()
         except BaseException:
             cancelled.set()
-            _end_all_of(folder)
+            # Its workers have sessions of their own, and outlive it.
+            kill_marked(folder)
             raise
     if run.rc != 0:
         raise RoleFailed(listener.failure(host, log))
@@ -208,24 +208,6 @@ def _environment(folder: Path) -> dict[str, str]:
 def _path() -> str:
     """Return where programs are: first beside the Python that runs us."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-
-
-def _end_all_of(folder: str) -> None:
-    """End what Ansible started: its workers have sessions of their own, and outlive it."""
-    # Again, for one may have been started while we looked.
-    while pids := _pids_of(folder):
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _pids_of(folder: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it ended meanwhile, or is somebody else's
-            if folder.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
 
 
 class _Listener:

@@ -21,12 +21,12 @@ from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.facts import Listing, Machine, MachineState, Unknown, WorkerInputs
 from fleet.ports import Clock
 from fleet.ports.tickets import Cleaned
-from fleet.providers.hook_command import Call, HookFailed, run
 from fleet.providers.hook_interface import OwnInterface, ResallocInterface, is_held
 from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
 from fleet.providers.hook_livechecks import FileMemory, Livechecks
 from fleet.providers.hook_memory import HookMemory, noting
 from fleet.schema.sources import Hooks
+from fleet.store.command import Call, CommandFailed, run
 from fleet.store.masking import words_of
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
@@ -112,7 +112,7 @@ class HookMachines:
             self._interface.begin(inputs, self._clock.now())
             try:
                 said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
-            except HookFailed as failure:
+            except CommandFailed as failure:
                 raise self._made_of(inputs, failure) from failure
             machine_id = self._interface.made(inputs.name, said)
         if not _ID.fullmatch(machine_id):
@@ -131,7 +131,7 @@ class HookMachines:
             return
         try:
             self._run("delete", _told_of(machine))
-        except HookFailed as failure:
+        except CommandFailed as failure:
             if self._find(machine_id) is not None:
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
         with noting(machine.name):
@@ -152,7 +152,7 @@ class HookMachines:
                 failures = self._livechecks.failures(machines, now)
                 machines = tuple(self._judged(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
-        except (HookFailed, OSError, ValueError) as error:
+        except (CommandFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
         return Listing(read_at=now, machines=machines)
 
@@ -176,7 +176,7 @@ class HookMachines:
     def _release(self, machine: Machine) -> Cleaned:
         try:
             self._run("release", _told_of(machine))
-        except HookFailed as failure:
+        except CommandFailed as failure:
             return Cleaned(str(failure), begun=failure.started)
         return Cleaned()
 
@@ -208,7 +208,7 @@ class HookMachines:
     def _works(self, machine: Machine) -> bool:
         try:
             self._run("livecheck", _told_of(machine))
-        except HookFailed as failure:
+        except CommandFailed as failure:
             if not failure.started:
                 raise
             return False
@@ -219,14 +219,14 @@ class HookMachines:
             return machine
         return machine.model_copy(update={"state": MachineState.FAILED})
 
-    def _made_of(self, inputs: WorkerInputs, failure: HookFailed) -> Exception:
+    def _made_of(self, inputs: WorkerInputs, failure: CommandFailed) -> Exception:
         """Return what to say of a creation that failed: whether it surely made nothing."""
         said = f"{inputs.name}: {failure}"
         if not failure.started:
             return CreationRefused(said)
         try:
             made = self._look_for(lambda machine: machine.name == inputs.name)
-        except (HookFailed, ValueError) as error:
+        except (CommandFailed, ValueError) as error:
             return SourceUnreachable(f"{said}; nobody knows whether it made one: {error}")
         if made:
             return SourceUnreachable(f"{said}; but the machine exists: the next apply takes it up")
@@ -251,7 +251,7 @@ class HookMachines:
         fills = self._hooks.interface == "fleet"
         return run(
             Call(
-                hook=hook,
+                what=hook,
                 command=[_filled(part, told) for part in command] if fills else command,
                 folder=self._around.folder,
                 environment={
@@ -276,7 +276,7 @@ class HookMachines:
         ours, names = self._around.ours, self._hooks.environment
         missing = [name for name in names if name not in ours]
         if missing:
-            raise HookFailed(
+            raise CommandFailed(
                 f"the environment variable {missing[0]} is not set, which "
                 f"`environment` of provider {self._around.provider} names",
                 started=False,
@@ -288,7 +288,7 @@ class HookMachines:
         try:
             return self._interface.told(name)
         except (OSError, ValueError) as error:
-            raise HookFailed(str(error), started=False) from error
+            raise CommandFailed(str(error), started=False) from error
 
     def _lock_of(self, name: str) -> Path:
         return self._around.state / f"{name}.lock"

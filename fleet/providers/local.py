@@ -24,9 +24,9 @@ from fleet.facts import Listing, Machine, MachineState, Unknown, Worker, WorkerI
 from fleet.facts.values import Moment, Value
 from fleet.making.user_data import UserData, read_user_data
 from fleet.ports import Clock
-from fleet.providers.local_process import LOG, Launch, end, find, is_alive, start
 from fleet.schema.sources import Faults
 from fleet.store.files import replace_file
+from fleet.store.processes import LOG, Launch, end, find, is_alive, start
 
 MACHINE = "machine.json"
 HOME = "home"

@@ -11,7 +11,7 @@ from pathlib import Path
 from fleet.errors import WorkerBusy
 from fleet.facts import Worker, WorkerState
 from fleet.providers.local import HOME, LocalMachines, Record, reaching
-from fleet.providers.local_process import find, is_alive
+from fleet.store.processes import find, is_alive
 
 BUSY = "busy"
 DRAINING = "draining"

@@ -72,6 +72,11 @@ class CommandSecret(Section):
     """A secret that a command prints."""
 
     command: Command = Field(description="A program and its arguments; it prints the secret.")
+    environment: EnvNames = Field(
+        default_factory=list,
+        description="Variables of fleet's own environment that it gets, beside PATH, HOME, USER, "
+        "LOGNAME, LANG, TMPDIR and XDG_RUNTIME_DIR.",
+    )
 
 
 def _secret_form(value: object) -> str | None:

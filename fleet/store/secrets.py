@@ -3,19 +3,19 @@
 A message names the reference and never what was read.
 """
 
-import contextlib
 import os
 import shlex
-import signal
 import stat
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.errors import SecretMissing
 from fleet.schema.model import CommandSecret, EnvSecret, FileSecret
+from fleet.store.command import Call, CommandFailed, run
 
 _MAX_BYTES = 64 * 1024
+_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+"""What a command gets of our environment, which holds other secrets, beside what it names."""
 
 
 class HostSecrets:
@@ -35,8 +35,8 @@ class HostSecrets:
                 return self._from_environment(name)
             case FileSecret(file=name):
                 return self._from_file(name)
-            case CommandSecret(command=command):
-                return self._from_command(command)
+            case CommandSecret():
+                return self._from_command(reference)
             case _:
                 raise TypeError(f"not a reference to a secret: {type(reference).__name__}")
 
@@ -84,45 +84,31 @@ class HostSecrets:
             raise SecretMissing(f"{what}{path} is longer than 64 KiB; is it the right file?")
         return _decoded(content, f"{what}{path}")
 
-    def _from_command(self, command: list[str]) -> str:
-        what = f"secret {{command: {shlex.join(command)}}}: "
+    def _from_command(self, reference: CommandSecret) -> str:
+        what = f"secret {{command: {shlex.join(reference.command)}}}"
+        names = (*_HANDED_ON, *reference.environment)
+        missing = [name for name in reference.environment if name not in self._environment]
+        if missing:
+            raise SecretMissing(
+                f"{what}: the environment variable {missing[0]} is not set, which its "
+                "`environment` names"
+            )
         try:
-            process = subprocess.Popen(  # noqa: S603 - the command is the operator's own
-                command,
-                cwd=self._base,
-                env=dict(self._environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
+            printed = run(
+                Call(
+                    what=what,
+                    command=reference.command,
+                    folder=self._base,
+                    environment={k: self._environment[k] for k in names if k in self._environment},
+                    timeout=self._timeout,
+                    shows=False,
+                )
             )
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a command"
-            raise SecretMissing(
-                f"{what}{command[0]} cannot be started ({reason}); is it installed and on PATH?"
-            ) from error
-        with process:
-            try:
-                content, _ = process.communicate(timeout=self._timeout)
-            except subprocess.TimeoutExpired:
-                raise SecretMissing(
-                    f"{what}printed no secret within {self._timeout:g} s; it gets no terminal, "
-                    "does it wait for an answer?"
-                ) from None
-            finally:
-                end_group(process)
-        if process.returncode != 0:
-            raise SecretMissing(
-                f"{what}ended with status {process.returncode}; run it by hand to see why"
-            )
-        return _decoded(content, f"{what}its output")
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that began a group, and all that it started."""
-    # What the command started may hold its output open: end all of it, not only the first.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        except CommandFailed as error:
+            raise SecretMissing(f"{error}; run it by hand to see why") from error
+        if not (secret := printed.strip()):
+            raise SecretMissing(f"{what}: its output is empty")
+        return secret
 
 
 def _decoded(content: bytes, what: str) -> str:

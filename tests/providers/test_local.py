@@ -11,8 +11,8 @@ from fleet.errors import CreationRefused, SourceUnreachable
 from fleet.facts import MachineState, Unknown
 from fleet.making.user_data import write_user_data
 from fleet.providers.local import LocalMachines
-from fleet.providers.local_process import end, is_alive
 from fleet.schema.model import Faults
+from fleet.store.processes import end, is_alive
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import (

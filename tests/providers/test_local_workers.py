@@ -6,9 +6,9 @@ import pytest
 
 from fleet.errors import SourceUnreachable, WorkerBusy
 from fleet.facts import Listing, Worker, WorkerState
-from fleet.providers.local_process import end
 from fleet.providers.local_workers import LocalWorkers
 from fleet.schema.model import Faults
+from fleet.store.processes import end
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.rigs.local_machines import ENVIRONMENT, NAME, a_worker, folder, process_of

@@ -1,19 +1,22 @@
 """What only the admin command can get wrong: its answer, its time, its words."""
 
+import hashlib
 import json
 import sys
+import zipfile
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import SourceUnreachable, WorkerBusy
-from fleet.queues.debusine.channels import CommandChannel
+from fleet.queues.debusine.channels import SENT, CommandChannel
 from fleet.queues.debusine.command import ask_command
 from fleet.queues.debusine.registry import DebusineRegistry
 from tests.ports.registries import WORKER, DebusinePlace, an_enrolment, tables
 from tests.ports.stores import postgres_url
 from tests.rigs.debusine_tables import Tables
+from tests.rigs.process import ROOT, clean_environment, run_process
 
 __all__ = ["postgres_url", "tables"]
 
@@ -59,14 +62,19 @@ def test_an_admin_command_that_waits_is_given_up(tmp_path: Path) -> None:
     script.write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
     channel = CommandChannel([sys.executable, str(script)], partial(ask_command, seconds=0.3))
 
-    with pytest.raises(SourceUnreachable, match=r"did not end within 0.3 s"):
+    with pytest.raises(
+        SourceUnreachable, match=r"did not end within 0.3s, .*; what it was told may have been"
+    ):
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
 def test_an_admin_command_that_is_not_there_is_named() -> None:
     channel = CommandChannel(["no-such-program"])
 
-    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
+    with pytest.raises(
+        SourceUnreachable,
+        match=r"no-such-program .*is it installed and on PATH",
+    ):
         DebusineRegistry("debian", "debian", channel).drain(WORKER)
 
 
@@ -87,3 +95,32 @@ def test_an_admin_command_is_told_no_token(tmp_path: Path) -> None:
 
     assert "digest" in heard.read_text(encoding="utf-8")
     assert len(heard.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_what_is_sent_is_what_this_version_says() -> None:
+    for name, digest in SENT.items():
+        content = (ROOT / "fleet" / "queues" / "debusine" / name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == digest, "channels.SENT has to be told"
+
+
+def test_it_can_be_sent_from_a_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "fleet.zip", "w") as packed:
+        for path in (ROOT / "fleet").rglob("*.py"):
+            packed.write(path, path.relative_to(ROOT))
+    script = (
+        "import sys, fleet; from fleet.queues.debusine import changes, channels\n"
+        "assert '.zip' in fleet.__file__\n"
+        "print(channels.CommandChannel(sys.argv[1:]).run([(changes.look, {})]))\n"
+    )
+    admin = (
+        "import re, sys; text = sys.stdin.read()\n"
+        "mark = re.search('fleet-answer:[0-9a-f]+:', text)\n"
+        "print(mark.group() + '[[' + str(text.count('def enrol')) + '], null]')"
+    )
+    done = run_process(
+        *(sys.executable, "-c", script, sys.executable, "-c", admin),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path, {"PYTHONPATH": str(tmp_path / "fleet.zip")}),
+    )
+
+    assert (done.stdout, done.stderr) == ("[1]\n", "")

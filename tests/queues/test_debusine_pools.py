@@ -46,7 +46,7 @@ def test_an_admin_command_is_asked_for_the_list(tmp_path: Path) -> None:
         ([], "printed nothing, not even an empty list"),
         (
             ["while True: print('y' * 9999)"],
-            "printed more than 1000000 bytes; is it the right one?",
+            "printed more than 1000000 bytes, and was ended",
         ),
     ],
 )
@@ -60,14 +60,14 @@ def test_a_command_that_gives_no_list_is_no_answer(
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
-    with pytest.raises(SourceUnreachable, match="is no-such-program installed and on PATH"):
+    with pytest.raises(SourceUnreachable, match="is it installed and on PATH"):
         list_by_command(["no-such-program"], limit=LIMIT)
 
 
 def test_a_command_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
 
-    with pytest.raises(SourceUnreachable, match=r"did not end within 0\.5 s"):
+    with pytest.raises(SourceUnreachable, match=r"did not end within 0\.5s"):
         list_by_command(admin(tmp_path, "time.sleep(600)"), limit=LIMIT, seconds=0.5)
 
     assert time.monotonic() - began < 30

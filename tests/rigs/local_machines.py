@@ -12,8 +12,8 @@ import pytest
 
 from fleet.facts import Listing, Machine, MachineState, WorkerInputs
 from fleet.providers.local import LocalMachines
-from fleet.providers.local_process import Process, end, find
 from fleet.schema.model import Faults
+from fleet.store.processes import Process, end, find
 from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -20,6 +21,7 @@ RECORD = "process"
 LOG = "log"
 GRACE = 5.0
 """Seconds that a process has to end when asked to; a worker without work needs less than one."""
+_KILLS, _KILL_SECONDS = 100, 0.05
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 # The process records itself before it lets go of the lock, its standard input: whoever gets the
 # lock next finds either a recorded process or none, also when fleet is killed meanwhile.
@@ -115,6 +117,30 @@ def end(process: Process, grace: float = GRACE) -> None:
     left = _living(known)
     if left:
         raise SourceUnreachable(f"process {', '.join(map(str, left))} does not end")
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes with a text in their environment: all that something started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all processes with a text in their environment, but for one that no signal ends."""
+    pause = threading.Event()
+    # Again, for one may have been started while we looked.
+    for _ in range(_KILLS):
+        pids = marked(mark)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            return
+        pause.wait(_KILL_SECONDS)
 
 
 def _living(processes: Mapping[int, int]) -> dict[int, int]:

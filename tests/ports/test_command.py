@@ -5,12 +5,13 @@ import os
 import signal
 import threading
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from fleet.providers.hook_command import Call, HookFailed, run
+from fleet.store.command import Call, CommandFailed, run
 from tests.rigs.local_machines import until
 
 SECRET = "s3cr/et+of=the test"
@@ -29,8 +30,8 @@ def call(
     return run(Call("new", command, folder, PATH, timeout, secrets, stdin))
 
 
-def failure(script: str, folder: Path, *, timeout: float = 20, secret: str = "") -> HookFailed:
-    with pytest.raises(HookFailed) as failed:
+def failure(script: str, folder: Path, *, timeout: float = 20, secret: str = "") -> CommandFailed:
+    with pytest.raises(CommandFailed) as failed:
         call(script, folder, timeout=timeout, secrets=(secret,) if secret else ())
     return failed.value
 
@@ -74,7 +75,9 @@ def test_one_that_is_killed_has_failed(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_there_surely_did_nothing(tmp_path: Path) -> None:
-    with pytest.raises(HookFailed, match=r"new: \./nothing cannot be started: No such") as failed:
+    with pytest.raises(
+        CommandFailed, match=r"new: \./nothing cannot be started: No such"
+    ) as failed:
         run(Call("new", ["./nothing"], tmp_path, PATH, 20))
 
     assert not failed.value.started
@@ -198,12 +201,35 @@ def test_a_command_is_ended_when_fleet_ends_and_none_is_begun_then(tmp_path: Pat
     pids: list[int] = []
     other = threading.Thread(target=cut_it)
     other.start()
-    with pytest.raises(HookFailed, match="new was ended, for fleet ends") as running:
+    with pytest.raises(CommandFailed, match="new was ended, for fleet ends") as running:
         run(asked)
     other.join()
-    with pytest.raises(HookFailed, match="new is not begun") as new:
+    with pytest.raises(CommandFailed, match="new is not begun") as new:
         run(asked)
 
     assert is_gone(*pids)
     assert (running.value.started, running.value.in_time) == (True, False)
     assert not new.value.started
+
+
+def test_whoever_interrupts_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for step in range(1, 41):
+            signal.setitimer(signal.ITIMER_REAL, step / 10_000)
+            with pytest.raises(KeyboardInterrupt):
+                call("exec sleep 99", tmp_path)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if runs_in(pid, tmp_path)]
+
+
+def runs_in(process: Path, folder: Path) -> bool:
+    with suppress(OSError):
+        return (process / "cwd").readlink() == folder
+    return False

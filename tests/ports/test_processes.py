@@ -10,7 +10,7 @@ import pytest
 
 from fleet.facts import MachineState
 from fleet.providers.local import LocalMachines
-from fleet.providers.local_process import end, is_alive
+from fleet.store.processes import end, is_alive
 from tests.rigs.local_machines import (
     FOREVER,
     NAME,

@@ -8,17 +8,19 @@ error, secrets masked.
 import os
 import selectors
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from fleet.errors import SourceUnreachable
-from fleet.providers.local_process import end, identify
 from fleet.schema.units import write_duration
 from fleet.store.masking import mask
+from fleet.store.processes import Process, end, identify
 
 GRACE = 1.0
 """Seconds that a command has to clean up when its time is over."""
@@ -28,14 +30,15 @@ _PIPE = 1 << 20
 """What Linux lets a pipe hold at most."""
 _LINES = 3
 _LOOK_SECONDS = 0.5
+_START_SECONDS = 5
 
 
 @dataclass(frozen=True)
 class Call:
     """A command, where it runs, and what it gets."""
 
-    hook: str
-    """Which of the commands it is, for messages."""
+    what: str
+    """How messages call it."""
     command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
@@ -45,13 +48,15 @@ class Call:
     stdin: str = field(default="", repr=False)
     most: int = _CHUNK
     """Bytes that it may print."""
+    shows: bool = True
+    """Whether messages tell the last of its complaints."""
     keeps: tuple[int, ...] = ()
     """Descriptors that it holds open as long as it runs."""
     is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether it is to end now; asked again and again while it runs."""
 
 
-class HookFailed(SourceUnreachable):
+class CommandFailed(SourceUnreachable):
     """A command failed."""
 
     def __init__(self, message: str, *, started: bool = True, in_time: bool = True) -> None:
@@ -63,9 +68,33 @@ class HookFailed(SourceUnreachable):
 
 
 def run(call: Call) -> str:
-    """Return what a command printed; HookFailed where that cannot be relied on."""
+    """Return what a command printed; CommandFailed where that cannot be relied on."""
     if call.is_cut():
-        raise HookFailed(f"{call.hook} is not begun, for fleet ends", started=False)
+        raise CommandFailed(f"{call.what} is not begun, for fleet ends", started=False)
+    said = _Said(call)
+    starting: Future[tuple[subprocess.Popen[bytes], Process | None]] = Future()
+    # An interrupt reaches the main thread only, and cannot break the start off in the middle.
+    starter = threading.Thread(target=_start, args=(call, starting))
+    try:
+        starter.start()
+        process, _ = starting.result()
+        _talk(process, call, said)
+    except BaseException:
+        wait([starting], _START_SECONDS)
+        if starting.done() and starting.exception() is None:
+            _end(*starting.result())
+        raise
+    with process:
+        pass
+    if process.returncode != 0:
+        raise CommandFailed(f"{call.what} {_ended(process.returncode)}{said.last()}")
+    try:
+        return said.out.decode()
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{call.what} printed what is not UTF-8 text") from None
+
+
+def _start(call: Call, starting: "Future[tuple[subprocess.Popen[bytes], Process | None]]") -> None:
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's own command
             call.command,
@@ -78,25 +107,21 @@ def run(call: Call) -> str:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a command"
-        raise HookFailed(
-            f"{call.hook}: {call.command[0]} cannot be started: {reason}", started=False
-        ) from error
-    known = identify(process.pid)
+        reason = str(error.strerror) if isinstance(error, OSError) else "not a command"
+        reason += "; is it installed and on PATH?" * isinstance(error, FileNotFoundError)
+        failed = CommandFailed(
+            f"{call.what}: {call.command[0]} cannot be started: {reason}", started=False
+        )
+        failed.__cause__ = error
+        starting.set_exception(failed)
+    else:
+        starting.set_result((process, identify(process.pid)))
+
+
+def _end(process: subprocess.Popen[bytes], known: Process | None) -> None:
     with process:
-        said = _Said(call)
-        try:
-            _talk(process, call, said)
-        except BaseException:
-            if known is not None:
-                end(known, GRACE)
-            raise
-    if process.returncode != 0:
-        raise HookFailed(f"{call.hook} {_ended(process.returncode)}{said.last()}")
-    try:
-        return said.out.decode()
-    except UnicodeDecodeError:
-        raise HookFailed(f"{call.hook} printed what is not UTF-8 text") from None
+        if known is not None:
+            end(known, GRACE)
 
 
 class _Said:
@@ -109,12 +134,12 @@ class _Said:
         self._is_cut = False
 
     def hear(self, stream: str, data: bytes) -> None:
-        """Take a part of what it wrote; HookFailed where it is too much."""
+        """Take a part of what it wrote; CommandFailed where it is too much."""
         if stream == "stdout":
             self.out += data
             if len(self.out) > self._call.most:
-                raise HookFailed(
-                    f"{self._call.hook} printed more than {self._call.most} bytes, and was ended"
+                raise CommandFailed(
+                    f"{self._call.what} printed more than {self._call.most} bytes, and was ended"
                     f"{self.last()}",
                     in_time=False,
                 )
@@ -126,7 +151,7 @@ class _Said:
 
     def last(self) -> str:
         """Return the last lines of its complaints, secrets masked."""
-        error = bytes(self._error)
+        error = bytes(self._error) if self._call.shows else b""
         if self._is_cut:
             # Half a secret would not be recognised.
             error = error.partition(b"\n")[2]
@@ -149,8 +174,8 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
         _register(selector, process.stdin, selectors.EVENT_WRITE, "stdin")
         while (seconds := until - time.monotonic()) > 0:
             if call.is_cut():
-                raise HookFailed(
-                    f"{call.hook} was ended, for fleet ends{said.last()}", in_time=False
+                raise CommandFailed(
+                    f"{call.what} was ended, for fleet ends{said.last()}", in_time=False
                 )
             for key, _ in selector.select(min(seconds, _LOOK_SECONDS)):
                 if key.data == "stdin":
@@ -164,8 +189,8 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
                         _drain(selector, each, said)
                     return
     spent = write_duration(int(call.timeout)) if call.timeout >= 1 else f"{call.timeout:g}s"
-    raise HookFailed(
-        f"{call.hook} did not end within {spent}, and was ended{said.last()}", in_time=False
+    raise CommandFailed(
+        f"{call.what} did not end within {spent}, and was ended{said.last()}", in_time=False
     )
 
 
