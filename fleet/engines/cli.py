@@ -272,12 +272,21 @@ def _run(
         StackAlreadyExistsError,
     )
 
+    from fleet.engines.pulumi_stack import Overdue
+
     try:
         with running.one():
             act()
     except (ConcurrentUpdateError, StackAlreadyExistsError) as error:
         raise Locked(
             f"stack {ref.name} is being changed by another run; try again when it has ended"
+        ) from error
+    except Overdue as error:
+        raise StackFailed(
+            f"stack {ref.name}: the engine did not end within {error}, and was ended: what it did "
+            "is not known; the next apply looks, and finishes what it began",
+            done=tuple(step.worker for step in events.done) if events else (),
+            failed=events.failed if events else {},
         ) from error
     except InvalidVersionError as error:
         raise EngineAbsent(f"the Pulumi CLI does not fit: {error}") from error

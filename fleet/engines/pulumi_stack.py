@@ -4,10 +4,15 @@ Runs of several stacks at once share a folder: nothing is selected in it, for ev
 its stack, and its files are replaced whole.
 """
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 
 import grpc  # type: ignore[import-untyped] # it ships no types
 import yaml
@@ -21,18 +26,62 @@ from semver import VersionInfo
 
 from fleet.engines.pulumi_cli import VERSION
 from fleet.engines.pulumi_gate import Gate
+from fleet.schema.units import write_duration
 from fleet.store.files import replace_file
+from fleet.store.processes import kill_marked, marked
 
 _THREADS = 4
 """As many as the SDK has."""
 
 
-class Command(automation.PulumiCommand):
-    """The CLI under a folder, whose version is known to fit: it is not asked again."""
+class Overdue(Exception):
+    """The CLI did not end in time, and was ended."""
 
-    def __init__(self, root: str) -> None:
+
+class Command(automation.PulumiCommand):
+    """The CLI under a folder, whose version is known to fit: it is not asked again.
+
+    What takes longer than `limit` seconds is interrupted, so that it records what it did, and
+    killed with all that it started where it has not ended `grace` seconds later.
+    """
+
+    def __init__(self, root: str, limit: float = 3600, grace: float = 60) -> None:
         self.command = str(Path(root) / "bin" / "pulumi")
         self.version = VersionInfo.parse(VERSION)
+        self._limit, self._grace = limit, grace
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: automation.OnOutput | None = None,
+        on_error: automation.OnOutput | None = None,
+    ) -> automation.CommandResult:
+        """Run a command of the CLI; Overdue where it was ended."""
+        mark = token_hex(8)
+        is_over, is_late = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            if is_over.wait(self._limit):
+                return
+            is_late.set()
+            for pid in marked(mark):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+            if not is_over.wait(self._grace):
+                kill_marked(mark)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            environment = {**additional_env, "FLEET_OPERATION": mark}
+            return super().run(args, cwd, environment, on_output, on_error)
+        finally:
+            is_over.set()
+            watcher.join()
+            if is_late.is_set():
+                raise Overdue(write_duration(int(self._limit)))
 
 
 class Workspace(automation.LocalWorkspace):
