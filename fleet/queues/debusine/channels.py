@@ -5,15 +5,16 @@ on the server's own connection. So both change the same rows in the same way, an
 made of never leaves this computer but for the machine: only its digest does.
 """
 
-import inspect
+import hashlib
 import json
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fleet.errors import FleetError, PlanRefused, SourceUnreachable, WorkerBusy
-from fleet.queues.debusine import changes, marks
+from fleet.errors import EngineAbsent, FleetError, PlanRefused, SourceUnreachable, WorkerBusy
+from fleet.queues.debusine import changes
 from fleet.queues.debusine.command import ask_command
 
 if TYPE_CHECKING:
@@ -112,6 +113,28 @@ except changes.Refusal as refusal:
 print({mark!r} + json.dumps([done, refused]))
 """
 _IMPORT = "from fleet.queues.debusine import marks\n"
+SENT = {
+    "changes.py": "7b136311e915cf0cf3474815d397d8a6f6428fab7f064cae5efc462a7fefb680",
+    "marks.py": "d2b1c98c93e55ba930cb9b6e853c183a455936a4887a8d3a17b5fb9e40b2adba",
+}
+"""The files that are sent, and the SHA-256 that each has in this version of fleet."""
+
+
+def _script(name: str) -> str:
+    try:
+        content = files(__package__).joinpath(name).read_bytes()
+    except OSError as error:
+        raise EngineAbsent(_not_ours(name)) from error
+    if hashlib.sha256(content).hexdigest() != SENT[name]:
+        raise EngineAbsent(_not_ours(name))
+    return content.decode()
+
+
+def _not_ours(name: str) -> str:
+    return (
+        f"queues/debusine/{name} of this installation is not as this version of fleet has it, and "
+        "is not sent to a server: install fleet again"
+    )
 
 
 Shell = Callable[[Sequence[str], bytes], bytes]
@@ -130,8 +153,8 @@ class CommandChannel:
         # No answer can be mistaken for what something else prints.
         mark = f"{_ANSWER}{secrets.token_hex(8)}:"
         text = _THERE.format(
-            marks=inspect.getsource(marks),
-            changes=inspect.getsource(changes).replace(_IMPORT, ""),
+            marks=_script("marks.py"),
+            changes=_script("changes.py").replace(_IMPORT, ""),
             calls=json.dumps([(function.__name__, arguments) for function, arguments in calls]),
             mark=mark,
         )
