@@ -55,13 +55,18 @@ def explain(errors: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Return one finding per mistake."""
     errors = list(errors)
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    beside: dict[Path, list[str]] = {}
+    for *outer, key in unknown:
+        beside.setdefault(tuple(outer), []).append(str(key))
+    guess = len(unknown) < _MANY
     for error in errors:
         place = follow(Fleet, error["loc"])
         match error["type"]:
             case "extra_forbidden":
-                yield _unknown_key(place.path, error["loc"], guess=len(unknown) < _MANY)
+                yield _unknown_key(place.path, error["loc"], guess=guess)
             case "missing":
-                if not _is_misspelt(error["loc"], unknown):
+                near = beside.get(tuple(error["loc"][:-1]), [])
+                if not (near and _is_misspelt(error["loc"], near, guess=guess)):
                     yield _missing(place.path)
             case "union_tag_not_found":
                 yield _missing((*place.path, "kind"))
@@ -91,13 +96,12 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
     )
 
 
-def _is_misspelt(place: Path, unknown: list[Path]) -> bool:
+def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:
     """Say whether a key is missing only as it is misspelt, which is said where it stands."""
     section = follow(Fleet, place[:-1]).model
-    beside = [str(key) for *outer, key in unknown if tuple(outer) == tuple(place[:-1])]
     if section in (EnvSecret, FileSecret, CommandSecret):
-        return bool(beside)
-    if section is None or len(unknown) >= _MANY:
+        return True
+    if section is None or not guess:
         return False
     return any(nearest(key, fields_of(section)) == place[-1] for key in beside)
 

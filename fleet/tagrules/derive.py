@@ -6,8 +6,10 @@ Rules of `history` come after the others, so that every minimum the request stat
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fleet.schema.base import TAG_PATTERN
@@ -40,33 +42,81 @@ def derive(
     given = frozenset(tags)
     numbered = list(enumerate(fleet.derive))
     plain = [(index, rule) for index, rule in numbered if rule.history is None]
-    of_history = [(index, rule) for index, rule in numbered if rule.history is not None]
+    fed = _Fed(plain)
     found: dict[str, Derived] = {}
-    rounds = (
-        # Without a circle, each round goes at least one rule further.
-        *(plain for _ in plain),
-        *([of_history, *(plain for _ in plain)] if of_history else ()),
-    )
-    for rules in rounds:
-        known = given | found.keys()
+
+    def apply(rules: Iterable[tuple[int, DeriveRule]], known: frozenset[str]) -> frozenset[str]:
+        new: dict[str, Derived] = {}
         for index, rule in rules:
             for derived in _apply(_Applied(fleet, request, told, known), rule, index):
-                if derived.tag not in known:
-                    found.setdefault(derived.tag, derived)
+                if derived.tag not in given and derived.tag not in found:
+                    new.setdefault(derived.tag, derived)
+        found.update(new)
+        return frozenset(new)
+
+    def follow(new: frozenset[str]) -> None:
+        # Without a circle, each round goes at least one rule further.
+        for _ in plain:
+            if not new:
+                return
+            new = apply([(each, fleet.derive[each]) for each in fed.by_tags(new)], new)
+
+    follow(apply(plain, given))
+    of_history = [(index, rule) for index, rule in numbered if rule.history is not None]
+    follow(apply(of_history, given | found.keys()))
     return tuple(sorted(found.values(), key=lambda derived: (derived.index, derived.tag)))
 
 
 def find_circle(rules: Sequence[DeriveRule]) -> tuple[int, ...]:
     """Return the places of rules that feed each other in a circle; none where there is none."""
-    feeds = {
-        index: [other for other, fed in enumerate(rules) if _feeds(rule, fed)]
-        for index, rule in enumerate(rules)
-    }
-    for start in feeds:
-        path = _way_back(feeds, start)
-        if path:
-            return path
+    fed = _Fed(enumerate(rules))
+    done: set[int] = set()
+    for start in range(len(rules)):
+        way = {start: iter(fed.by_rule(rules[start]))} if start not in done else {}
+        while way:
+            here = next(reversed(way))
+            there = next(way[here], None)
+            if there is None:
+                done.add(here)
+                del way[here]
+            elif there in way:
+                circle = list(way)[list(way).index(there) :]
+                first = circle.index(min(circle))
+                return (*circle[first:], *circle[:first])
+            elif there not in done:
+                way[there] = iter(fed.by_rule(rules[there]))
     return ()
+
+
+class _Fed:
+    """Which rules build on a tag."""
+
+    def __init__(self, rules: Iterable[tuple[int, DeriveRule]]) -> None:
+        self._by_tag: dict[str, list[int]] = {}
+        for index, rule in rules:
+            if rule.tag is not None:
+                self._by_tag.setdefault(rule.tag, []).append(index)
+        self._sorted = sorted(self._by_tag)
+
+    def by_tags(self, tags: Iterable[str]) -> list[int]:
+        """Return the rules that build on one of these, by their places."""
+        patterns = {pattern for tag in tags for pattern in (tag, *_prefixes(tag))}
+        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+
+    def by_rule(self, rule: DeriveRule) -> list[int]:
+        """Return the rules that may build on what this one asks for."""
+        before, found, _ = rule.ask.partition("{")
+        if not found:
+            return self.by_tags([rule.ask])
+        begins = bisect_left(self._sorted, before)
+        longer = takewhile(lambda each: each.startswith(before), self._sorted[begins:])
+        patterns = {*longer, *_prefixes(before)}
+        return sorted(each for pattern in patterns for each in self._by_tag.get(pattern, ()))
+
+
+def _prefixes(tag: str) -> Iterator[str]:
+    """Yield every pattern with a `*` that a tag matches."""
+    return (f"{tag[:length]}*" for length in range(len(tag) + 1))
 
 
 def placeholders(template: str) -> tuple[str, ...]:
@@ -77,35 +127,6 @@ def placeholders(template: str) -> tuple[str, ...]:
 def is_placeholder(text: str) -> bool:
     """Say whether a part of a template stands for a value."""
     return _PLACEHOLDER.fullmatch(text) is not None
-
-
-def _way_back(feeds: dict[int, list[int]], start: int) -> tuple[int, ...]:
-    """Return a way from a rule back to itself."""
-    came_from: dict[int, int] = {}
-    waiting = [start]
-    while waiting:
-        here = waiting.pop()
-        for there in feeds[here]:
-            if there == start:
-                way = [here]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return tuple(reversed(way))
-            if there not in came_from:
-                came_from[there] = here
-                waiting.append(there)
-    return ()
-
-
-def _feeds(rule: DeriveRule, fed: DeriveRule) -> bool:
-    """Say whether what a rule asks for may be what another one builds on."""
-    if fed.tag is None:
-        return False
-    before, found, _ = rule.ask.partition("{")
-    wanted, prefix = fed.tag.removesuffix("*"), fed.tag.endswith("*")
-    if not found:
-        return rule.ask.startswith(wanted) if prefix else rule.ask == wanted
-    return wanted.startswith(before) or (prefix and before.startswith(wanted))
 
 
 @dataclass(frozen=True)

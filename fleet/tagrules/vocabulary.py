@@ -30,13 +30,6 @@ class Vocabulary:
         """Return the names of the numeric tags."""
         return frozenset(name for name, rule in self.fleet.tags.items() if rule.kind == "number")
 
-    @cached_property
-    def _prefixes(self) -> tuple[str, ...]:
-        """Return the names that end in `*`, longest first."""
-        return tuple(
-            sorted((n for n in self.fleet.tags if n.endswith("*")), key=lambda n: (-len(n), n))
-        )
-
     def names_of(self, tag: str) -> tuple[str, ...]:
         """Return the names under `tags` that declare a tag or a minimum of it, best first."""
         found = self._known.get(tag)
@@ -52,10 +45,8 @@ class Vocabulary:
     def _find_names(self, tag: str) -> tuple[str, ...]:
         name = tag_name(tag) if tag_name(tag) in self.numeric else tag
         exact = (name,) if name in self.fleet.tags else ()
-        return (
-            *exact,
-            *(p for p in self._prefixes if p != name and name.startswith(p.removesuffix("*"))),
-        )
+        prefixes = (f"{name[:length]}*" for length in range(len(name), -1, -1))
+        return (*exact, *(p for p in prefixes if p != name and p in self.fleet.tags))
 
     def is_on_demand(self, tag: str) -> bool:
         """Say whether no machine is held while nothing asks for this tag."""

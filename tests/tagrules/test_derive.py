@@ -3,6 +3,7 @@
 import pytest
 
 from fleet.facts import Request
+from fleet.schema.model import DeriveRule
 from fleet.tagrules.derive import derive, find_circle, is_placeholder, placeholders
 from fleet.tagrules.told import Told, find_differing_records
 from tests.builders import a_fleet, a_request
@@ -284,3 +285,14 @@ def test_the_parts_of_a_template_are_found_well_written_or_not() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(("rest", "value"), [("", ""), (":*", ":{value}")])
+def test_thousands_of_rules_that_build_on_each_other_are_followed(rest: str, value: str) -> None:
+    rules = [DeriveRule(tag=f"t{n + 1}{rest}", ask=f"t{n}{value}") for n in range(5000)]
+
+    derived = derive(a_fleet(derive=rules), a_request(), [f"t5000{rest}".replace("*", "x")])
+
+    assert len(derived) == 5000
+    assert find_circle(rules) == ()
+    assert len(find_circle([*rules, DeriveRule(tag=f"t0{rest}", ask=f"t5000{value}")])) == 5001
