@@ -75,7 +75,7 @@ def _as_written(text: str) -> UserData | None:
         swap = int(document.get("swap", {}).get("size", 0)) // _MIB
         data = UserData(files, delay, swap)
         return data if _document(data) == document else None
-    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError):
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError, RecursionError):
         return None
 
 

@@ -66,6 +66,12 @@ class Node:
             self.file, self.start[0] + 1, self.start[1] + 1, self.end[0] + 1, self.end[1] + 1
         )
 
+    def plain(self) -> object:
+        """Return the value without its places."""
+        if self.kind == "mapping":
+            return {key.value: value.plain() for key, value in self.entries}
+        return [item.plain() for item in self.items] if self.kind == "list" else self.value
+
 
 @dataclass(frozen=True)
 class Parsed:

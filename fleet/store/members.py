@@ -19,15 +19,19 @@ class FileMembers:
     def read(self) -> Mapping[str, tuple[str, ...]] | Unknown:
         """Return the users of each group; Unknown, with the reason, where it cannot be read."""
         # YAML is slow to load, and most commands read no members.
-        import yaml
+        from fleet.schema.nodes import parse
 
         try:
-            value = yaml.load(self._files.read(self._name, _LIMIT_BYTES), yaml.CSafeLoader)
+            text = self._files.read(self._name, _LIMIT_BYTES).decode("utf-8-sig")
         except FileUnreadable as error:
             return Unknown(unknown=str(error))
-        except (yaml.YAMLError, ValueError) as error:
-            said = " ".join(str(error).split())
-            return Unknown(unknown=f"{self._name}: not YAML: {said}")
+        except UnicodeDecodeError as error:
+            return Unknown(unknown=f"{self._name}: not UTF-8 text: {error.reason}")
+        parsed = parse(text, self._name)
+        if parsed.findings:
+            first = parsed.findings[0]
+            return Unknown(unknown=f"{first.span}: {first.message}")
+        value = parsed.root.plain() if parsed.root else None
         if not isinstance(value, dict):
             return Unknown(unknown=f"{self._name}: expected a mapping of groups to lists of users")
         for group, users in value.items():

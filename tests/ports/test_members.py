@@ -8,8 +8,13 @@ from fleet.store.members import FileMembers
 from tests.fakes.files import FakeFiles
 from tests.fakes.members import FakeMembers
 
+MERGES = "a: &a {x: [y]}\n" + "".join(
+    f"{chr(n + 1)}: &{chr(n + 1)} {{<<: [{', '.join([f'*{chr(n)}'] * 9)}]}}\n"
+    for n in range(ord("a"), ord("m"))
+)
 
-def a_file(text: str) -> FileMembers:
+
+def a_file(text: str | bytes) -> FileMembers:
     return FileMembers("members.yaml", FakeFiles({"members.yaml": text}))
 
 
@@ -35,16 +40,22 @@ def test_what_cannot_be_read_is_unknown_and_not_empty(members: Members) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("toolchain: [alice", "members.yaml: not YAML: "),
+        ("toolchain: [alice", "members.yaml:1:"),
         ("[alice]", "members.yaml: expected a mapping of groups to lists of users"),
         ("", "members.yaml: expected a mapping of groups to lists of users"),
         ("toolchain: alice", "members.yaml: group 'toolchain' needs a list of user names"),
         ("toolchain: [1]", "members.yaml: group 'toolchain' needs a list of user names"),
-        ("1: [alice]", "members.yaml: group 1 needs a list of user names"),
-        ("!!python/object/apply:os.getcwd []", "members.yaml: not YAML: "),
+        ("1: [alice]", "members.yaml:1:1: a key must be text"),
+        ("!!python/object/apply:os.getcwd []", "members.yaml:1:"),
+        ("!!bool x", "members.yaml:1:"),
+        ("a: " + "[" * 100_000, "members.yaml:1:"),
+        (MERGES, "members.yaml:6:12: more than 200000 values"),
+        ("\xe9: [a]".encode("latin-1"), "members.yaml: not UTF-8"),
     ],
 )
-def test_a_file_that_says_something_else_is_unknown_with_the_reason(text: str, said: str) -> None:
+def test_a_file_that_says_something_else_is_unknown_with_the_reason(
+    text: str | bytes, said: str
+) -> None:
     read = a_file(text).read()
 
     assert isinstance(read, Unknown)
