@@ -8,7 +8,7 @@ from pathlib import Path
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config
 from fleet.commands.wiring import decide
-from fleet.errors import WrongUsage
+from fleet.errors import FileUnreadable, WrongUsage
 from fleet.explain.worker_facts import facts_of_workers
 from fleet.operate.observe import ended_runs
 from fleet.ports import Console
@@ -56,6 +56,9 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
     """Write the pages; those of workers and pools that are gone go too."""
+    for path in (folder / "-", folder / "-" / "status"):
+        if path.is_symlink():
+            raise FileUnreadable(f"{path}: is a link, and what it leads to is not ours to replace")
     shutil.rmtree(folder / "-" / "status", ignore_errors=True)
     for path, text in pages.items():
         target = folder / path

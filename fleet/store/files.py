@@ -6,6 +6,7 @@ import os
 import secrets
 import stat
 from pathlib import Path
+from typing import IO
 
 from fleet.errors import FileUnreadable
 
@@ -29,9 +30,16 @@ class LocalFiles:
         self._within = None if within is None else Path(within or ".")
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return a file's bytes, reading no more than limit."""
+        """Return a file's bytes, reading no more than limit.
+
+        What is `within` is a regular file there: no pipe that waits, no link that leads elsewhere.
+        """
         try:
-            with Path(name).open("rb") as stream:
+            # Nobody waits for the other end of a pipe.
+            with open(name, "rb", opener=_open_at_once) as stream:
+                os.set_blocking(stream.fileno(), True)
+                if self._within is not None:
+                    self._check(name, stream)
                 content = stream.read(limit + 1)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be read") from error
@@ -41,13 +49,21 @@ class LocalFiles:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the files that match, sorted; a link that leads elsewhere is refused."""
-        names = sorted(name for name in glob.glob(pattern) if not Path(name).is_dir())  # noqa: PTH207 - names stay as they were written
-        if self._within is not None:
-            base = self._within.resolve()
-            for name in names:
-                if not Path(name).resolve().is_relative_to(base):
-                    raise FileUnreadable(f"{name}: leads out of {self._within}")
+        names = sorted(name for name in glob.glob(pattern) if not os.path.isdir(name))  # noqa: PTH112, PTH207 - names stay as they were written
+        for name in names:
+            self._check_place(name)
         return tuple(names)
+
+    def _check(self, name: str, stream: IO[bytes]) -> None:
+        self._check_place(name)
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise FileUnreadable(f"{name}: this is no regular file")
+
+    def _check_place(self, name: str) -> None:
+        base = None if self._within is None else os.path.realpath(self._within)
+        # A link in a circle stays where it is, and cannot be read.
+        if base is not None and not Path(os.path.realpath(name)).is_relative_to(base):
+            raise FileUnreadable(f"{name}: leads out of {self._within}")
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file: all of it or, when that fails, nothing."""
@@ -55,6 +71,10 @@ class LocalFiles:
             _write(Path(name), text.encode())
         except (OSError, ValueError) as error:
             raise _unreadable(name, error, "cannot be written") from error
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
