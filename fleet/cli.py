@@ -6,7 +6,10 @@ It is the only place that prints. Exit codes: 0 fine, 1 findings or failure, 2 u
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,9 +30,12 @@ class TerminalConsole:
 
     def out(self, text: str) -> None:
         """Write to standard output, ending the line."""
+        from fleet.render.terminal import visible
+
         self._clear()
         try:
-            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            ended = text if text.endswith("\n") else text + "\n"
+            sys.stdout.write(visible(ended, colour=self.colour))
             sys.stdout.flush()
         except OSError as error:
             # What could not be written stays in the buffer, and Python tries again at its end.
@@ -70,7 +76,7 @@ class TerminalConsole:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    _open_missing_streams()
+    _prepare_streams()
     console = TerminalConsole()
     verb = ""
     try:
@@ -79,7 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"fleet.commands.{args.command}")
         code: int = command.run(args, console)
     except FleetError as error:
-        console.note(f"fleet: error: {error}")
+        told = str(error).split("\n")
+        # Only what is indented follows: no name in it may forge a line of ours.
+        told[1:] = [line if line.startswith(" ") else f"  {line}" for line in told[1:]]
+        console.note("\n".join([f"fleet: error: {told[0]}", *told[1:]]))
         return error.exit_code
     except KeyboardInterrupt:
         begun = "; the next apply finishes what was begun" if verb == "apply" else ""
@@ -96,12 +105,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _open_missing_streams() -> None:
-    """Give a process that was started without output streams some that lead nowhere."""
-    if sys.stdout is None:
-        sys.stdout = _nowhere()
-    if sys.stderr is None:
-        sys.stderr = _nowhere()
+def _prepare_streams() -> None:
+    """Have streams that are missing lead nowhere, and others escape what they cannot encode."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    codecs.register_error("fleet", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        # One whose descriptor was given another file meanwhile cannot be told.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "fleet":
+            with contextlib.suppress(OSError):
+                stream.reconfigure(errors="fleet")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Return what JSON writes for the characters that an encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    units = (lacking[at : at + 2].hex() for at in range(0, len(lacking), 2))
+    return "".join(f"\\u{unit}" for unit in units), error.end
 
 
 def _nowhere() -> TextIO:

@@ -62,7 +62,8 @@ class Notes:
 
 def changes_to_text(changes: Iterable[Change]) -> str:
     """Return one line per change, as editors and terminals can jump to."""
-    return "\n".join(f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
+    lines = (f"{c.place}: {c.kind}: {c.what}: {c.now}{_named(c)}" for c in changes)
+    return "\n".join(line.replace("\n", "\\n") for line in lines)
 
 
 def changes_to_json(changes: Iterable[Change]) -> str:

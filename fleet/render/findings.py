@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from fleet.render.terminal import clean
 from fleet.schema.findings import Finding, Report, Span
 from fleet.schema.source import Document
 
@@ -20,7 +21,7 @@ def to_summary(findings: Sequence[Finding], document: Document) -> str:
     """Return one line that says how the files fared."""
     errors = sum(finding.severity == "error" for finding in findings)
     counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
-    files = document.name
+    files = clean(document.name)
     if len(document.files) > 1:
         files += f" and {_count(len(document.files) - 1, 'included file')}"
     verdict = "invalid" if errors else "valid"
@@ -58,14 +59,14 @@ def _one(finding: Finding, document: Document, *, colour: bool) -> str:
     word = f"{finding.severity}[{finding.rule}]"
     if colour:
         word = f"{_COLOURS[finding.severity]}{word}{_COLOURS['off']}"
-    lines = [f"{span}: {word} {finding.message}"]
+    lines = [f"{clean(str(span))}: {word} {clean(finding.message)}"]
     written = document.line(span.file, span.line)
     margin = " " * len(str(span.line))
     if written is not None and written.strip():
         shown, caret = _excerpt(written, span)
         lines += [f"{margin} |", f"{span.line} | {shown}", f"{margin} | {caret}"]
     if finding.hint:
-        lines.append(f"{margin} = hint: {finding.hint}")
+        lines.append(f"{margin} = hint: {clean(finding.hint)}")
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +86,7 @@ def _excerpt(line: str, span: Span) -> tuple[str, str]:
 
 
 def _flat(text: str) -> str:
-    return text.replace("\t", "    ")
+    return clean(text.replace("\t", "    "))
 
 
 def _columns(text: str) -> int:

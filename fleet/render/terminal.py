@@ -3,6 +3,7 @@
 Every character of a value passes `clean`, so that no name can move the cursor or hide text.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -48,6 +49,19 @@ def clean(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+_HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+_UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
+
+
+def visible(text: str, *, colour: bool = False) -> str:
+    """Return lines, and colours, as they are, and what else moves or turns text as JSON does.
+
+    The last look at what is printed: JSON stays JSON, and a renderer may have forgotten `clean`.
+    """
+    hidden = _UNCOLOURED if colour else _HIDDEN
+    return re.sub(hidden, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def table(rows: Sequence[Sequence[Span]], *, right: Collection[int] = ()) -> list[Line]:

@@ -1,11 +1,14 @@
 """Bad input, through the program itself: a clear word and a place, never a traceback."""
 
+import json
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.rigs.process import Completed, RunFleet
+from tests.rigs.trial import Trial
 
 POOL = "provider: p, machine: ccx33, image: i"
 HEAD = "fleet: x\nproviders: {p: {kind: sim}}\nimages: {i: {suite: sid, architecture: amd64}}\n"
@@ -115,3 +118,79 @@ def test_many_mistakes_are_told_in_reasonable_time(run_fleet: RunFleet, project:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert ran.stdout.endswith("fleet.yaml: invalid (20000 errors)\n")
     assert after.ru_utime - before.ru_utime < 20
+
+
+@pytest.mark.parametrize(
+    ("special", "said"),
+    [
+        ("ln -s loop.yaml loop.yaml", "loop.yaml:1:1: error[unreadable-file] cannot be read: too"),
+        ("mkfifo pipe.yaml", "pipe.yaml:1:1: error[unreadable-file] this is no regular file"),
+        ("ln -s /etc/hostname out.yaml", "leads out of ."),
+        ("mkdir dir.yaml", "no file matches"),
+    ],
+)
+def test_an_included_special_is_a_finding(
+    run_fleet: RunFleet, project: Path, special: str, said: str
+) -> None:
+    (project / "fleet.yaml").write_text("include: ['[!f]*.yaml']\nfleet: x\n", encoding="utf-8")
+    subprocess.run(special.split(), cwd=project, check=True)
+
+    assert said in first_line(run_fleet("validate"))
+
+
+def test_a_fleet_yaml_that_leads_out_of_its_folder_is_not_read(
+    run_fleet: RunFleet, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("canary: 1\n", encoding="utf-8")
+    (project / "fleet.yaml").symlink_to(tmp_path / "secret")
+
+    ran = run_fleet("validate")
+
+    assert first_line(ran).endswith("leads out of .")
+    assert "canary" not in ran.stdout + ran.stderr
+
+
+def test_a_fleet_yaml_that_is_a_link_within_its_folder_is_read(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "..data").mkdir()
+    (project / "..data" / "fleet.yaml").write_text("fleet: x\n", encoding="utf-8")
+    (project / "fleet.yaml").symlink_to("..data/fleet.yaml")
+
+    assert run_fleet("validate").returncode == 0
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "\\0", "fleet.yaml/below"])
+def test_a_path_that_cannot_be_looked_at_silences_nothing(
+    run_fleet: RunFleet, project: Path, path: str
+) -> None:
+    text = f'fleet: x\npols: {{}}\nqueues: {{q: {{kind: world, path: "{path}"}}}}\n'
+    (project / "fleet.yaml").write_text(text, encoding="utf-8")
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "quality.json")
+
+    assert "error[unknown-key] unknown key 'pols'" in ran.stdout
+    assert (project / "quality.json").exists()
+
+
+def test_what_an_output_cannot_encode_is_escaped(run_fleet: RunFleet, project: Path) -> None:
+    (project / "fleet.yaml").write_text("fleet: x\né: 1\n", encoding="utf-8")
+
+    ran = run_fleet("validate", "--json", env={"PYTHONIOENCODING": "ascii"})
+
+    assert ran.returncode == 1
+    assert "\\u00e9" in ran.stdout
+    assert json.loads(ran.stdout)["findings"]
+
+
+def test_pages_are_not_written_where_a_link_leads(trial: Trial, run_fleet: RunFleet) -> None:
+    elsewhere = trial.folder / "elsewhere" / "status"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "kept").write_text("", encoding="utf-8")
+    (trial.folder / "site").mkdir()
+    (trial.folder / "site" / "-").symlink_to(elsewhere.parent)
+
+    ran = run_fleet("status", "--world", "world.json", "--site", "site")
+
+    assert ran.returncode == 1
+    assert [each.name for each in elsewhere.iterdir()] == ["kept"]
