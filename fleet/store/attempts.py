@@ -6,6 +6,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from fleet.facts import Attempt
+from fleet.store.rows import rows_of
 from fleet.store.tables import ATTEMPTS
 
 _KEPT = timedelta(days=30)
@@ -53,4 +54,5 @@ def read_attempts(connection: sa.Connection, latest: int) -> tuple[Attempt, ...]
         .order_by(numbered.c.at, numbered.c.worker)
     )
     rows = connection.execute(query).mappings()
-    return tuple(Attempt.model_validate(dict(row)) for row in rows)
+    with rows_of(ATTEMPTS):
+        return tuple(Attempt.model_validate(dict(row)) for row in rows)

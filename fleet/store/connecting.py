@@ -18,7 +18,11 @@ from fleet.store.places import older_place, sqlite_url
 
 FORMAT = "fleet-store-1"
 _DISK_TROUBLE = ("disk I/O error", "database or disk is full")
-_DAMAGE = ("file is not a database", "database disk image is malformed")
+_DAMAGE = (
+    "file is not a database",
+    "database disk image is malformed",
+    "Could not decode to UTF-8",
+)
 _NO_STORE = "state.store is no store: write sqlite, sqlite:///PATH or postgresql://HOST/NAME"
 
 
@@ -139,7 +143,7 @@ class Database:
         except sa.exc.SQLAlchemyError as error:
             # `orig` is the driver's own sentence; the wrapper repeats SQL and parameters.
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            if reason in _DAMAGE:
+            if reason.startswith(_DAMAGE):
                 raise StoreFailed(self._damaged(reason)) from error
             reason += "; is the disk full?" if reason in _DISK_TROUBLE else ""
             raise StoreFailed(f"the store at {self.place} does not answer: {reason}") from error

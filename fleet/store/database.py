@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -37,6 +37,7 @@ from fleet.store.images import (
 from fleet.store.ledger import add_charges, read_ledger, rename_in_ledger
 from fleet.store.looks import KeptLooks
 from fleet.store.price_lists import read_price_lists, write_price_list
+from fleet.store.rows import rows_of
 from fleet.store.spending import read_spent, take_back, write_spent
 from fleet.store.upgrading import make_tables
 
@@ -101,7 +102,8 @@ class DatabaseStore(Database):
             rows = connection.execute(
                 sa.select(tables.STACKS).order_by(tables.STACKS.c.name)
             ).mappings()
-            return tuple(StackRecord.model_validate(dict(row)) for row in rows)
+            with rows_of(tables.STACKS):
+                return tuple(StackRecord.model_validate(dict(row)) for row in rows)
 
     def record_stack(self, record: StackRecord) -> None:
         """Remember a stack, and what was spent and tried, under its pool's name of today.
@@ -176,10 +178,15 @@ class DatabaseStore(Database):
         latest = tables.RUNS.c.number.desc()
         query = sa.select(*columns).where(*where).order_by(latest).limit(count)
         with self._checked() as connection:
-            return tuple(
+            found = tuple(
                 {str(key): str(value) for key, value in row.items()}
                 for row in connection.execute(query).mappings()
             )
+        with rows_of(tables.RUNS):
+            for run in found:
+                for moment in (run["started"], run["ended"] or run["started"]):
+                    datetime.fromisoformat(moment).astimezone(UTC)
+        return found
 
     def charge(self, charging: Charging) -> bool:
         """Add to the ledger, all or nothing; False when its time was charged by someone else."""
@@ -254,8 +261,9 @@ class DatabaseStore(Database):
             rows = connection.execute(
                 sa.select(about.key, about.value).where(about.key.startswith(_RULES))
             ).all()
-        parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
-        return {key: (digest, datetime.fromisoformat(since)) for key, digest, since in parted}
+        with rows_of(tables.ABOUT):
+            parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
+            return {key: (digest, datetime.fromisoformat(since)) for key, digest, since in parted}
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember that."""

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed
 from fleet.facts.ledger import Charge, Entry, Ledger
 from fleet.ports.store import Charging, Since
+from fleet.store.rows import rows_of
 from fleet.store.tables import ABOUT, LEDGER
 
 _CHARGED = "charged_until"
@@ -67,7 +68,8 @@ def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledge
         .where(LEDGER.c.hour >= since.month.isoformat())
         .group_by(LEDGER.c.payer)
     ).all()
-    charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
+    with rows_of(LEDGER):
+        charges = [_charge(json.loads(row[0]), row[1:], currency) for row in rows]
     return Ledger(
         charged_until=_charged_until(connection),
         charges=tuple(sorted(charges, key=lambda charge: charge.model_dump_json())),
@@ -77,7 +79,8 @@ def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledge
 def _charged_until(connection: sa.Connection) -> datetime | None:
     query = sa.select(ABOUT.c.value).where(ABOUT.c.key == _CHARGED)
     found = connection.execute(query).scalar()
-    return datetime.fromisoformat(found) if found else None
+    with rows_of(ABOUT):
+        return datetime.fromisoformat(found) if found else None
 
 
 def _add(connection: sa.Connection, currency: str, entry: Entry) -> None:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from fleet.demand.runs import Run
 from fleet.errors import TicketRefused
+from fleet.store.rows import rows_of
 from fleet.store.tables import TENANCIES, TICKETS
 from fleet.store.upgrading import make_tables
 from fleet.tickets import OPEN, Given, Leased, Tenancy, Ticket, TicketState, admit, task_in, touch
@@ -100,8 +101,9 @@ class DatabaseTickets:
         with self._tables() as connection:
             rows = connection.execute(query).all()
         for chroot, package, machine, ready, ended in rows:
-            began = datetime.fromisoformat(ready)
-            took = datetime.fromisoformat(ended) - began
+            with rows_of(TICKETS):
+                began = datetime.fromisoformat(ready)
+                took = datetime.fromisoformat(ended) - began
             seconds = max(0, int(took.total_seconds()))
             yield Run(task_in(chroot), package, machine, began, seconds)
 
@@ -402,6 +404,7 @@ def _row(ticket: Ticket) -> dict[str, str | int]:
     }
 
 
+@rows_of(TICKETS)
 def _ticket(row: Sequence[Any]) -> Ticket:
     # By place, not by name: a pass reads thousands, and a name is looked up in each.
     number, _, state, tags, opened, heard, submitter, owner, team, sandbox, *rest = row
@@ -444,6 +447,7 @@ def _tags(written: str) -> tuple[str, ...]:
     return tuple(json.loads(written))
 
 
+@rows_of(TENANCIES)
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
     return Tenancy(
         machine=row.machine,
