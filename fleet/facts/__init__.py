@@ -13,7 +13,7 @@ from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
 from fleet.facts.prices import PriceList
 from fleet.facts.rules import HeldRules
-from fleet.facts.values import Moment, Tags, Value
+from fleet.facts.values import MOST, Count, Moment, Tags, Value
 from fleet.facts.versions import ImageVersion
 
 
@@ -38,9 +38,9 @@ class Request(Value):
     asked: dict[str, AskSource] = Field(
         default_factory=dict, description="Who asked for each required tag, where the queue tells."
     )
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
     pending_since: Moment | None = None
-    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+    expected_seconds: Count | None = Field(
         None, description="Expected duration from history, in seconds."
     )
     requester: str | None = None
@@ -56,7 +56,7 @@ class Request(Value):
     task_data: dict[str, Any] = Field(
         default_factory=dict, description="Only the fields that a rule may look at."
     )
-    deadline_seconds: Annotated[int, Field(ge=1)] | None = Field(
+    deadline_seconds: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
         None,
         description="How long it may run, where its queue tells that of it alone: this counts "
         "before `queues.NAME.deadline`.",
@@ -88,7 +88,7 @@ class TaskRuns(Value):
     package: str
     machine: str = Field(description="The machine type.")
     seconds: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
+        tuple[Annotated[int, Field(ge=0, le=MOST)], ...],
         Field(max_length=10_000),
         AfterValidator(lambda seconds: tuple(sorted(seconds))),
     ] = Field(description="Of each run, in seconds.")
@@ -147,7 +147,7 @@ class Work(Value):
     task: str = ""
     required: Tags = Field((), description="Tags its request required.")
     started_at: Moment | None = None
-    expected_seconds: Annotated[int, Field(ge=0)] | None = Field(
+    expected_seconds: Count | None = Field(
         None, description="Expected duration from its start, in seconds."
     )
     requester: str | None = None
@@ -186,7 +186,7 @@ class Worker(Value):
         description="What it ran last, where tickets are given out here: charged up to its end.",
         exclude_if=lambda ended: ended is None,
     )
-    uses: Annotated[int, Field(ge=0)] | None = Field(
+    uses: Count | None = Field(
         None, description="Requests it has finished; None where the queue does not count them."
     )
     provides: Tags = ()
@@ -255,7 +255,7 @@ class Machine(Value):
         None, description="Until when a run vouched for it; None: none has, or it cannot be noted."
     )
     address: str | None = None
-    misses: Annotated[int, Field(ge=0)] | None = Field(
+    misses: Count | None = Field(
         None,
         description="Looks in a row at which the port of `pools.NAME.ready` did not answer; 0: it "
         "answers; None: nobody looked.",
@@ -375,7 +375,7 @@ class World(Value):
     runs: tuple[Moment, ...] | Unknown = Field(
         (), description="When the latest runs of `fleet apply` that ended began, oldest first."
     )
-    delete_seconds: Annotated[int, Field(ge=0)] | None = Field(
+    delete_seconds: Count | None = Field(
         None,
         description="How long the longest of the latest runs took that deleted machines; None: "
         "no run has deleted any yet.",

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 
 class Value(BaseModel):
@@ -22,13 +22,18 @@ Tags = Annotated[
 """A set of tags, kept sorted and without repeats so that equal sets are equal values."""
 
 
+MOST = 2**31 - 1
+"""Seconds, requests, ranks: what is more is a mistake, and would not add up."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+_FIRST, _LAST = 1970, 2200
+
+
 def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("a time within the years 1 to 9999 of UTC") from None
+    if not _FIRST <= moment.year <= _LAST:
+        raise ValueError(f"a time within the years {_FIRST} to {_LAST}")
+    return moment.astimezone(UTC)
 
 
 Moment = Annotated[datetime, AfterValidator(_aware)]

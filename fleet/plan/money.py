@@ -14,9 +14,18 @@ _OFF = Decimal("0.0002")
 """Two figures that are rounded to four places may differ by so much and mean the same."""
 
 
+_MOST = Decimal(10) ** 15
+
+
+def _bounded(amount: Decimal) -> Decimal:
+    if not (amount.is_finite() and abs(amount) < _MOST):
+        raise ValueError(f"money below {_MOST:,}")
+    return amount
+
+
 @lru_cache(maxsize=10_000)  # many machines, few prices
 def _money(amount: Decimal) -> Decimal:
-    return amount.quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
+    return _bounded(amount).quantize(_PLACES) + 0  # no negative zero: equal values, equal JSON
 
 
 @lru_cache(maxsize=10_000)
@@ -36,7 +45,7 @@ def _plain(amount: Decimal) -> str:
     return format(amount.normalize(), "f")
 
 
-Bill = Annotated[Decimal, PlainSerializer(_plain, return_type=str)]
+Bill = Annotated[Decimal, AfterValidator(_bounded), PlainSerializer(_plain, return_type=str)]
 """Money as it is billed, unrounded, so that parts add up to the whole; a string in JSON."""
 
 
