@@ -7,6 +7,7 @@ Sessions use the tools of .venv (see tools/setup.sh). One that cannot run on thi
 
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,14 @@ def kills(session: nox.Session) -> None:
         skip(session, "no Pulumi CLI, or no plugin of Hetzner Cloud (see above)")
         return
     run_marked(session, FLEET_PULUMI=cli, FLEET_PULUMI_PLUGINS=plugins)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Read bad input, 10,000 of each kind (scheduled); FLEET_FUZZ_SEED and FLEET_FUZZ_COUNT."""
+    seed = os.environ.get("FLEET_FUZZ_SEED") or str(secrets.randbelow(10**6))
+    print(f"FLEET_FUZZ_SEED={seed}", flush=True)
+    run_marked(session, "-n", "2", FLEET_FUZZ_SEED=seed)
 
 
 @nox.session
