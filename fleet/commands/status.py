@@ -46,7 +46,8 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
     """Say whether somebody still runs apply, by the store alone; 1 where nobody does."""
     fleet = load_config(args, console).fleet
     store = DatabaseStore(find_places(fleet, args.file).store, fleet.fleet)
-    beat = judge_heartbeat(fleet, ended_runs(store), SystemClock().now())
+    now = SystemClock().now()
+    beat = judge_heartbeat(fleet, ended_runs(store, now), now)
     if args.json:
         console.out(value_to_json(beat))
     else:

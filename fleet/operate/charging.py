@@ -1,6 +1,8 @@
 """This module charges the ledger for the time since it was last charged."""
 
-from fleet.budgets.ledger import charge, gap_of
+from datetime import datetime
+
+from fleet.budgets.ledger import charge, gap_of, periods
 from fleet.census import take_census
 from fleet.facts import Unknown, World
 from fleet.ports import Tell
@@ -17,6 +19,7 @@ def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
     if isinstance(ledger, Unknown):
         return
     if ledger.charged_until is not None and world.time <= ledger.charged_until:
+        _take_back(fleet, world.time, ledger.charged_until, store, tell)
         return
     charging = Charging(
         since=ledger.charged_until,
@@ -29,3 +32,15 @@ def charge_ledger(fleet: Fleet, world: World, store: Store, tell: Tell) -> None:
         tell(late)
     if not store.charge(charging):
         tell("another run has charged the ledger meanwhile; nothing was charged twice")
+
+
+def _take_back(fleet: Fleet, now: datetime, until: datetime, store: Store, tell: Tell) -> None:
+    """Take back what a run charged for hours that have not begun; this one stays as charged."""
+    end = periods(fleet, now)[0].end
+    if until <= end:
+        return
+    tell(
+        f"the ledger was charged until {until:%Y-%m-%d %H:%M} UTC, later than now: the clock of a "
+        "run was ahead; what it charged for later hours is taken back"
+    )
+    store.charge(Charging(since=until, until=end, currency=fleet.money.currency))

@@ -40,6 +40,8 @@ REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
 _AT_ONCE = 8
 """How many providers are listed at once."""
+_MOST_SKEW = timedelta(minutes=5)
+"""So much the clocks of two computers that apply may differ."""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
 
@@ -101,7 +103,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
-        runs=_runs(sources.store),
+        runs=_runs(sources.store, now),
         delete_seconds=_delete_seconds(sources.store),
         prices=read_prices(sources.prices, sources.store, now),
     )
@@ -198,13 +200,15 @@ def base_ref(fleet: Fleet, provider: str) -> StackRef:
     )
 
 
-def ended_runs(store: Store) -> tuple[datetime, ...]:
+def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
     """Return when the latest runs began that came to their end, oldest first.
 
-    What else is in the journal, as a machine that a person had forgotten, carried out no plan.
+    What else is in the journal, as a machine that a person had forgotten, carried out no plan. A
+    run of the future had a clock that was ahead: nobody knows when it was.
     """
     latest = store.ended_runs(heartbeats.REMEMBERED)
-    return tuple(datetime.fromisoformat(run["started"]) for run in reversed(latest))
+    began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
+    return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
 
 
 def _bases(fleet: Fleet, sources: Sources) -> dict[str, Base | Unknown]:
@@ -236,9 +240,9 @@ def _approved(store: Store, world: World) -> dict[str, int] | Unknown:
         return Unknown(unknown=str(error))
 
 
-def _runs(store: Store) -> tuple[datetime, ...] | Unknown:
+def _runs(store: Store, now: datetime) -> tuple[datetime, ...] | Unknown:
     try:
-        return ended_runs(store)
+        return ended_runs(store, now)
     except (StoreMissing, StoreFailed) as error:
         return Unknown(unknown=str(error))
 

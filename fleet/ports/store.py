@@ -27,7 +27,10 @@ class StackRecord(Value):
 
 
 class Charging(Value):
-    """What to add to the ledger for the time between two moments, in one currency."""
+    """What to add to the ledger for the time between two moments, in one currency.
+
+    With `until` before `since`, what was charged for hours from `until` on is taken back.
+    """
 
     since: Moment | None = Field(description="`charged_until` of the ledger it rests on.")
     until: Moment

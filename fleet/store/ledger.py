@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +21,8 @@ _PLACES = 9
 def add_charges(connection: sa.Connection, charging: Charging) -> bool:
     """Add entries and move `charged_until`; False, and nothing is added, when it is elsewhere.
 
+    Moved back, what was charged for later hours is taken back too.
+
     A store that an older fleet made gets its table here.
     """
     if _charged_until(connection) != charging.since:
@@ -37,6 +39,8 @@ def add_charges(connection: sa.Connection, charging: Charging) -> bool:
         )
         if not moved.rowcount:
             return False
+    if charging.since is not None and charging.until < charging.since:
+        connection.execute(sa.delete(LEDGER).where(LEDGER.c.hour >= until))
     for entry in charging.entries:
         _add(connection, charging.currency, entry)
     return True
@@ -55,7 +59,10 @@ def rename_in_ledger(connection: sa.Connection, old: str, new: str) -> None:
 
 
 def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledger:
-    """Return the sums of the current hour, day and month; an older store has none yet."""
+    """Return the sums of the current hour, day and month; an older store has none yet.
+
+    What a run whose clock was ahead has charged for later hours does not count.
+    """
     if not sa.inspect(connection).has_table(LEDGER.name):
         return Ledger()
     sums = [
@@ -65,7 +72,10 @@ def read_ledger(connection: sa.Connection, since: Since, currency: str) -> Ledge
     ]
     rows = connection.execute(
         sa.select(LEDGER.c.payer, *sums)
-        .where(LEDGER.c.hour >= since.month.isoformat())
+        .where(
+            LEDGER.c.hour >= since.month.isoformat(),
+            LEDGER.c.hour < (since.hour + timedelta(hours=1)).isoformat(),
+        )
         .group_by(LEDGER.c.payer)
     ).all()
     with rows_of(LEDGER):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from fleet.errors import EngineMismatch, Locked, StoreFailed, StoreMissing, VersionMoved
@@ -111,6 +111,8 @@ class FakeStore:
         if shelf.charged_until != charging.since:
             return False
         shelf.charged_until = charging.until
+        if charging.since and charging.until < charging.since:
+            shelf.entries = [each for each in shelf.entries if each[1].hour < charging.until]
         shelf.entries += [(charging.currency, entry) for entry in charging.entries]
         return True
 
@@ -120,7 +122,7 @@ class FakeStore:
         starts = (since.hour, since.day, since.month)
         payers: dict[str, list[Entry]] = {}
         for recorded_in, entry in shelf.entries:
-            if entry.hour >= since.month:
+            if since.month <= entry.hour < since.hour + timedelta(hours=1):
                 if recorded_in != currency:
                     raise StoreFailed(f"recorded in another currency than {currency}")
                 payers.setdefault(entry.model_dump_json(include=_PAYER), []).append(entry)

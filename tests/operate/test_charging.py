@@ -124,7 +124,7 @@ def test_a_long_gap_is_charged_and_said(store: DatabaseStore) -> None:
 
     (sentence,) = said
     assert sentence.startswith("the ledger was last charged 2d ago; that time is charged now")
-    assert sum(c.seconds[2] for c in ledger_at(0, store).charges) == 3600 + 2 * 86400
+    assert sum(c.seconds[2] for c in ledger_at(2 * 24 * 60, store).charges) == 3600 + 2 * 86400
 
 
 def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: DatabaseStore) -> None:
@@ -134,6 +134,40 @@ def test_a_clock_that_went_back_charges_nothing_and_moves_nothing(store: Databas
     apply(world_at(0, store), store)
 
     assert ledger_at(0, store) == before
+
+
+def test_hours_to_come_that_a_clock_ahead_charged_do_not_count(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+    apply(world_at(24 * 60, store), store)
+
+    spent = ledger_at(10, store).charges[0].seconds
+
+    # An hour before NOW, and the hour that began at NOW as a whole.
+    assert spent == (3600, 3600 + 3600, 3600 + 3600)
+
+
+def test_what_a_clock_ahead_charged_is_taken_back_and_said(store: DatabaseStore) -> None:
+    apply(world_at(0, store), store)
+    apply(world_at(400 * 24 * 60, store), store)
+
+    (sentence,) = apply(world_at(10, store), store)
+    apply(world_at(70, store), store)
+
+    assert "the clock of a run was ahead" in sentence
+    assert ledger_at(70, store).charged_until == NOW + timedelta(minutes=70)
+    assert seconds_today(store) == 3600 + 3600
+    assert ledger_at(70, store).charges[0].seconds[0] == 600
+    assert len(store.dump()["ledger"]) == 3
+
+
+def test_a_run_of_the_future_is_not_seen(store: DatabaseStore) -> None:
+    for days in (0, 400):
+        began = NOW + timedelta(days=days)
+        store.record_run(started=began, ended=began, plan="p", outcome="{}")
+
+    world = observe(FLEET, sources(store, alive), NOW + timedelta(minutes=1))
+
+    assert world.runs == (NOW,)
 
 
 def test_observing_reads_what_was_charged(store: DatabaseStore) -> None:
