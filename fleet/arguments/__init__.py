@@ -199,6 +199,11 @@ def _apply(verbs: _Verbs) -> None:
         action="store_true",
         help="with --every: end when nothing is to do and nothing is on the way",
     )
+    parser.add_argument(
+        "--trust-clock",
+        action="store_true",
+        help="apply once though the clock differs by much from the last run's or the server's",
+    )
 
 
 def _status(verbs: _Verbs) -> None:

@@ -13,6 +13,7 @@ from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, pr
 from fleet.facts import World
 from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
+from fleet.operate.clocks import check_clock
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all, note_waits
 from fleet.operate.journal import journalled
@@ -47,6 +48,8 @@ class Terms:
     order: Order = field(default_factory=Order)
     pace: Pace = field(default_factory=Pace)
     signals: Signals = field(default_factory=Signals)
+    trusts_clock: bool = False
+    """Whether a person said that this computer's clock is right."""
 
 
 def apply_once(
@@ -60,6 +63,8 @@ def apply_once(
         if died:
             console.note(_said_of_dead(died, sources.store))
         check_order(terms.order, config.fleet, sources.store)
+        if not terms.trusts_clock:
+            check_clock(sources.store, started)
         sources.store.begin_run(started=started)
         configure_sims(config.fleet, sources)
         note = partial(_note, sources.store, started)

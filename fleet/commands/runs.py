@@ -41,7 +41,7 @@ def run_as_told(
     early = nullcontext() if rhythm else early_helpers(config.fleet, args.file, process)
     with early as helpers:
         pace = Pace(args.jobs or default_jobs(), helpers)
-        terms = Terms(order, pace, signals or Signals())
+        terms = Terms(order, pace, signals or Signals(), args.trust_clock)
         if rhythm is None:
             return run_once(config, args, console, terms)
         return run_again(config, args, console, rhythm, terms)
@@ -63,6 +63,8 @@ def _rhythm(args: argparse.Namespace) -> Rhythm | None:
         if args.most is not None or args.until_quiet:
             raise WrongUsage("--for and --until-quiet say when a loop ends: add --every")
         return None
+    if args.trust_clock:
+        raise WrongUsage("--trust-clock is for one run: apply once with it, then leave it out")
     most = None if args.most is None else read_seconds("--for", args.most)
     return Rhythm(read_seconds("--every", args.every), most, until_quiet=args.until_quiet)
 

@@ -18,6 +18,7 @@ from fleet.commands.sweep_temporary import sweep_temporary
 from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
+from fleet.operate.clocks import check_skew
 from fleet.operate.observe import Sources
 from fleet.operate.sweep import sweep_machines
 from fleet.ports import Console
@@ -83,6 +84,8 @@ def _locked(store: Store, now: datetime, console: Console) -> Iterator[bool]:
     with ExitStack() as stack:
         try:
             stack.enter_context(store.lock(lock_owner(), now))
+            # Who sweeps when nobody looks after the fleet comes long after the last run.
+            check_skew(store, now)
         except (StoreMissing, StoreFailed) as error:
             console.note(f"sweeping without a lock: {error}")
             has_store = False

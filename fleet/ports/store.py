@@ -136,6 +136,9 @@ class Store(Protocol):
     def keep_price_list(self, provider: str, prices: PriceList) -> None:
         """Keep a price list in place of what was kept of this provider."""
 
+    def server_time(self) -> datetime | None:
+        """Return what the clock of the store's server says; None where it has none of its own."""
+
     def lock(self, owner: str, now: datetime) -> AbstractContextManager[str | None]:
         """Hold the fleet's lock, or raise Locked with who holds it since when.
 

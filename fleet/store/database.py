@@ -292,6 +292,14 @@ class DatabaseStore(Database):
         """Return where looks at a provider's machines are noted."""
         return KeptLooks(self._checked, f"looks {provider}")
 
+    def server_time(self) -> datetime | None:
+        """Return what the clock of PostgreSQL says; None beside SQLite."""
+        if self._file:
+            return None
+        with self._checked() as connection:
+            said: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            return said
+
     def begin(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction in a store that exists, is of this format and of this fleet."""
         return self._checked()

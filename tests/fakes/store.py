@@ -116,6 +116,10 @@ class FakeStore:
         shelf.entries += [(charging.currency, entry) for entry in charging.entries]
         return True
 
+    def server_time(self) -> datetime | None:
+        """Return None: it has no clock."""
+        return None
+
     def ledger(self, since: Since, currency: str) -> Ledger:
         """Return the sums by payer."""
         shelf = self._shelf

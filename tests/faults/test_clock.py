@@ -1,0 +1,127 @@
+"""Runs of a computer whose clock is ahead: the next one with the right clock goes on as before."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.ports.stores import postgres_url
+from tests.rigs.process import Completed, clean_environment
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+from tests.rigs.warm import Warm
+
+__all__ = ["postgres_url"]
+
+BUDGET = "budgets: {all: {per_hour: 100 EUR, per_month: 1000 EUR}}\n"
+RunAt = Callable[..., Completed]
+
+
+@pytest.fixture
+def run_at(project: Path, tmp_path: Path, warm: Warm) -> RunAt:
+    """Return a function that runs `fleet ARGS` so long from now, by its clock."""
+    (tmp_path / "home").mkdir()
+    clock = tmp_path / "clock"
+
+    def run(*args: str, **ahead: float) -> Completed:
+        clock.write_text(str((datetime.now(UTC) + timedelta(**ahead)).timestamp()))
+        environment = clean_environment(tmp_path / "home", {"WALK_CLOCK": str(clock)})
+        return warm.run(*args, cwd=project, env=environment, program="tests.walks.later")
+
+    return run
+
+
+@pytest.fixture
+def trial(project: Path) -> Trial:
+    """Return a fleet with a budget and one machine."""
+    trial = Trial(project)
+    pool = BUILDERS.replace("idle_after: 10m", "idle_after: 900d")
+    trial.write(fleet_yaml(pools={"builders": pool}, more=BUDGET))
+    trial.wait_for("r1")
+    trial.init()
+    trial.apply()
+    return trial
+
+
+def spent(trial: Trial) -> list[float]:
+    """Return what the plan of now says is spent of each budget and period."""
+    found: list[Any] = trial.plan()["budgets"]
+    return [float(each["spent"]) for each in found]
+
+
+def rows(trial: Trial) -> int:
+    with sqlite3.connect(trial.folder / ".fleet/store.db") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM fleet_ledger").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_a_clock_that_leaps_by_400_days_changes_nothing(trial: Trial, run_at: RunAt) -> None:
+    before = trial.files()
+
+    refused = run_at("apply", days=400)
+
+    after = trial.files()
+    assert refused.returncode == 4
+    assert "--trust-clock" in refused.stderr
+    assert trial.do("status", "--heartbeat")[0] == 0
+    assert {name for name in before if before[name] != after[name]} <= {".fleet/store.db"}
+    assert rows(trial) <= 2
+
+
+@pytest.mark.parametrize(
+    ("days", "flags"), [(1, ()), (400, ("--trust-clock",))], ids=["a day", "trusted"]
+)
+def test_what_a_clock_ahead_charged_is_gone_after_a_run_with_the_right_one(
+    trial: Trial, run_at: RunAt, days: int, flags: tuple[str, ...]
+) -> None:
+    ahead = run_at("apply", *flags, days=days)
+    poisoned = rows(trial)
+    price = json.loads(trial.do("plan", "--json")[1])["cost_after"]
+    seen = spent(trial)
+    trial.do("apply")
+
+    assert ahead.returncode == 0, ahead.stderr
+    assert poisoned > 23 * days
+    assert rows(trial) <= 3
+    # No more than this hour as a whole, and the one before where the test began in that.
+    assert 0 < max(seen) <= 2 * float(price)
+    assert max(spent(trial)) <= 2 * float(price)
+
+
+def test_a_run_of_the_future_does_not_count_as_alive(trial: Trial, run_at: RunAt) -> None:
+    with sqlite3.connect(trial.folder / ".fleet/store.db") as connection:
+        connection.execute("DELETE FROM fleet_runs")
+    connection.close()
+    run_at("apply", days=1)
+
+    assert trial.do("status", "--heartbeat")[0] == 1
+
+
+@pytest.mark.parametrize("ahead", [1, -1], ids=["ahead", "behind"])
+def test_a_clock_that_differs_from_the_server_s_changes_nothing(
+    project: Path, postgres_url: str, run_at: RunAt, ahead: int
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
+    url = f"{postgres_url}&options=-csearch_path%3Dtrial"
+    trial = Trial(project)
+    trial.write(fleet_yaml(pools={"builders": BUILDERS}, more=f"state: {{store: '{url}'}}"))
+    trial.wait_for("r1")
+    trial.init()
+
+    refused = run_at("apply", hours=ahead)
+    swept = run_at("sweep", "--expired", "--apply", hours=ahead)
+    machines = trial.machines()
+    trusted = run_at("apply", "--trust-clock", hours=ahead)
+
+    assert (refused.returncode, swept.returncode, machines) == (4, 4, [])
+    assert (trusted.returncode, len(trial.machines())) == (0, 1)
+
+
+def test_a_loop_does_not_trust_its_clock_for_ever(project: Path) -> None:
+    assert Trial(project).do("apply", "--trust-clock", "--every", "60s")[0] == 2
