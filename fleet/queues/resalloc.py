@@ -15,7 +15,7 @@ _TICKETS = sa.text(
     " LEFT JOIN ticket_tags g ON g.ticket_id = t.id WHERE t.state = 'OPEN' ORDER BY t.id, g.id"
 )
 _MACHINES = sa.text("SELECT pool, count(*) FROM resources WHERE state <> 'ENDED' GROUP BY pool")
-_READ_ONLY = "-c default_transaction_read_only=on -c statement_timeout=30s"
+_LIMITED = sa.text("SET LOCAL statement_timeout = '30s'")
 
 
 class ResallocDatabase:
@@ -29,6 +29,8 @@ class ResallocDatabase:
         """Return what is open and what has not ended; SourceUnreachable where nothing tells."""
         try:
             with self.engine.connect() as connection:
+                if connection.dialect.name == "postgresql":
+                    connection.execute(_LIMITED)
                 tickets = connection.execute(_TICKETS).all()
                 machines = connection.execute(_MACHINES).all()
         except sa.exc.SQLAlchemyError as error:
@@ -64,10 +66,12 @@ def _engine(text: str) -> sa.Engine:
         raise SourceUnreachable(_NO_URL)
     pool = sa.NullPool
     if url.get_backend_name() == "postgresql":
-        reading = {"options": _READ_ONLY, "connect_timeout": 10}
+        # Nothing is set at the start or for the session: a pooler may stand between.
+        about = {"connect_timeout": 10, "prepare_threshold": None}
         url = url.set(drivername="postgresql+psycopg")
         try:
-            return sa.create_engine(url, poolclass=pool, connect_args=reading)
+            engine = sa.create_engine(url, poolclass=pool, connect_args=about)
+            return engine.execution_options(postgresql_readonly=True)
         except ModuleNotFoundError as error:
             raise SourceUnreachable(
                 f"Resalloc's database needs {error.name}, which is not installed: install fleet "

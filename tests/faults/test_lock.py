@@ -1,0 +1,90 @@
+"""Runs that lose their lock in the middle: killed, or cut off from the server that holds it."""
+
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fleet.store.database import DatabaseStore
+from tests.ports.stores import postgres_url
+from tests.rigs.hook_machines import HOOKS, write_hooks
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import Trial, fleet_yaml
+
+__all__ = ["postgres_url"]
+
+BOX = "machine: {cores: 4, memory: 8GiB, price: 0.40 EUR/h}"
+KILL = """
+pid = connection.execute("SELECT owner FROM fleet_lock").fetchone()[0].rpartition(":")[2]
+connection.execute("UPDATE fleet_lock SET owner = 'ci@runner-3/5d41402a:4711'")
+os.kill(int(pid), signal.SIGKILL)
+"""
+CUT = """
+connection.execute(
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory'"
+)
+"""
+STRIKE = """
+import os, signal, psycopg
+if not os.path.exists("struck"):
+    open("struck", "w").close()
+    with psycopg.connect({url!r}, autocommit=True) as connection:
+{what}
+"""
+
+
+@pytest.fixture
+def url(postgres_url: str) -> str:
+    """Return the URL of an empty schema."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS trial CASCADE; CREATE SCHEMA trial")
+    return f"{postgres_url}&options=-csearch_path%3Dtrial"
+
+
+@pytest.fixture
+def begun(project: Path, url: str, request: pytest.FixtureRequest) -> Trial:
+    """Return a fleet whose store is in PostgreSQL; what makes its first machine strikes first."""
+    trial = Trial(project)
+    what = request.param.strip().replace("\n", "\n        ")
+    (trial.folder / "strike.py").write_text(STRIKE.format(url=url, what=f"        {what}"))
+    write_hooks(trial.folder)
+    new = trial.folder / "new.sh"
+    new.write_text(f"{sys.executable} strike.py || exit 1\n{new.read_text()}")
+    commands = ", ".join(f"{name}: [sh, {name}.sh]" for name in HOOKS)
+    text = fleet_yaml(
+        pools={"builders": f"{{provider: desk, {BOX}, image: trixie, workers: {{max: 4}}}}"},
+        more=f"state: {{store: '{url}'}}",
+    )
+    trial.write(text.replace("desk: {kind: sim, boot: 1s}", f"desk: {{kind: hooks, {commands}}}"))
+    trial.init()
+    trial.wait_for("r1")
+    return trial
+
+
+@pytest.mark.parametrize("begun", [KILL], indirect=True, ids=["killed"])
+def test_an_apply_goes_on_at_once_after_one_of_another_container_was_killed(
+    begun: Trial, url: str, run_fleet: RunFleet
+) -> None:
+    killed = run_fleet("apply")
+    after = run_fleet("apply")
+
+    assert killed.returncode == -signal.SIGKILL
+    assert (after.returncode, "ci@runner-3/5d41402a:4711" in after.stderr) == (0, True)
+    assert DatabaseStore(url, "trial").lock_holder() is None
+    assert len(begun.recorded()) == 1
+
+
+@pytest.mark.parametrize("begun", [CUT], indirect=True, ids=["cut off"])
+def test_an_apply_whose_lock_was_cut_off_writes_no_more_and_the_next_finishes_it(
+    begun: Trial, url: str, run_fleet: RunFleet
+) -> None:
+    cut = run_fleet("apply")
+    ended = DatabaseStore(url, "trial").ended_runs(5)
+    after = run_fleet("apply")
+
+    assert (cut.returncode, ended) == (1, ())
+    assert "lost the lock" in cut.stderr
+    assert after.returncode == 0
+    assert len(begun.recorded()) == 1
