@@ -57,9 +57,9 @@ def _heartbeat(args: argparse.Namespace, console: Console) -> int:
 
 def _write_site(folder: Path, pages: Mapping[str, str]) -> None:
     """Write the pages; those of workers and pools that are gone go too."""
-    for path in (folder / "-", folder / "-" / "status"):
-        if path.is_symlink():
-            raise FileUnreadable(f"{path}: is a link, and what it leads to is not ours to replace")
+    for link in (folder / "-", folder / "-" / "status"):
+        if link.is_symlink():
+            raise FileUnreadable(f"{link}: is a link, and what it leads to is not ours to replace")
     shutil.rmtree(folder / "-" / "status", ignore_errors=True)
     for path, text in pages.items():
         target = folder / path

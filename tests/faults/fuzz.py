@@ -29,7 +29,7 @@ SECONDS = 20
 """Many times what any of this takes."""
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _FIXTURES = ROOT / "tests" / "fixtures"
-_JUNK = (None, True, False, [], {}, [[]], *NUMBERS, *TIMES, *HOSTILE)
+_JUNK: tuple[object, ...] = (None, True, False, [], {}, [[]], *NUMBERS, *TIMES, *HOSTILE)
 
 
 @dataclass(frozen=True)
