@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fleet.errors import StoreFailed
 from fleet.facts.values import Value
 from fleet.ports import StackRef
+from fleet.store.files import make_private
 from fleet.store.places import sqlite_url
 
 _DAMAGE = ("file is not a database", "database disk image is malformed")
@@ -162,7 +163,7 @@ class Records:
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
             # Steps that are done at once note it one after the other.
             with self._turn, self._engine.begin() as connection:
                 yield connection

@@ -27,6 +27,7 @@ from fleet.store.attempts import read_attempts, rename_in_attempts, write_attemp
 from fleet.store.connecting import FORMAT, Database
 from fleet.store.dump import Rows, read_rows, write_rows
 from fleet.store.fencing import LockingConnection, next_fence
+from fleet.store.files import make_private
 from fleet.store.images import (
     drop_version,
     read_manifest,
@@ -74,19 +75,16 @@ class DatabaseStore(Database):
                 write_rows(connection, rows)
 
     def _create(self, rows: Rows) -> bool:
-        path = self._file
-        if path:
-            try:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreFailed(
-                    f"cannot create the folder of {path}: {error.strerror}"
-                ) from error
         try:
             with self._checked():
                 return False
         except StoreMissing:
             pass
+        if path := self._file:
+            try:
+                make_private(Path(path))
+            except OSError as error:
+                raise StoreFailed(f"cannot create {path}: {error.strerror}") from error
         with self._transaction() as connection:
             tables.METADATA.create_all(connection)
             connection.execute(

@@ -28,6 +28,8 @@ class LocalFiles:
 
     def __init__(self, within: str | None = None) -> None:
         self._within = None if within is None else Path(within or ".")
+        # What a person names, as /dev/stdin.
+        self._is_stream = within in {"/dev", "/dev/fd", "/proc/self/fd"}
 
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's bytes, reading no more than limit.
@@ -56,13 +58,15 @@ class LocalFiles:
 
     def _check(self, name: str, stream: IO[bytes]) -> None:
         self._check_place(name)
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        if not (self._is_stream or stat.S_ISREG(os.fstat(stream.fileno()).st_mode)):
             raise FileUnreadable(f"{name}: this is no regular file")
 
     def _check_place(self, name: str) -> None:
-        base = None if self._within is None else os.path.realpath(self._within)
+        if self._within is None or self._is_stream:
+            return
+        base = os.path.realpath(self._within)
         # A link in a circle stays where it is, and cannot be read.
-        if base is not None and not Path(os.path.realpath(name)).is_relative_to(base):
+        if not Path(os.path.realpath(name)).is_relative_to(base):
             raise FileUnreadable(f"{name}: leads out of {self._within}")
 
     def write_text(self, name: str, text: str) -> None:
@@ -75,6 +79,12 @@ class LocalFiles:
 
 def _open_at_once(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def make_private(path: Path) -> None:
+    """Make a file that is not there yet, for its owner alone, and its folder; raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
 
 
 def replace_file(path: Path, content: bytes, *, mode: int | None = None) -> None:

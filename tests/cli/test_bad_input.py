@@ -194,3 +194,22 @@ def test_pages_are_not_written_where_a_link_leads(trial: Trial, run_fleet: RunFl
 
     assert ran.returncode == 1
     assert [each.name for each in elsewhere.iterdir()] == ["kept"]
+
+
+def test_a_fleet_yaml_may_come_by_standard_input(run_fleet: RunFleet) -> None:
+    assert run_fleet("validate", "-f", "/dev/stdin", stdin="fleet: x\n").returncode == 0
+
+
+def test_a_store_and_its_stacks_are_their_owner_s_alone(
+    project: Path, run_fleet: RunFleet
+) -> None:
+    Trial(project).wait_for("1")
+    assert run_fleet("state", "init").returncode == 0
+    assert run_fleet("apply").returncode == 0
+
+    kept = {path.name: path.stat().st_mode & 0o777 for path in (project / ".fleet").iterdir()}
+    assert {name: mode for name, mode in kept.items() if not name.endswith(".lock")} == {
+        "embedded.db": 0o600,
+        "sim-desk.json": 0o600,
+        "store.db": 0o600,
+    }
