@@ -5,6 +5,7 @@ worker registers by itself.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -150,6 +151,9 @@ def _respond(api: SimulatedHetzner, handler: BaseHTTPRequestHandler) -> None:
             reply, fault = api.serve(request)
     except Refused as refused:
         reply = refused.reply()
+    except Exception:
+        logging.getLogger(__name__).exception("%s %s", handler.command, handler.path)
+        reply = Refused(500, "server_error", "a fault of the simulation: see its log").reply()
     api.late(fault.latency)
     if fault.answer_lost:
         handler.close_connection = True
@@ -165,7 +169,11 @@ def _respond(api: SimulatedHetzner, handler: BaseHTTPRequestHandler) -> None:
 
 
 def _read(api: SimulatedHetzner, handler: BaseHTTPRequestHandler) -> Request:
-    length = int(handler.headers.get("Content-Length") or 0)
+    said = handler.headers.get("Content-Length") or "0"
+    if not said.isdecimal():
+        handler.close_connection = True
+        raise Refused(400, "json_error", "Content-Length is no number")
+    length = int(said)
     if length > _MOST_BYTES:
         handler.close_connection = True
         raise Refused(413, "request_entity_too_large", "the body is too long")

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.service import hetzner_rescue as rescue
 from fleet.service.hetzner_labels import check_labels
 from fleet.service.hetzner_project import Project
-from fleet.service.hetzner_wire import Refused, Reply, Resource, invalid
+from fleet.service.hetzner_wire import Refused, Reply, Resource, invalid, listed, objects
 
 Body = Mapping[str, Any]
 USER_DATA_BYTES = 32 * 1024
@@ -23,10 +23,10 @@ def create_server(project: Project, body: Body) -> Reply:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid("name", "must be a valid hostname as per RFC 1123")
     sold = project.pick("server_types", body.get("server_type"), "server_type")
-    user_data = body.get("user_data") or ""
+    user_data = str(body.get("user_data") or "")
     if len(user_data.encode()) > USER_DATA_BYTES:
         raise invalid("user_data", f"must not be longer than {USER_DATA_BYTES} bytes")
-    keys = [project.pick("ssh_keys", each, "ssh_keys") for each in body.get("ssh_keys") or ()]
+    keys = [project.pick("ssh_keys", each, "ssh_keys") for each in listed(body, "ssh_keys")]
     datacenter = _place(project, body)
     fields = {
         "name": name,
@@ -44,7 +44,7 @@ def create_server(project: Project, body: Body) -> Reply:
         "private_net": [],
         "placement_group": _group(project, body.get("placement_group")),
     }
-    networks = [project.pick("networks", each, "networks") for each in body.get("networks") or ()]
+    networks = [project.pick("networks", each, "networks") for each in listed(body, "networks")]
     public_net = _public_net(project, body)
     project.check_new("servers", name)
     _take(project, sold)
@@ -162,9 +162,11 @@ def _group(project: Project, key: object) -> Resource | None:
 def _public_net(project: Project, body: Body) -> Resource:
     """Return which addresses a server is to have; and its firewalls."""
     wanted = body.get("public_net") or {}
+    if not isinstance(wanted, dict):
+        raise invalid("public_net", "must be an object")
     firewalls = [
         project.pick("firewalls", each.get("firewall"), "firewalls")
-        for each in body.get("firewalls") or ()
+        for each in objects(body, "firewalls")
     ]
     return {
         "ipv4": wanted.get("enable_ipv4", True),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.service.hetzner_labels import check_labels
 from fleet.service.hetzner_project import Project
-from fleet.service.hetzner_wire import Refused, Reply, Resource, invalid
+from fleet.service.hetzner_wire import Refused, Reply, Resource, invalid, listed, objects
 
 Body = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ def create_network(project: Project, body: Body) -> Reply:
         "protection": {"delete": False},
         "expose_routes_to_vswitch": bool(body.get("expose_routes_to_vswitch")),
     }
-    for subnet in body.get("subnets") or ():
+    for subnet in objects(body, "subnets"):
         _add_subnet(network, subnet)
     return Reply(201, {"network": project.add("networks", network) | {"servers": []}})
 
@@ -86,10 +86,10 @@ def delete_network(project: Project, network: Resource) -> Reply:
 
 def create_firewall(project: Project, body: Body) -> Reply:
     """Make a firewall, applied to the servers that are named with it."""
-    rules = [_rule(each) for each in body.get("rules") or ()]
+    rules = [_rule(each) for each in objects(body, "rules")]
     project.check_new("firewalls", _name(body))
     firewall = project.add("firewalls", {**_named(body), "rules": rules})
-    _apply(project, firewall, body.get("apply_to") or ())
+    _apply(project, firewall, objects(body, "apply_to"))
     actions = [project.begin("set_firewall_rules", ("firewall", firewall))] if rules else []
     return Reply(201, {"firewall": firewall | {"applied_to": []}, "actions": actions})
 
@@ -98,12 +98,12 @@ def act_on_firewall(project: Project, firewall: Resource, command: str, body: Bo
     """Set rules, apply a firewall or take it from servers."""
     match command:
         case "set_rules":
-            firewall["rules"] = [_rule(each) for each in body.get("rules") or ()]
+            firewall["rules"] = [_rule(each) for each in objects(body, "rules")]
         case "apply_to_resources":
-            _apply(project, firewall, body.get("apply_to") or ())
+            _apply(project, firewall, objects(body, "apply_to"))
         case "remove_from_resources":
-            for each in body.get("remove_from") or ():
-                _lift(project.get("servers", each["server"]["id"]), firewall)
+            for each in objects(body, "remove_from"):
+                _lift(project.get("servers", _target(each)), firewall)
         case _:
             raise Refused(404, "not_found", f"the action {command!r} is not simulated")
     return Reply(201, {"actions": [project.begin(command, ("firewall", firewall))]})
@@ -141,9 +141,16 @@ def _apply(project: Project, firewall: Resource, targets: Any) -> None:  # noqa:
     for each in targets:
         if each.get("type") != "server":
             raise invalid("apply_to", "only servers are simulated")
-        server = project.get("servers", each["server"]["id"])
+        server = project.get("servers", _target(each))
         _lift(server, firewall)
         server["public_net"]["firewalls"].append({"id": firewall["id"], "status": "applied"})
+
+
+def _target(each: Body) -> object:
+    server = each.get("server")
+    if not isinstance(server, dict):
+        raise invalid("server", "must be an object")
+    return server.get("id")
 
 
 def _lift(server: Resource, firewall: Resource) -> None:
@@ -158,7 +165,7 @@ def _rule(rule: Body) -> Resource:
         raise invalid("rules", "protocol must be tcp, udp, icmp, esp or gre")
     if (rule.get("port") is None) == (rule["protocol"] in ("tcp", "udp")):
         raise invalid("rules", "port goes with tcp and udp, and only there")
-    ips = {name: list(rule.get(name) or ()) for name in ("source_ips", "destination_ips")}
+    ips = {name: listed(rule, name) for name in ("source_ips", "destination_ips")}
     for each in ips["source_ips"] + ips["destination_ips"]:
         _range("rules", each)
     return {
@@ -173,6 +180,8 @@ def _rule(rule: Body) -> Resource:
 def _add_subnet(network: Resource, subnet: Body) -> None:
     if subnet.get("type") not in ("cloud", "server"):
         raise invalid("type", "only subnets of type cloud are simulated")
+    if not isinstance(subnet.get("network_zone"), str):
+        raise invalid("network_zone", "must be named")
     ip_range = _range("ip_range", subnet.get("ip_range"))
     whole = ipaddress.ip_network(network["ip_range"])
     if ip_range.version != whole.version or not ip_range.subnet_of(whole):  # type: ignore[arg-type] # of one version

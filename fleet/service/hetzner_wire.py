@@ -66,3 +66,19 @@ def invalid(name: str, why: str) -> Refused:
 def not_found(what: str, key: object) -> Refused:
     """Return what the API says of what does not exist."""
     return Refused(404, "not_found", f"{what} with ID '{key}' not found")
+
+
+def listed(body: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a field that is a list, empty where it is left out; Refused where it is none."""
+    value = body.get(name) or []
+    if not isinstance(value, list):
+        raise invalid(name, "must be a list")
+    return value
+
+
+def objects(body: Mapping[str, Any], name: str) -> list[Resource]:
+    """Return a field that is a list of objects; Refused where it is none."""
+    found = listed(body, name)
+    if not all(isinstance(each, dict) for each in found):
+        raise invalid(name, "must be a list of objects")
+    return found
