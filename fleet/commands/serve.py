@@ -1,10 +1,12 @@
 """This module gives out machines: it answers clients of Resalloc, and applies beside that."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from importlib import import_module
 from ipaddress import ip_address
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.commands.applying import Terms
 from fleet.commands.bell import Bell
@@ -16,16 +18,21 @@ from fleet.commands.desks import find_desk, read_members
 from fleet.commands.options import read_seconds
 from fleet.commands.runs import Runs, keep_running
 from fleet.engines.evaluate import evaluate
-from fleet.errors import FleetError, WrongUsage
+from fleet.errors import FleetError, Locked, WrongUsage
 from fleet.operate.loop import Rhythm, Run
 from fleet.operate.order import Order
-from fleet.ports import Console
+from fleet.ports import Clock, Console
 from fleet.schema.model import Fleet
 from fleet.service.tickets import TicketCalls
-from fleet.service.xml_rpc import XmlRpcServer
+from fleet.service.xml_rpc import Bounds, XmlRpcServer, has_hung_up
 from fleet.store.database import DatabaseStore
 from fleet.store.places import find_places
 from fleet.store.tickets import DatabaseTickets
+
+_MOST_FAILURES = 3
+"""Runs in a row that fail before /healthz says so with 503: one alone the next makes good."""
+_RESERVE = 256
+"""Open files that a run may need: stores, hooks, engines, what is read."""
 
 
 def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) -> int:
@@ -45,13 +52,16 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
     runs.watch = calls.tell
     credentials = CredentialFiles(args, console)
 
+    health = Health(SystemClock())
+
     def once() -> Run:
         with bell.changing():
             renewed = credentials.read_again()
         if renewed:
             server.renew(renewed.tokens, renewed.tls)
         try:
-            done = runs.run()
+            with health.run():
+                done = runs.run()
         finally:
             calls.tell()
         if done.changed and done.code == 0:
@@ -59,10 +69,53 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
             bell.look_again()
         return done
 
-    with _listening(args, calls, credentials) as server:
+    bounds = bounds_here()
+    calls.has_hung_up = has_hung_up
+    calls.most_waiting = bounds.calls * 3 // 4
+    with _listening(args, calls, credentials, bounds) as server:
+        server.health = health.tell
         console.note(f"listening at {server.url} for tickets of queue {queue}")
         load_ahead(config.fleet)
         return keep_running(once, rhythm, console, bell)
+
+
+class Health:
+    """How the runs beside the service go."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._ended: datetime | None = None
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Note how a run ends; one that another run kept from beginning is none."""
+        try:
+            yield
+        except Locked:
+            raise
+        except BaseException:
+            self._failures += 1
+            raise
+        self._failures = 0
+        self._ended = self._clock.now()
+
+    def tell(self) -> tuple[bool, Mapping[str, object]]:
+        """Return whether the latest runs came to their end, and when the last did that has."""
+        ended = self._ended.isoformat() if self._ended else None
+        told = {"failed_runs_in_a_row": self._failures, "last_run_ended": ended}
+        return self._failures < _MOST_FAILURES, told
+
+
+def bounds_here() -> Bounds:
+    """Raise the limit of open files as far as is needed; return how many calls fit below it."""
+    wanted = Bounds.calls + _RESERVE
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == RLIM_INFINITY else min(wanted, hard)
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+    below = wanted if soft == RLIM_INFINITY else soft
+    return Bounds(min(Bounds.calls, max(below - _RESERVE, below // 2)))
 
 
 def load_ahead(fleet: Fleet) -> None:
@@ -74,7 +127,10 @@ def load_ahead(fleet: Fleet) -> None:
 
 @contextmanager
 def _listening(
-    args: argparse.Namespace, calls: TicketCalls, credentials: CredentialFiles
+    args: argparse.Namespace,
+    calls: TicketCalls,
+    credentials: CredentialFiles,
+    bounds: Bounds,
 ) -> Iterator[XmlRpcServer]:
     host, port = _address(args.listen)
     if not _is_here(host) and not (args.tokens and args.certificate):
@@ -84,7 +140,7 @@ def _listening(
         )
     tokens, tls = credentials.read()
     try:
-        server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls)
+        server = XmlRpcServer((host, port), calls.answer, tokens=tokens, tls=tls, bounds=bounds)
     except OSError as error:
         raise FleetError(f"cannot listen at {args.listen}: {error.strerror}") from error
     with server:

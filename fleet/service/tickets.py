@@ -22,8 +22,7 @@ from fleet.tickets.resalloc import bounded, collected, output, read_sandbox
 
 _REFUSED = 1
 _NO_SUCH_CALL = -32601
-_LONGEST_SECONDS = 300
-_MOST_WAITING = 1_500
+_LONGEST_SECONDS, _LOOK_SECONDS = 300, 5
 _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeTicket(id)"
 
 
@@ -63,6 +62,9 @@ class TicketCalls:
         # One at a time: SQLite has one writer, and waits badly for its turn.
         self._turn = threading.Lock()
         self._waiting: defaultdict[int, list[threading.Event]] = defaultdict(list)
+        self.most_waiting = 1_500
+        self.has_hung_up: Callable[[], bool] = lambda: False
+        """Says whether who is being answered has gone."""
         self._ended = False
         self._provided: tuple[Fleet, frozenset[str]] | None = None
         """What the pools of a fleet.yaml provide: it takes as long to find as to take a ticket."""
@@ -154,11 +156,17 @@ class TicketCalls:
         with self._told(number) as told:
             ticket = self._own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
-                told.wait(_LONGEST_SECONDS)
+                self._wait_for(told)
                 ticket = self._own(client, number)
             if ticket is not None and ticket.state is TicketState.WAITING:
                 raise TicketRefused(f"ticket {ticket.id} waits: {self._why(ticket)}")
         return output(ticket) if ticket else ""
+
+    def _wait_for(self, told: threading.Event) -> None:
+        """Wait until it is told, for long enough, or until nobody is there to hear it."""
+        for _ in range(_LONGEST_SECONDS // _LOOK_SECONDS):
+            if told.wait(_LOOK_SECONDS) or self.has_hung_up():
+                return
 
     def _why(self, ticket: Ticket) -> str:
         fleet = self._fleet()
@@ -205,7 +213,7 @@ class TicketCalls:
         told = threading.Event()
         key = read_number(number) or 0
         with self._turn:
-            if self._ended or sum(map(len, self._waiting.values())) >= _MOST_WAITING:
+            if self._ended or sum(map(len, self._waiting.values())) >= self.most_waiting:
                 raise TicketRefused("nobody else can wait here now; ask with collectTicket")
             self._waiting[key].append(told)
         try:

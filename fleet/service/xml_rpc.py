@@ -4,7 +4,9 @@ A call comes from the client whose token it carries; without tokens everybody is
 """
 
 import hmac
+import json
 import re
+import select
 import ssl
 import sys
 import threading
@@ -35,6 +37,8 @@ _UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Answer = Callable[[str, str, Sequence[Any]], Any]
 """Answers a client's call, by its name and its arguments; raises Fault to refuse it."""
+Health = Callable[[], tuple[bool, Mapping[str, object]]]
+"""Says whether all is well, and what is told of it to anybody who asks."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,16 @@ class Bounds:
     calls: int = 2_000
     patience: float = 30
     """Seconds that a client has to say what it asks."""
+
+
+_answering = threading.local()
+
+
+def has_hung_up() -> bool:
+    """Say whether the client that this thread answers has closed its connection."""
+    poll = select.poll()
+    poll.register(_answering.connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 class XmlRpcServer(BackgroundServer):
@@ -60,12 +74,16 @@ class XmlRpcServer(BackgroundServer):
     ) -> None:
         bounds = bounds or Bounds()
         self._tokens = tokens or {}
-        handler = _handler(answer, lambda: self._tokens, bounds.patience)
+        self.health: Health = lambda: (True, {})
+        handler = _handler(answer, lambda: self._tokens, bounds.patience, self._health)
         self._listener = _Server(address, handler, tls, bounds)
         super().__init__(self._listener)
         host, port = self._server.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         self.url = f"http{'s' if tls else ''}://{shown}:{port}"
+
+    def _health(self) -> tuple[bool, Mapping[str, object]]:
+        return self.health()
 
     def renew(self, tokens: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         """Go by these tokens and prove to be this server by that, from the next call on."""
@@ -102,7 +120,7 @@ def _refuse_doctype(*_: object) -> None:
 
 
 def _handler(
-    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float
+    answer: Answer, tokens: Callable[[], Mapping[str, str]], patience: float, health: Health
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = patience
@@ -124,7 +142,17 @@ def _handler(
                 refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
                 _reply(self, 401, b"who asks? expected NAME:TOKEN\n", "text/plain", refusal)
                 return
+            _answering.connection = self.connection
             _reply(self, 200, _answered(answer, client, body), "text/xml")
+
+        def do_GET(self) -> None:
+            """Say at /healthz how it goes, to anybody: it names no ticket and no machine."""
+            if self.path != "/healthz":
+                _reply(self, 404, b"there is /healthz; calls are POSTed\n", "text/plain")
+                return
+            is_well, told = health()
+            body = json.dumps(told).encode() + b"\n"
+            _reply(self, 200 if is_well else 503, body, "application/json")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
             """Say nothing: a client must not be able to fill a disk."""

@@ -3,7 +3,7 @@
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
-from typing import Self
+from typing import Any, Self
 
 
 class BackgroundServer:
@@ -34,7 +34,7 @@ class LoopbackServer(ThreadingHTTPServer):
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), handler)
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own types
         """Say nothing where a machine was switched off, or a test gave up."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
