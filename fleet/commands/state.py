@@ -17,6 +17,7 @@ from fleet.operate.forget import forget_machine
 from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Console, Engine, StackRef
 from fleet.render.journal import run_to_text, run_to_value
+from fleet.render.terminal import clean
 from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
@@ -124,6 +125,7 @@ def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, consol
     lines = [f"store    {store.place}", f"backend  {places.backend}"]
     lines.append(f"lock     {f'{holder[0]} since {holder[1]}' if holder else 'free'}")
     lines += [f"stack    {s['name']} ({s['engine']}, serial {s['serial']})" for s in stacks]
+    lines = [*map(clean, lines)]
     latest = runs[:1]
     lines += [run_to_text(run, running=bool(holder) and run in latest) for run in runs]
     console.out("\n".join(lines))

@@ -28,7 +28,8 @@ Count = Annotated[int, Field(ge=0, le=MOST)]
 _FIRST, _LAST = 1970, 2200
 
 
-def _aware(moment: datetime) -> datetime:
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC; ValueError where its zone is not known, or it is out of range."""
     if moment.tzinfo is None:
         raise ValueError("a time needs its zone, as in 2026-11-21T08:00:00Z")
     if not _FIRST <= moment.year <= _LAST:
@@ -36,4 +37,4 @@ def _aware(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-Moment = Annotated[datetime, AfterValidator(_aware)]
+Moment = Annotated[datetime, AfterValidator(in_utc)]

@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,7 @@ from fleet.facts import Attempt
 from fleet.facts.ledger import Ledger
 from fleet.facts.manifest import Manifest
 from fleet.facts.prices import PriceList
+from fleet.facts.values import in_utc
 from fleet.facts.versions import Move, Version
 from fleet.ports.store import Charging, Since, StackRecord
 from fleet.store import tables
@@ -183,7 +184,7 @@ class DatabaseStore(Database):
         with rows_of(tables.RUNS):
             for run in found:
                 for moment in (run["started"], run["ended"] or run["started"]):
-                    datetime.fromisoformat(moment).astimezone(UTC)
+                    in_utc(datetime.fromisoformat(moment))
         return found
 
     def charge(self, charging: Charging) -> bool:
@@ -261,7 +262,9 @@ class DatabaseStore(Database):
             ).all()
         with rows_of(tables.ABOUT):
             parted = [(key.removeprefix(_RULES), *value.split(" ", 1)) for key, value in rows]
-            return {key: (digest, datetime.fromisoformat(since)) for key, digest, since in parted}
+            return {
+                key: (digest, in_utc(datetime.fromisoformat(at))) for key, digest, at in parted
+            }
 
     def see_rules(self, seen: Mapping[str, tuple[str, datetime]]) -> None:
         """Remember that."""

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from fleet.errors import StoreFailed
 from fleet.facts.ledger import Charge, Entry, Ledger
+from fleet.facts.values import in_utc
 from fleet.ports.store import Charging, Since
 from fleet.store.rows import rows_of
 from fleet.store.tables import ABOUT, LEDGER
@@ -90,7 +91,7 @@ def _charged_until(connection: sa.Connection) -> datetime | None:
     query = sa.select(ABOUT.c.value).where(ABOUT.c.key == _CHARGED)
     found = connection.execute(query).scalar()
     with rows_of(ABOUT):
-        return datetime.fromisoformat(found) if found else None
+        return in_utc(datetime.fromisoformat(found)) if found else None
 
 
 def _add(connection: sa.Connection, currency: str, entry: Entry) -> None:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from fleet.demand.runs import Run
 from fleet.errors import TicketRefused
+from fleet.facts.values import in_utc
 from fleet.store.rows import rows_of
 from fleet.store.tables import TENANCIES, TICKETS
 from fleet.store.upgrading import make_tables
@@ -102,8 +103,8 @@ class DatabaseTickets:
             rows = connection.execute(query).all()
         for chroot, package, machine, ready, ended in rows:
             with rows_of(TICKETS):
-                began = datetime.fromisoformat(ready)
-                took = datetime.fromisoformat(ended) - began
+                began = _moment(ready)
+                took = _moment(ended) - began
             seconds = max(0, int(took.total_seconds()))
             yield Run(task_in(chroot), package, machine, began, seconds)
 
@@ -413,8 +414,8 @@ def _ticket(row: Sequence[Any]) -> Ticket:
     return Ticket(
         id=number,
         tags=_tags(tags),
-        opened_at=datetime.fromisoformat(opened),
-        heard_at=datetime.fromisoformat(heard),
+        opened_at=_moment(opened),
+        heard_at=_moment(heard),
         submitter=submitter,
         owner=owner,
         team=team,
@@ -426,16 +427,20 @@ def _ticket(row: Sequence[Any]) -> Ticket:
         machine=machine,
         answer=answer,
         because=because,
-        ended_at=datetime.fromisoformat(ended) if ended else None,
+        ended_at=_moment(ended) if ended else None,
         client=client,
         project=project,
         chroot=chroot,
         package=package,
         granted=None if granted == "null" else _tags(granted),
         note=note,
-        ready_at=datetime.fromisoformat(ready) if ready else None,
+        ready_at=_moment(ready) if ready else None,
         built=built != 0,
     )
+
+
+def _moment(written: str) -> datetime:
+    return in_utc(datetime.fromisoformat(written))
 
 
 _STATES = {state.value: state for state in TicketState}
@@ -451,11 +456,11 @@ def _tags(written: str) -> tuple[str, ...]:
 def _tenancy(row: sa.Row[tuple[object, ...]]) -> Tenancy:
     return Tenancy(
         machine=row.machine,
-        since=datetime.fromisoformat(row.since),
+        since=_moment(row.since),
         pool=row.pool,
         sandbox=row.sandbox,
         uses=row.uses,
-        first_used=datetime.fromisoformat(row.first_used) if row.first_used else None,
+        first_used=_moment(row.first_used) if row.first_used else None,
         draining=bool(row.draining),
         disabled=bool(row.disabled),
         dirty=bool(row.dirty),
