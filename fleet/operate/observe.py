@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -38,6 +39,8 @@ from fleet.verdicts import heartbeats
 
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
+_Asked = TypeVar("_Asked")
+_Told = TypeVar("_Told")
 _AT_ONCE = 8
 """How many providers are listed at once."""
 _MOST_SKEW = timedelta(minutes=5)
@@ -115,7 +118,7 @@ def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
 
 
 def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueReading]:
-    return {name: queue.read(now) for name, queue in sorted(queues.items())}
+    return _side_by_side(queues, lambda queue: queue.read(now))
 
 
 def _with_packages(
@@ -290,13 +293,17 @@ def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
 
 
 def _listings(providers: Mapping[str, Provider], fleet: str) -> dict[str, Listing | Unknown]:
-    """Return what each provider lists; several are asked at once, for each takes its own time."""
-    names = sorted(providers)
+    return _side_by_side(providers, lambda provider: _listing(provider, fleet))
+
+
+def _side_by_side(asked: Mapping[str, _Asked], ask: Callable[[_Asked], _Told]) -> dict[str, _Told]:
+    """Return what each tells, by name; several are asked at once, for each takes its own time."""
+    names = sorted(asked)
     if len(names) < 2:  # noqa: PLR2004 - one alone is asked without a thread
-        return {name: _listing(providers[name], fleet) for name in names}
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="listing") as threads:
-        listed = threads.map(lambda name: _listing(providers[name], fleet), names)
-        return dict(zip(names, listed, strict=True))
+        return {name: ask(asked[name]) for name in names}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="asking") as threads:
+        told = threads.map(lambda name: ask(asked[name]), names)
+        return dict(zip(names, told, strict=True))
 
 
 def _listing(provider: Provider, fleet: str) -> Listing | Unknown:

@@ -4,10 +4,13 @@ Redirects are never followed, so a secret header reaches only the server that fl
 """
 
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self, TypeVar
+from socket import SHUT_RDWR, socket
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +19,8 @@ from pydantic import BaseModel, ValidationError
 from fleet.errors import SourceUnreachable
 from fleet.web.trust import trusted
 
+_DRIPPING = 2
+"""How many times its silence an answer may take to begin."""
 Query = Mapping[str, str]
 Change = Literal["POST", "PUT", "DELETE"]
 Body = Mapping[str, object] | None
@@ -99,6 +104,8 @@ class Reader:
         # Compression would let a small answer unpack to any size.
         asks = {"Accept-Encoding": "identity", "User-Agent": "fleet"}
         self._client = httpx.Client(follow_redirects=False, headers=asks, verify=trusted())
+        self._sockets: list[socket] = []
+        self._is_cut = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,10 +137,36 @@ class Reader:
         self._silence = self._limits.silence
         return self._ask(_Asked(method, self.base + path, {}, headers, body), b"")
 
+    @contextmanager
+    def _cut_after(self, seconds: float) -> Iterator[None]:
+        """Break connections off then: a server that goes on saying a little is heard for ever."""
+
+        def cut() -> None:
+            self._is_cut = True
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(SHUT_RDWR)
+
+        timer = threading.Timer(max(0.0, seconds), cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _note(self, event: str, info: Mapping[str, Any]) -> None:
+        """Remember the connections that are made, as the HTTP library tells of them."""
+        stream: Any = info.get("return_value") if event.endswith(".complete") else None
+        if hasattr(stream, "get_extra_info"):
+            self._sockets.append(stream.get_extra_info("socket"))
+
     def _ask(self, asked: "_Asked", only: bytes) -> Reply:
         place = asked.place
         try:
-            response = self._begin(asked)
+            # One that says nothing at all is noticed sooner, and told as that.
+            with self._cut_after(min(self._silence * _DRIPPING, self.left())):
+                response = self._begin(asked)
         except httpx.TransportError as error:
             raise self._translated(place, error) from error
         except (httpx.InvalidURL, UnicodeError):
@@ -142,7 +175,8 @@ class Reader:
         try:
             if 300 <= response.status_code < 400:  # noqa: PLR2004 - the redirects of HTTP
                 raise _redirected(place, response.headers.get("location", ""))
-            body = self._body(place, response, only)
+            with self._cut_after(self.left()):
+                body = self._body(place, response, only)
         except httpx.TransportError as error:
             raise self._broken_off(place, error) from error
         finally:
@@ -161,18 +195,21 @@ class Reader:
             headers=dict(asked.headers),
             json=asked.body,
             timeout=self._timeout(place),
+            extensions={"trace": self._note},
         )
         try:
             return self._client.send(request, stream=True)
         except httpx.LocalProtocolError:
             raise _unsendable(place) from None
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+            if self._is_cut:
+                raise
             if asked.method == "POST":
                 raise SourceUnreachable(
                     f"{place} closed the connection without an answer; it may have been done"
                 ) from error
             # A server may end a kept connection at any time: gunicorn does, after N requests.
-            self._timeout(place)
+            request.extensions["timeout"] = self._timeout(place).as_dict()
             return self._client.send(request, stream=True)
 
     def _body(self, place: str, response: httpx.Response, only: bytes) -> bytes:
@@ -198,6 +235,9 @@ class Reader:
 
     def _translated(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
         match error:
+            case _ if self._is_cut:
+                self._timeout(place)
+                because = f"did not begin its answer within {self._silence * _DRIPPING:g} s"
             case httpx.ConnectTimeout():
                 because = f"could not be reached within {self._limits.connect:g} s"
             case httpx.TimeoutException():
@@ -214,6 +254,8 @@ class Reader:
         return SourceUnreachable(f"{place} {because}; is the server up and the address right?")
 
     def _broken_off(self, place: str, error: httpx.TransportError) -> SourceUnreachable:
+        if self._is_cut:
+            return TooSlow(f"{place} was not read within {self._limits.total:g} s")
         if isinstance(error, httpx.TimeoutException):
             self._timeout(place)
             return SourceUnreachable(

@@ -1,6 +1,11 @@
 """This module holds the bounds of every reading over HTTP."""
 
-from itertools import count
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count, repeat
 
 import pytest
 
@@ -111,3 +116,55 @@ def test_the_time_of_an_answer_is_told_as_it_was_written() -> None:
 
     with Loopback(lambda _: Answer(200, b"", headers)) as server, Reader(server.url) as reader:
         assert reader.get("/", {}, {}).date == "Sat, 21 Nov 2026 12:34:56 GMT"
+
+
+def dripping() -> Iterator[bytes]:
+    """Yield an answer whose head never ends."""
+    yield b"HTTP/1.1 200 OK\r\n"
+    for number in count():
+        yield b"X-%d: y\r\n" % number
+
+
+def continuing() -> Iterator[bytes]:
+    """Yield word after word that an answer will come."""
+    return repeat(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def trickling() -> Iterator[bytes]:
+    """Yield a body a letter at a time."""
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+    yield from repeat(b"x")
+
+
+@pytest.mark.parametrize("speak", [dripping, continuing, trickling])
+def test_a_server_that_says_a_little_without_end_is_cut_off(
+    speak: Callable[[], Iterator[bytes]],
+) -> None:
+    pause = threading.Event()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                for piece in speak():
+                    connection.sendall(piece)
+                    pause.wait(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve)
+        server.start()
+        limits = Limits(silence=0.3, total=0.5)
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with (
+            Reader(url, limits=limits) as reader,
+            pytest.raises(SourceUnreachable, match="within"),
+        ):
+            reader.get("/", {}, {})
+        assert time.monotonic() - began < 10
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
