@@ -127,6 +127,12 @@ def _observe(verbs: _Verbs) -> None:
         metavar="FILE",
         help="add it to the compressed history in FILE instead, as in history.jsonl.zst",
     )
+    parser.add_argument(
+        "--pseudonyms",
+        action="store_true",
+        help="put names made up anew in place of people: requesters, users of groups, sandboxes. "
+        "Without it what is recorded holds personal data",
+    )
 
 
 def _plan(verbs: _Verbs) -> None:

@@ -1,12 +1,15 @@
-"""This module records everything a decision rests on, without secrets."""
+"""This module records everything a decision rests on: people too, but no secrets."""
 
 import argparse
+import secrets
 
 from fleet.commands.config import load_config
 from fleet.commands.wiring import look, wire
 from fleet.facts import World
+from fleet.facts.pseudonyms import pseudonymise
 from fleet.ports import Console
 from fleet.render.to_json import value_to_json
+from fleet.schema.model import Askers, Fleet
 from fleet.store import history
 from fleet.store.files import LocalFiles
 
@@ -15,6 +18,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Write the world as JSON."""
     config = load_config(args, console)
     world = look(config, wire(config.fleet, args.file), console)
+    if args.pseudonyms:
+        world = pseudonymise(world, secrets.token_bytes(32), _named(config.fleet))
     if args.append:
         _append(args.append, world, console)
         return 0
@@ -25,6 +30,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     else:
         console.out(text)
     return 0
+
+
+def _named(fleet: Fleet) -> set[str]:
+    """Return the users that fleet.yaml names, of whom the world tells nothing new."""
+    askers = [asker for rule in fleet.tags.values() for asker in rule.asked_by or ()]
+    return {user for asker in askers if isinstance(asker, Askers) for user in asker.users}
 
 
 def _append(name: str, world: World, console: Console) -> None:

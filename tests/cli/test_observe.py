@@ -113,3 +113,19 @@ def test_a_file_that_is_no_history_is_left_alone(trial: Trial, run_fleet: RunFle
     assert appended.returncode == 1
     assert "fleet.yaml: is no history that `fleet observe --append` began" in appended.stderr
     assert (trial.folder / "fleet.yaml").read_bytes() == before
+
+
+def test_people_are_recorded_under_made_up_names_where_that_is_asked(
+    trial: Trial, run_fleet: RunFleet
+) -> None:
+    trial.wait_for("1")
+    world = json.loads((trial.folder / "world.json").read_text(encoding="utf-8"))
+    (request,) = (each for each in world["queues"]["work"]["demand"]["requests"][:1])
+    request["requester"] = "alice"
+    (trial.folder / "world.json").write_text(json.dumps(world), encoding="utf-8")
+
+    plain, other = run_fleet("observe"), run_fleet("observe", "--pseudonyms")
+
+    assert "alice" in plain.stdout
+    assert (other.returncode, "alice" in other.stdout) == (0, False)
+    assert '"person-' in other.stdout
