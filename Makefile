@@ -1,16 +1,19 @@
 # Two commands: `make demo` shows the main job, `make test` is what a change must pass.
 # Everything is installed into .venv at the root, from the locks in requirements/.
 
-.PHONY: help demo test setup setup-dev clean
+.PHONY: help demo test setup setup-images setup-dev clean
 
 help:
 	@echo "make demo    set up, then run the main job on embedded defaults (no account, no server)"
 	@echo "make test    set up, then run what a change must pass: lint, types, tests"
-	@echo "make setup   only install the program, as .venv/bin/fleet"
+	@echo "make setup   only install the program, as .venv/bin/fleet (setup-images: Ansible too)"
 	@echo "make clean   remove .venv and caches; state in .fleet stays"
 
 setup:
 	@sh tools/setup.sh run
+
+setup-images:
+	@sh tools/setup.sh images
 
 setup-dev:
 	@sh tools/setup.sh dev

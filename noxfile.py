@@ -22,6 +22,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flee
 CHROMIUM = ("chromium", "chromium-browser")
 NO_TESTS_COLLECTED = 5
 ABSENT = 3
+RUN = ("--group", "build", "--extra", "postgres")
 COVERAGE = ("--cov-report=term:skip-covered", "--cov-fail-under=90")
 
 # The tools of .venv come before all others, for the programs that these start too.
@@ -217,7 +218,8 @@ def lock(session: nox.Session) -> None:
     """Write requirements/*.lock anew; `nox -s lock -- --upgrade` takes newer versions."""
     shared = ("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet")
     for name, extra in (
-        ("run", ("--group", "build", "--extra", "postgres", "--extra", "images")),
+        ("run", RUN),
+        ("images", (*RUN, "--extra", "images", "--constraint", "requirements/run.lock")),
         ("dev", ("--group", "dev", "--constraint", "requirements/run.lock")),
     ):
         session.run(

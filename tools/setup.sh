@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs .venv from a lock: `setup.sh run` what the program needs, `setup.sh dev` the tools too.
+# Installs .venv from a lock: `setup.sh run` what the program needs, `images` what bakes, `dev` tools too.
 # What is installed already is not installed again: a stamp in .venv records what it was made from.
 set -eu
 cd "$(dirname "$0")/.."
-what=${1:?usage: setup.sh run|dev}
+what=${1:?usage: setup.sh run|images|dev}
 
 say() { printf '==> %s\n' "$*"; }
 
@@ -36,7 +36,7 @@ installed() {
     [ -x .venv/bin/python ] && [ "$(cat ".venv/fleet-$1.stamp" 2>/dev/null)" = "$(stamp_of "$1")" ]
 }
 
-if installed dev || { [ "$what" = run ] && installed run; }; then
+if installed dev || installed "$what" || { [ "$what" = run ] && installed images; }; then
     say "using .venv as it is (it matches requirements/$what.lock)"
     exit 0
 fi

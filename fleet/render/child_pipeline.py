@@ -32,7 +32,7 @@ def _job(image: DueImage, builds: str) -> dict[str, object]:
         # Tokens that may publish live in this environment.
         "environment": {"name": "fleet", "action": "access"},
         "script": [
-            "make setup",
+            "make setup-images",
             *(
                 f'{_FLEET}{command.removeprefix("fleet")} --file "$FLEET_FILE"'
                 for command in commands_of(image)

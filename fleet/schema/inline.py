@@ -9,7 +9,7 @@ from fleet.schema.concealed import holds_secret, names_secret
 from fleet.schema.findings import At, Path, nearest
 from fleet.schema.nodes import Node
 
-_REFERENCE_KEYS = ("env", "file", "command")
+_REFERENCE_KEYS = ("env", "file", "command", "environment")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ def _refers(key: str, value: Node) -> bool:
     """Say whether this is a way to name a secret and not the secret itself."""
     if key == "command":
         return value.kind == "list"
-    if value.kind == "list":
-        return False
-    return key == "file" or re.match(ENV_PATTERN, str(value.value)) is not None
+    if key == "environment":
+        return value.kind == "list" and all(map(_is_name, value.items))
+    return value.kind != "list" and (key == "file" or _is_name(value))
+
+
+def _is_name(value: Node) -> bool:
+    return re.match(ENV_PATTERN, str(value.value)) is not None

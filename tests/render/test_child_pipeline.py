@@ -29,7 +29,7 @@ def test_each_image_that_is_due_has_a_job_that_does_it_and_keeps_its_log() -> No
     assert set(jobs) == {"stages", "default", "image trixie"}
     job = jobs["image trixie"]
     assert job["script"] == [
-        "make setup",
+        "make setup-images",
         '.venv/bin/fleet image build trixie --file "$FLEET_FILE"',
         '.venv/bin/fleet image test trixie --file "$FLEET_FILE"',
         '.venv/bin/fleet image publish trixie --file "$FLEET_FILE"',
