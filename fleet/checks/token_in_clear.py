@@ -1,20 +1,22 @@
 """This module finds servers that are sent tokens over connections that anybody can read."""
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
 
 RULE = "token-in-clear"
+_IN_CLEAR = re.compile(r"http://(\[[^]]+\]|[^/:?#]+)")
 
 
 def check(fleet: Fleet) -> Iterator[Finding]:
     """Require https of a server that gets tokens of ours or of workers, but for this computer."""
     for path, url in _told_tokens(fleet):
-        host = urlsplit(url).hostname or ""
-        if url.startswith("http://") and not _is_here(host):
+        found = _IN_CLEAR.match(url)
+        host = found[1].strip("[]") if found else ""
+        if found and not _is_here(host):
             yield Finding(
                 RULE,
                 f"tokens for {host} would go over the network in clear",
