@@ -56,12 +56,12 @@ def _is_of(only: Budget, who: object, tags: frozenset[str]) -> bool:
 
 
 def spending_limits(fleet: Fleet) -> tuple[SpendingLimit, ...]:
-    """Return every figure of every budget: those of pools, then `budgets`, as they stand."""
+    """Return every figure of every budget: those of pools, then `budgets`, by name."""
     return (*_pool_limits(fleet), *_limits(fleet))
 
 
 def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
-    for name, pool in fleet.pools.items():
+    for name, pool in sorted(fleet.pools.items()):
         if isinstance(pool, Pool) and pool.budget is not None:
             for period in PERIODS:
                 amount: Money | None = getattr(pool.budget, f"per_{period}")
@@ -74,7 +74,7 @@ def _pool_limits(fleet: Fleet) -> Iterator[SpendingLimit]:
 
 
 def _limits(fleet: Fleet) -> Iterator[SpendingLimit]:
-    for name, budget in fleet.budgets.items():
+    for name, budget in sorted(fleet.budgets.items()):
         only = budget if _filters(budget) else None
         for period in PERIODS:
             amount: Money | None = getattr(budget, f"per_{period}")

@@ -3,6 +3,7 @@
 `pytest --update-plans` rewrites plan.json and plan.txt; the review reads the difference.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fleet.queues.world import read_world
 from fleet.reconcile import reconcile
 from fleet.render.to_json import plan_to_json
 from fleet.render.to_text import plan_to_text
+from fleet.schema.model import Fleet
 from fleet.store.files import LocalFiles
 from tests.builders import NOW
 
@@ -51,3 +53,22 @@ def test_a_golden_plan_is_what_reconcile_and_guard_say(
         for name, text in shown.items():
             (folder / name).write_text(text, encoding="utf-8")
     assert {name: (folder / name).read_text(encoding="utf-8") for name in shown} == shown
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_order_of_keys_in_fleet_yaml_changes_no_plan(folder: Path) -> None:
+    checked = check_file(str(folder / "fleet.yaml"), NOW.date())
+    assert checked.fleet is not None, checked.findings
+    world = read_world(str(folder / "world.json"), LocalFiles())
+    turned = Fleet.model_validate_json(json.dumps(_turned(checked.fleet.as_written())))
+
+    plans = [guard(fleet, reconcile(fleet, world)) for fleet in (checked.fleet, turned)]
+
+    assert plans[0] == plans[1]
+
+
+def _turned(value: object) -> object:
+    """Return a document with the entries of each mapping in the opposite order."""
+    if isinstance(value, dict):
+        return {key: _turned(value[key]) for key in reversed(value)}
+    return [_turned(each) for each in value] if isinstance(value, list) else value
