@@ -44,11 +44,15 @@ _NO_STOCK = re.compile(
 _NO_QUOTA = re.compile(
     r"\b(resource_limit_exceeded|\w*LimitExceeded|MaxSpotInstanceCountExceeded)\b"
 )
+_OURS = re.compile(r"\blocal_fault\b")
+"""What this computer could not do, as on a full disk, says nothing of a machine type."""
 _TOO_FAST = re.compile(r"\b(rate_limit_exceeded|RequestLimitExceeded)\b")
 
 
 def classify(said: str) -> AttemptResult:
     """Return what a provider's refusal of a creation means, by the code in what it said."""
+    if _OURS.search(said):
+        return "gone"
     if _NO_STOCK.search(said):
         return "out-of-stock"
     if _NO_QUOTA.search(said) and not _TOO_FAST.search(said):

@@ -311,7 +311,7 @@ class HookMachines:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("a")
         except OSError as error:
-            raise CreationRefused(f"{name}: {path}: {error.strerror}") from error
+            raise CreationRefused(f"{name}: local_fault: {path}: {error.strerror}") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

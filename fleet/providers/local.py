@@ -88,7 +88,8 @@ class LocalMachines:
             data = read_user_data(user_data) if user_data else UserData((), 0)
             self._make(record, data)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise CreationRefused(f"{inputs.name}: {_why(error)}") from error
+            whose = "local_fault: " if isinstance(error, OSError) else ""
+            raise CreationRefused(f"{inputs.name}: {whose}{_why(error)}") from error
         return record.id
 
     def delete(self, machine_id: str) -> None:

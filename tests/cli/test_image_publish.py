@@ -57,7 +57,9 @@ def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
     image = DueImage(image="trixie", steps=("publish",), version=VERSION)
     report = DueReport(fleet="trial", time=NOW, images=(image,))
     job = yaml.safe_load(to_child_pipeline(report, ".fleet/images"))["image trixie"]
-    (built.folder / "Makefile").write_text("setup:\n\t@echo it is set up\n", encoding="utf-8")
+    (built.folder / "Makefile").write_text(
+        "setup-images:\n\t@echo it is set up\n", encoding="utf-8"
+    )
     (built.folder / ".venv").symlink_to(ROOT / ".venv")
 
     done = run_process(

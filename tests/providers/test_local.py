@@ -271,5 +271,5 @@ def test_a_record_that_is_damaged_is_named_and_nothing_is_taken_for_gone(
 def test_a_folder_that_cannot_be_made_is_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(CreationRefused, match="Not a directory"):
+    with pytest.raises(CreationRefused, match=r"local_fault: .*Not a directory"):
         a_local_cloud(tmp_path / "file/machines").create(a_worker())

@@ -58,6 +58,7 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
         ("RequestLimitExceeded: slow down", "error"),
         ("rate_limit_exceeded", "error"),
         ("server_error: something went wrong", "error"),
+        ("debian-1: local_fault: /srv/m: No space left on device", "gone"),
     ],
 )
 def test_a_refusal_is_told_by_the_code_in_it(said: str, result: str) -> None:
