@@ -10,7 +10,15 @@ import re
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir, closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    chdir,
+    closing,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -40,7 +48,8 @@ class Kind:
     """Of which each input is given to one."""
     seeds: Callable[[], tuple[bytes, ...]]
     change: Callable[[Random, bytes], bytes]
-    arrange: Callable[[Path], None] = lambda _: None
+    arrange: Callable[[Path], AbstractContextManager[object] | None] = lambda _: None
+    """Lays down what is read with it; what it returns lasts as long as inputs are given."""
     name: str = "input"
     place: Callable[[Path, bytes], object] = lambda path, content: path.write_bytes(content)
 
@@ -241,15 +250,16 @@ class Server:
         return Answer(200, (self._folder / "input").read_bytes())
 
 
-def _served(folder: Path) -> None:
-    """Lay down a fleet that reads a server; it lasts as long as the process of the tests."""
-    server = Server(folder).loopback.__enter__()
+def _served(folder: Path) -> Loopback:
+    """Lay down a fleet that reads a server, and return that."""
+    server = Server(folder).loopback
     (folder / "token").write_text(TOKEN)
     (folder / "token").chmod(0o600)
     (folder / "fleet.yaml").write_text(
         f"fleet: x\nqueues: {{q: {{kind: debusine, url: '{server.url}', scopes: [debian],"
         " token: {file: token}}}\n"
     )
+    return server
 
 
 def _fixtures(*names: str) -> Callable[[], tuple[bytes, ...]]:
