@@ -167,7 +167,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
 
     assert {
         f"long tests: [{session}]"
-        for session in ("laws", "kills", "crowd", "every-suite", "images-boot")
+        for session in ("laws", "kills", "crowd", "fuzz", "every-suite", "images-boot")
     } | {"apply", "pages"} == jobs(listed), listed.stderr
 
 
