@@ -12,8 +12,8 @@ It is a mixed-integer programme per component, the groups, places and limits tha
 
 where who shares a machine that is billed by steps has no money of its own in the first line.
 Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
-takes what one of an earlier rank could have used. In large components that holds for parts of
-machines, and rounding to whole ones may cost an earlier rank a request.
+takes what one of an earlier rank could have used. In large components rounding to whole machines
+may cost an earlier rank a request: those are sought again, and who may lack still is counted.
 docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by name.
 """
 
@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from fleet.allocate.answer import Answer, Stop
 from fleet.allocate.components import Component, components
 from fleet.allocate.formulation import BY_NAME, EXACT, Model
-from fleet.allocate.neighbourhood import solve_large
-from fleet.allocate.programme import NODES, Relaxed, Solution
+from fleet.allocate.neighbourhood import serve_all, serve_most
+from fleet.allocate.programme import NODES, Solution
+from fleet.allocate.turns import Longer, serve_in_turn
 from fleet.demand import Ordered
 from fleet.demand.choices import Group, Place, Rank, Row
 
@@ -41,6 +42,8 @@ class Proof:
     """The search for something cheaper was ended by its limit of nodes."""
     rounded: bool = False
     """In a large component whole requests were only looked for near an answer in parts."""
+    longer: Longer = ()
+    """Ranks, and how many requests of each may wait although they could be served."""
 
     def __add__(self, other: "Proof") -> "Proof":
         """Return the proof of both together: components share nothing."""
@@ -50,6 +53,7 @@ class Proof:
             self.relaxed + other.relaxed,
             self.unfinished or other.unfinished,
             self.rounded or other.rounded,
+            self.longer + other.longer,
         )
 
 
@@ -98,8 +102,7 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
     """Solve one component: everybody if possible, else rank by rank."""
     model = Model(component, by_rank=False, exact=exact)
     if not model.is_exact:
-        answer, relaxed = solve_large(model)
-        proof = _prove_large(model, relaxed, answer.cost())
+        model, answer, proof = _solve_large(component, model)
     else:
         solution = model.programme.solve(model.everybody())
         if solution is None:
@@ -113,9 +116,20 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
 
 def _in_turn(model: Model) -> Solution | None:
     """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
-    ranks = model.ranks()
+    ranks = [columns for columns, _ in model.everybody_by_rank()]
     most = model.programme.most_in_turn(ranks)
     return model.programme.solve(list(zip(ranks, most, strict=True)))
+
+
+def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Proof]:
+    """Serve everybody near an answer in parts if that can be, else rank by rank."""
+    answer, longer = serve_all(model), Longer()
+    if answer is None or any(answer.left):
+        model = Model(component, by_rank=True, exact=0)
+        answer, longer = serve_in_turn(model, serve_most(model))
+    relaxed, cost = model.programme.relax(answer.sums()), answer.cost()
+    bound = _bound(model, relaxed.cost if relaxed else 0.0, cost)
+    return model, answer, Proof(cost, bound, bound, rounded=cost > bound, longer=longer)
 
 
 def _write(model: Model, answer: Answer, allocation: Allocation) -> None:
@@ -139,12 +153,6 @@ def _prove(model: Model, solution: Solution | None, cost: float) -> Proof:
     least = relaxed.cost if relaxed else 0.0
     bound = _bound(model, max(solution.bound, least), cost)
     return Proof(cost, bound, min(bound, model.money(least)), unfinished=solution.nodes >= NODES)
-
-
-def _prove_large(model: Model, relaxed: Relaxed | None, cost: float) -> Proof:
-    """Return what is proven about an answer of this cost in a large component."""
-    bound = _bound(model, relaxed.cost if relaxed else 0.0, cost)
-    return Proof(cost, bound, bound, rounded=cost > bound)
 
 
 def _bound(model: Model, least: float, cost: float) -> float:

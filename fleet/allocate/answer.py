@@ -29,10 +29,6 @@ class Answer:
 
     def __init__(self, model: Model, counts: Sequence[Mapping[str, int]]) -> None:
         self._model = model
-        self._rows_of: defaultdict[str, list[int]] = defaultdict(list)
-        for number, row in enumerate(model.rows):
-            for place in row.machines:
-                self._rows_of[place].append(number)
         self.served: list[dict[str, list[Waiting]]] = []
         """For each block, place to those of its requests that are served there."""
         self.left: list[list[Waiting]] = []
@@ -129,9 +125,13 @@ class Answer:
         return max(found, default=None)
 
     def lacking(self) -> list[int]:
-        """Return how many of each rank are not served, the earliest first; none if nobody is."""
+        """Return how many of each rank are not served, the earliest first."""
         left = Counter(rank for block in self.left for rank, _, _ in block)
-        return [left[rank] for rank in self._model.every_rank] if left else []
+        return [left[rank] for rank in self._model.every_rank]
+
+    def badness(self) -> tuple[list[int], float]:
+        """Return what tells answers apart: whom they lack, rank by rank, and then their cost."""
+        return self.lacking(), self.cost()
 
     def sums(self) -> list[Sum]:
         """Return how many of each block are served, as sums of its columns."""
@@ -148,7 +148,7 @@ class Answer:
         if self._model.places[place].makes:
             before = self.machines.get(place, 0)
             self.machines[place] = ceil(self._shares[place] - EPSILON)
-            for number in self._rows_of[place]:
+            for number in self._model.rows_of[place]:
                 each = self._model.rows[number].machines[place]
                 self.taken[number] += each * (self.machines[place] - before)
 
@@ -159,7 +159,7 @@ class Answer:
             for place, requests in at.items():
                 if requests:
                     own = {number for number, _ in block.takes.get(place, ())}
-                    if not own.union(self._rows_of[place]).isdisjoint(rows):
+                    if not own.union(self._model.rows_of[place]).isdisjoint(rows):
                         found.append((requests[-1][0], nth, place))
         return max(found)[1:] if found else None
 
@@ -217,7 +217,7 @@ class Answer:
         rows = self._model.rows
         needed = dict(block.takes.get(place, ()))
         if self._needs_machine(block, place):
-            for number in self._rows_of[place]:
+            for number in self._model.rows_of[place]:
                 needed[number] = needed.get(number, _NONE) + rows[number].machines[place]
         for number in sorted(needed):
             if self.taken[number] + needed[number] > rows[number].room:

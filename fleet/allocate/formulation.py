@@ -62,6 +62,11 @@ class Model:
 
     def __init__(self, component: Component, *, by_rank: bool, exact: int = EXACT) -> None:
         self.rows = component.rows
+        self.rows_of: defaultdict[str, list[int]] = defaultdict(list)
+        """Place to the rows that its machines take of."""
+        for number, row in enumerate(self.rows):
+            for place in row.machines:
+                self.rows_of[place].append(number)
         self.places = {place.key: place for place in component.places}
         pairs = sum(len(group.fits) for group in component.groups)
         self.is_exact = pairs <= exact
@@ -84,12 +89,23 @@ class Model:
         """Return the ranks of all requests, the first served first."""
         return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
 
-    def ranks(self) -> list[list[int]]:
-        """Return the columns of each rank, the first served first; blocks are of one rank each."""
+    def everybody_by_rank(self) -> list[Sum]:
+        """Return that every rank is served whole, the first served first.
+
+        Blocks are of one rank each.
+        """
         columns: defaultdict[Rank, list[int]] = defaultdict(list)
+        sizes: Counter[Rank] = Counter()
         for block in self.blocks:
             columns[block.rank].extend(block.columns)
-        return [columns[rank] for rank in sorted(columns)]
+            sizes[block.rank] += block.size
+        return [(columns[rank], sizes[rank]) for rank in self.every_rank]
+
+    def touches(self, block: Block) -> set[str | int]:
+        """Return the places that fit a block, and the numbers of rows that it takes of there."""
+        rows = {number for place in block.fits for number in self.rows_of[place]}
+        rows |= {number for takes in block.takes.values() for number, _ in takes}
+        return {*block.fits, *rows}
 
     def sizes_by_rank(self) -> list[dict[int, int]]:
         """Return for each rank, the first served first, how many requests of it are in which row.

@@ -3,7 +3,7 @@
 What a cheapest answer in parts costs is proven: nothing in whole numbers costs less. Where it
 serves everybody it is solved once more with whole machines, among few enough ways that this takes
 no time: those that the answer in parts uses, and for each block those that are the least dearer.
-What is divided is rounded, and then looked for in whole requests, near both.
+What that divides is rounded, and an answer in whole requests is looked for near both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,56 +11,53 @@ from math import ceil, floor
 
 from fleet.allocate.answer import Answer
 from fleet.allocate.formulation import EPSILON, Block, Model
-from fleet.allocate.programme import Bounds, Relaxed
+from fleet.allocate.programme import NODES_FROM, Bounds, Relaxed, Sum
 
-_WAYS = 5
+_WAYS = 3
 """How many places each block may use that the answer in parts does not, of either kind."""
 _FEWER, _MORE = 1, 3
 """How many machines fewer and more than the answer in parts each place may have."""
-_ROUNDS = 2
-"""How often a component is looked at again, where an answer leaves room to serve more."""
 
 
-def solve_large(model: Model) -> tuple[Answer, Relaxed | None]:
-    """Return an answer, and the cheapest one in parts that serves as many of each block."""
-    programme = model.programme
-    sums = model.everybody()
-    relaxed = programme.relax(sums)
-    if relaxed is not None:
-        parts = programme.solve_near(_near(model, relaxed), sums, lack=model.dearest())
-    else:
-        sums = model.served(programme.most_of_rows(model.sizes_by_rank()))
-        relaxed = programme.relax(sums)
-        parts = relaxed.values if relaxed else None
-    answer = Answer(model, model.in_whole_requests(parts) if parts else ())
-    for _ in range(_ROUNDS):
-        if answer.sums() != sums:
-            sums = answer.sums()
-            relaxed = programme.relax(sums)
-            parts = relaxed.values if relaxed else None
-        if relaxed is None or not parts:
-            break
-        answer = improve(model, answer, relaxed, parts)
-        if answer.sums() == sums:
-            return answer, relaxed
-    return answer, programme.relax(answer.sums())
+def serve_all(model: Model) -> Answer | None:
+    """Return an answer near the cheapest one in parts that serves everybody; None: nothing can.
 
-
-def improve(model: Model, answer: Answer, relaxed: Relaxed, parts: Sequence[float]) -> Answer:
-    """Return an answer that serves as many of each rank at no more cost, or more; often the same.
-
-    It is looked for in whole requests, near an answer in parts and the one that there is.
+    Rounding may leave somebody out.
     """
-    start = answer.values()
-    bounds = _nearer(model, parts, _near(model, relaxed))
-    for column in {*bounds, *start}:
-        (least, most), value = bounds.get(column, (0.0, 0.0)), start.get(column, 0.0)
+    sums = model.everybody()
+    relaxed = model.programme.relax(sums)
+    if relaxed is None:
+        return None
+    lack = [(model.dearest(), block.size) for block in model.blocks]
+    parts = model.programme.solve_near(_near(model, relaxed), sums, lack=lack)
+    answer = Answer(model, model.in_whole_requests(parts) if parts else ())
+    return improve(model, answer, answer.sums())
+
+
+def serve_most(model: Model) -> Answer:
+    """Return, rounded, an answer in parts that serves each rank the most it can have, in turn."""
+    sums = model.served(model.programme.most_of_rows(model.sizes_by_rank()))
+    relaxed = model.programme.relax(sums)
+    return Answer(model, model.in_whole_requests(relaxed.values) if relaxed else ())
+
+
+def improve(model: Model, answer: Answer, sums: Sequence[Sum]) -> Answer:
+    """Return an answer that costs no more, or serves more; this one has these sums.
+
+    It is looked for in whole requests, near this one and the cheapest one in parts.
+    """
+    relaxed = model.programme.relax(sums)
+    if relaxed is None:
+        return answer
+    start, bounds = answer.values(), _near(model, relaxed)
+    for column, value in start.items():
+        least, most = bounds.get(column, (0.0, 0.0))
         bounds[column] = (min(least, value), max(most, value))
-    values = model.programme.solve_near(bounds, answer.sums(), start=start)
+    values = model.programme.solve_near(bounds, sums, start=start, nodes=NODES_FROM)
     if values is None:
         return answer
     found = Answer(model, model.in_whole_requests(values))
-    return min(answer, found, key=lambda each: (each.lacking(), each.cost()))
+    return min(answer, found, key=Answer.badness)
 
 
 def _near(model: Model, relaxed: Relaxed) -> Bounds:
@@ -81,21 +78,6 @@ def _cheap(model: Model, block: Block, relaxed: Relaxed) -> Iterator[int]:
     makes = [model.places[place].makes for place in block.fits]
     for kind in (True, False):
         yield from [first + way for way in order if makes[way] is kind][:_WAYS]
-
-
-def _nearer(model: Model, parts: Sequence[float], near: Bounds) -> Bounds:
-    """Return bounds that leave as it is whom an answer in parts does not divide."""
-    bounds = {column: _around(parts[column], _FEWER, _MORE) for column in model.makes.values()}
-    for block in model.blocks:
-        used = {column: parts[column] for column in block.columns if parts[column] > EPSILON}
-        left = sum(part - floor(part + EPSILON) for part in used.values())
-        divided = left > EPSILON
-        if divided:
-            ways = near.keys() & set(block.columns)
-            bounds |= dict.fromkeys(sorted(ways), (0.0, float(ceil(left) + 1)))
-        for column, part in used.items():
-            bounds[column] = _around(part, divided, divided)
-    return bounds
 
 
 def _around(value: float, fewer: int, more: int) -> tuple[float, float]:

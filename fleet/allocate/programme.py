@@ -34,6 +34,8 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # It seeks a first answer, which is never far here: more machines.
     "mip_heuristic_run_feasibility_jump": False,
 }
+_COSTLY = ("mip_heuristic_run_rens",)
+"""What the solver tries that takes as long as all else and finds hardly more near an answer."""
 _PRIMAL = 4
 """How the solver names the primal simplex method."""
 _SLACK = 1e-6
@@ -142,13 +144,14 @@ class Programme:
         near: Bounds,
         sums: Sequence[Sum],
         *,
-        lack: float | None = None,
+        lack: Sequence[tuple[float, int]] | None = None,
         start: Mapping[int, float] | None = None,
+        nodes: int = NODES_NEAR,
     ) -> Sequence[float] | None:
         """Return the cheapest answer within these bounds of columns; all others are 0.
 
-        A sum may lack something where that has a price. With an answer to start from all numbers
-        are whole. None when none was found within `NODES_NEAR`, or `NODES_FROM`.
+        `lack` is of each sum what each that it lacks costs, and how many it may. With an answer to
+        start from all numbers are whole. None when none was found within so many nodes.
         """
         np = self._numpy
         kept = sorted(near)
@@ -160,11 +163,13 @@ class Programme:
         solver.changeColsIntegrality(len(kept), all_kept, np.array(whole, dtype="uint8"))
         if lack is not None:
             each, ones = np.arange(len(sums), dtype="int32"), self._ones(len(sums))
-            most = np.array([float(number) for _, number in sums])
+            prices, most = np.array(lack, dtype=float).T.copy()
             rows = (len(self.ends) + each).astype("int32")
-            solver.setOptionValue("mip_rel_gap", WIDE_GAP)
-            solver.addCols(len(sums), lack * ones, 0 * ones, most, len(sums), each, rows, ones)
-        solver.setOptionValue("mip_max_nodes", NODES_NEAR if start is None else NODES_FROM)
+            solver.setOptionValue("mip_rel_gap", WIDE_GAP if start is None else GAP)
+            solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
+        solver.setOptionValue("mip_max_nodes", nodes)
+        for costly in _COSTLY:
+            solver.setOptionValue(costly, False)
         if start is not None:
             solver.setOptionValue("mip_allow_restart", False)
             given = np.array([start.get(column, 0.0) for column in kept])
@@ -174,6 +179,17 @@ class Programme:
         values = np.zeros(len(self.costs))
         values[kept] = solver.getSolution().col_value[: len(kept)]
         return list(values.tolist())
+
+    def most(self, columns: Sequence[int], kept: Sequence[Sum]) -> Sequence[float] | None:
+        """Return an answer in parts in which these columns sum to the most, and others to theirs.
+
+        None when there is none.
+        """
+        solver = self._load(kept)
+        costs = self._numpy.zeros(len(self.costs))
+        costs[columns] = -1.0
+        solver.changeColsCost(len(costs), self._all_columns, costs)
+        return None if _run(solver) is None else list(solver.getSolution().col_value)
 
     def most_in_turn(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """Return the most that each set of columns can sum to, the earlier ones having theirs."""

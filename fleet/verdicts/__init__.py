@@ -62,6 +62,10 @@ from fleet.verdicts.keeping import why_kept
 from fleet.verdicts.promotions import find_promotions
 
 _ORDER = {"create": 0, "drain": 1, "delete": 2}
+_NEAR = (
+    "there is so much to choose among that whole requests were only looked for near an answer "
+    "that divides them"
+)
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,21 @@ def _warn(fleet: Fleet, world: World, decided: Decided) -> Iterator[Warning_]:
     yield from warn_of_cadence(fleet, world)
     yield from warn_of_durations(fleet, decided.demand, decided.budgets)
     yield from warn_of_queues(fleet, world, decided.demand)
+    yield from _warn_of_longer(decided.proof)
+
+
+def _warn_of_longer(proof: Proof) -> Iterator[Warning_]:
+    """Warn of those who come early and may wait in favour of somebody who comes later."""
+    longer: Counter[tuple[int, int]] = Counter()
+    for (classed, queued, _), count in proof.longer:
+        longer[classed, -queued] += count
+    for (classed, priority), count in sorted(longer.items()):
+        who = f"{write_count(count, 'request')} of priority {priority}"
+        yield Warning_(
+            rule="longer-than-necessary",
+            message=f"up to {who}{' and tags of low priority' if classed else ''} may wait longer "
+            f"than necessary: {_NEAR}",
+        )
 
 
 def _all_workers(
@@ -295,8 +314,7 @@ def _optimum(decided: Decided) -> Optimum | None:
         because = (
             f"the search ended after {NODES} nodes"
             if proof.unfinished
-            else "there is so much to choose among that whole requests were only looked for near "
-            "an answer that divides them"
+            else _NEAR
             if proof.rounded
             else f"the search ends when what it found is proven to within {GAP:.1%}"
         )

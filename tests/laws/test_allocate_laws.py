@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from math import ceil
@@ -15,21 +14,11 @@ from fleet.allocate.formulation import EXACT
 from fleet.catalogue.billing import Tariff, bill
 from fleet.demand import Ordered
 from fleet.demand.choices import Fit, Group, Place, Rank, Row
+from tests.builders.choosing import Problem, a_middling_problem
 
 _ROUNDING = 1e-6
 _LARGE = 0
 """Every component is solved as large ones are."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    groups: tuple[Group, ...]
-    places: tuple[Place, ...]
-    rows: tuple[Row, ...]
-
-    def solved(self, exact: int = EXACT) -> Allocation:
-        places = {place.key: place for place in self.places}
-        return allocate(self.groups, places, self.rows, exact=exact)
 
 
 @st.composite
@@ -316,6 +305,17 @@ def test_nobody_waits_for_who_came_later_in_its_rank_and_takes_the_same(problem:
                     for group in (mine, other)
                 ]
                 assert later < first or takes[0] != takes[1]
+
+
+@given(st.one_of(problems(), st.builds(a_middling_problem, st.integers(0, 10**9))))
+def test_what_a_rank_gets_less_in_a_large_component_is_counted(problem: Problem) -> None:
+    large = problem.solved(_LARGE)
+    ours, best = problem.lacking(large), problem.lacking(problem.solved(EXACT))
+
+    worse = (rank for rank in ours if ours[rank] != best[rank])
+    rank = next(worse, None)
+    if rank is not None:
+        assert 0 < ours[rank] - best[rank] <= dict(large.proof.longer).get(rank, 0)
 
 
 @given(problems(), st.randoms(use_true_random=False))
