@@ -1,18 +1,38 @@
 """This module makes worlds for the laws: small fleets in which a lot can go wrong."""
 
 from datetime import timedelta
+from decimal import Decimal
+from random import Random
 
 from hypothesis import strategies as st
 
 from fleet.facts import Demand, QueueReading, Request, Unknown, Worker, WorkerState, World
+from fleet.facts.ledger import Charge, Ledger
 from fleet.schema.model import Fleet
-from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker
+from fleet.tickets.desk import read_desk
+from tests.builders import (
+    NOW,
+    a_listing,
+    a_machine,
+    a_pool,
+    a_request,
+    a_sim_fleet,
+    a_sim_world,
+    a_stack,
+    a_worker,
+    ago,
+    some_inputs,
+)
+from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 
 TAGS = ("amd64", "arm64", "big", "powerful")
 POOLS = ("arm", "builders", "powerful")
 
 tag_sets = st.sets(st.sampled_from(TAGS), max_size=2).map(lambda tags: tuple(sorted(tags)))
 ages = st.integers(0, 7200).map(lambda seconds: NOW - timedelta(seconds=seconds))
+
+_TEAMS = "blue", "green"
+_HOURS = st.integers(0, 12)
 
 
 @st.composite
@@ -125,3 +145,60 @@ def shuffled(world: World) -> World:
     if isinstance(stacks, dict):
         stacks = dict(reversed(list(stacks.items())))
     return world.model_copy(update={"queues": queues, "providers": providers, "stacks": stacks})
+
+
+@st.composite
+def budgeted(draw: st.DrawFn) -> tuple[Fleet, World]:
+    """Return tickets of two teams with budgets in money and hours, some with a machine already."""
+    limits = {
+        "blue": {"per_hour": f"{draw(_HOURS) + 1} EUR", "per_day": f"{draw(_HOURS) + 5} EUR"},
+        "green": {"machine_hours_per_day": draw(_HOURS) + 1},
+    }
+    fleet = a_ticket_fleet(
+        providers={
+            "desk": {"kind": "sim", "billing": {"increment": draw(st.sampled_from(["1s", "1h"]))}}
+        },
+        durations={"any": f"{draw(_HOURS) + 1}h"},
+        budgets={
+            team: {"team": team, "tags": ["extra_powerful"]} | limits[team] for team in _TEAMS
+        },
+        pool={"machine": {"type": "ccx63", "price": "0.77 EUR/h"}, "workers": {"max": 9}},
+    )
+    names = [f"debian-ci-powerful-{nth}" for nth in range(1, draw(st.integers(0, 3)) + 1)]
+    tickets = [
+        a_ticket(nth, team=draw(st.sampled_from(_TEAMS)), tags=("arch_x86_64", "extra_powerful"))
+        for nth in range(10, 10 + draw(st.integers(1, 6)))
+    ]
+    tickets += [
+        a_ticket(
+            nth, team=draw(st.sampled_from(_TEAMS)), machine=name, state="ready", heard_at=NOW
+        )
+        for nth, name in enumerate(names)
+    ]
+    charges = tuple(
+        Charge(pool="powerful", team=team, seconds=(h * 3600,) * 3, money=(Decimal(h) / 2,) * 3)
+        for team in _TEAMS
+        if (h := draw(_HOURS))
+    )
+    machines = [a_machine(name=name, pool="powerful", type="ccx63", id=name) for name in names]
+    return fleet, World(
+        fleet="debian-ci",
+        time=NOW,
+        ledger=Ledger(charged_until=ago(minutes=1), charges=charges),
+        queues={"tickets": read_desk(fleet, tickets, [used(machine=n) for n in names], NOW)},
+        providers={"desk": a_listing(*machines)},
+        stacks={
+            "powerful": a_stack(
+                provider="desk",
+                workers=tuple(some_inputs(name=name, type="ccx63") for name in names),
+                ids={name: name for name in names},
+            )
+        },
+    )
+
+
+def rekeyed(value: object, dice: Random) -> object:
+    """Return a document with the entries of each mapping in another order."""
+    if isinstance(value, dict):
+        return {key: rekeyed(value[key], dice) for key in dice.sample(list(value), len(value))}
+    return [rekeyed(each, dice) for each in value] if isinstance(value, list) else value

@@ -1,6 +1,8 @@
 """Laws of reconcile and guard: they hold in every world that Hypothesis can think of."""
 
+import json
 from collections import Counter
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.limits import Approval
 from fleet.schema.model import Fleet, Pool
 from tests.builders import a_create, a_plan, a_pool_verdict, a_sim_fleet
-from tests.laws.strategies import POOLS, fleets, shuffled, worlds
+from tests.laws.strategies import POOLS, budgeted, fleets, rekeyed, shuffled, worlds
 
 
 def planned(fleet: Fleet, world: World) -> Plan:
@@ -27,11 +29,16 @@ def test_the_order_of_observation_never_matters(fleet: Fleet, world: World) -> N
     )
 
 
-@given(fleets(), worlds())
-def test_the_order_of_pools_in_fleet_yaml_never_matters(fleet: Fleet, world: World) -> None:
-    backwards = fleet.model_copy(update={"pools": dict(reversed(list(fleet.pools.items())))})
+@given(st.one_of(st.tuples(fleets(), worlds()), budgeted()), st.randoms(use_true_random=False))
+def test_the_order_of_keys_in_fleet_yaml_never_matters(
+    given: tuple[Fleet, World], dice: Random
+) -> None:
+    fleet, world = given
+    written = json.dumps(rekeyed(fleet.as_written(), dice))
 
-    assert planned(fleet, world) == planned(backwards, world)
+    other = planned(Fleet.model_validate_json(written), shuffled(world))
+
+    assert planned(fleet, world) == other
 
 
 @given(fleets(), worlds())

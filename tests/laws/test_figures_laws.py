@@ -1,0 +1,62 @@
+"""Laws of what is printed: every sum is that of its parts, on every surface that shows both."""
+
+import re
+from decimal import Decimal
+
+from hypothesis import given
+
+from fleet.facts import World
+from fleet.guard import guard
+from fleet.handout import find_held
+from fleet.reconcile import reconcile
+from fleet.render.budgets_shown import shown
+from fleet.schema.model import Fleet
+from tests.laws.strategies import budgeted, fleets, worlds
+
+_ROUNDED = Decimal("0.02")
+"""Four figures of two places each."""
+_SAID = re.compile(
+    r"(?P<left>[\d.]+) of (?P<limit>[\d.]+) .* left .*"
+    r"\((?P<spent>[\d.]+) spent, (?P<reserved>[\d.]+) reserved(, (?P<planned>[\d.]+) planned)?"
+)
+
+
+@given(budgeted())
+def test_what_is_left_of_a_budget_is_its_limit_without_the_parts_that_are_told(
+    given: tuple[Fleet, World],
+) -> None:
+    fleet, world = given
+    plan = guard(fleet, reconcile(fleet, world))
+
+    rows, _ = shown(plan.budgets)
+    told = [
+        (row.left, row.limit.partition(" ")[0], row.spent, row.reserved, row.planned)
+        for row in rows
+    ]
+    for said in find_held(fleet, world, plan, "tickets").values():
+        told += [
+            tuple(
+                each.group(key) or "0" for key in ("left", "limit", "spent", "reserved", "planned")
+            )
+            for each in map(_SAID.search, said.split("; "))
+            if each
+        ]
+
+    assert told
+    for left, limit, *parts in told:
+        rest = Decimal(limit) - sum(map(Decimal, parts))
+        assert abs(max(rest, Decimal(0)) - Decimal(left)) <= _ROUNDED
+
+
+@given(fleets(), worlds())
+def test_what_a_plan_costs_is_what_its_pools_cost_and_who_waits_is_served_or_not(
+    fleet: Fleet, world: World
+) -> None:
+    plan = guard(fleet, reconcile(fleet, world))
+
+    assert plan.cost_before == sum(pool.cost_before for pool in plan.pools)
+    assert plan.cost_after == sum(pool.cost_after for pool in plan.pools)
+    waiting = sum(signature.count for signature in plan.signatures)
+    assert sum(each.count for each in plan.unserved) <= waiting
+    for each in plan.unserved:
+        assert each.count >= len(each.requests)
