@@ -9,9 +9,11 @@ import hashlib
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nox
 
@@ -227,6 +229,24 @@ def lock(session: nox.Session) -> None:
             *("pyproject.toml", "--output-file", f"requirements/{name}.lock"),
             *session.posargs,
             env={"UV_CUSTOM_COMPILE_COMMAND": "nox -s lock"},
+        )
+
+
+@nox.session
+def vulnerabilities(session: nox.Session) -> None:
+    """Known vulnerabilities of what the locks name; FLEET_OSV is the service that knows them."""
+    service = os.environ.get("FLEET_OSV", "https://api.osv.dev/v1/query")
+    host = urlsplit(service)
+    try:
+        socket.create_connection((host.hostname or "", host.port or 443), timeout=10).close()
+    except OSError as error:
+        skip(session, f"{service} cannot be reached: {error}")
+        return
+    for lock in sorted((ROOT / "requirements").glob("*.lock")):
+        session.run(
+            *("uv", "tool", "run", "--from", "pip-audit==2.10.1", "pip-audit", "--requirement"),
+            *(str(lock), "--require-hashes", "--disable-pip", "--progress-spinner", "off"),
+            *("--vulnerability-service", "osv", "--osv-url", service),
         )
 
 

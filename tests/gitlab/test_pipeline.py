@@ -167,7 +167,15 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
 
     assert {
         f"long tests: [{session}]"
-        for session in ("laws", "kills", "crowd", "fuzz", "every-suite", "images-boot")
+        for session in (
+            "laws",
+            "kills",
+            "crowd",
+            "fuzz",
+            "every-suite",
+            "images-boot",
+            "vulnerabilities",
+        )
     } | {"apply", "pages"} == jobs(listed), listed.stderr
 
 
