@@ -150,7 +150,7 @@ def shuffled(world: World) -> World:
 @st.composite
 def budgeted(draw: st.DrawFn) -> tuple[Fleet, World]:
     """Return tickets of two teams with budgets in money and hours, some with a machine already."""
-    limits = {
+    limits: dict[str, dict[str, object]] = {
         "blue": {"per_hour": f"{draw(_HOURS) + 1} EUR", "per_day": f"{draw(_HOURS) + 5} EUR"},
         "green": {"machine_hours_per_day": draw(_HOURS) + 1},
     }
@@ -160,7 +160,7 @@ def budgeted(draw: st.DrawFn) -> tuple[Fleet, World]:
         },
         durations={"any": f"{draw(_HOURS) + 1}h"},
         budgets={
-            team: {"team": team, "tags": ["extra_powerful"]} | limits[team] for team in _TEAMS
+            team: limits[team] | {"team": team, "tags": ["extra_powerful"]} for team in _TEAMS
         },
         pool={"machine": {"type": "ccx63", "price": "0.77 EUR/h"}, "workers": {"max": 9}},
     )

@@ -29,22 +29,20 @@ def test_what_is_left_of_a_budget_is_its_limit_without_the_parts_that_are_told(
     plan = guard(fleet, reconcile(fleet, world))
 
     rows, _ = shown(plan.budgets)
-    told = [
+    told: list[tuple[str, ...]] = [
         (row.left, row.limit.partition(" ")[0], row.spent, row.reserved, row.planned)
         for row in rows
     ]
     for said in find_held(fleet, world, plan, "tickets").values():
         told += [
-            tuple(
-                each.group(key) or "0" for key in ("left", "limit", "spent", "reserved", "planned")
-            )
+            each.group("left", "limit", "spent", "reserved", "planned")
             for each in map(_SAID.search, said.split("; "))
             if each
         ]
 
     assert told
     for left, limit, *parts in told:
-        rest = Decimal(limit) - sum(map(Decimal, parts))
+        rest = Decimal(limit) - sum(Decimal(part or 0) for part in parts)
         assert abs(max(rest, Decimal(0)) - Decimal(left)) <= _ROUNDED
 
 
