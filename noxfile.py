@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,6 +76,28 @@ def coverage(session: nox.Session) -> None:
 def laws(session: nox.Session) -> None:
     """Run the laws for long, with fresh random examples (scheduled)."""
     session.run("pytest", "tests/laws", *session.posargs, env={"HYPOTHESIS_PROFILE": "laws"})
+
+
+@nox.session
+def surroundings(session: nox.Session) -> None:
+    """Run what starts the program as a user without a name or a home, in a path of odd letters."""
+    nobody = ("unshare", "--user", "--map-user=1234", "--map-group=1234")
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*nobody, "true"], check=False).returncode
+    ):
+        skip(session, "unshare --map-user does not work on this machine")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        homeless = ("env", "-u", "HOME", f"XDG_CACHE_HOME={CACHE.parent}", *nobody)
+        session.run(
+            *(*homeless, str(BIN / "pytest"), "-p", "no:cacheprovider"),
+            *("--basetemp", f"{folder}/a b%20c?d=é,f", "tests/cli", "tests/walks", "tests/faults"),
+            *("--ignore", "tests/faults/test_surroundings.py"),
+            # Its page writes $PWD into a URL as it stands.
+            *("--ignore", "tests/walks/test_an_image.py", *session.posargs),
+            external=True,
+        )
 
 
 @nox.session

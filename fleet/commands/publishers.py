@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fleet.errors import FleetError, PublicationRefused
 from fleet.ports.images import Publisher
@@ -66,7 +66,7 @@ def _store(fleet: Fleet, url: str) -> Publisher:
     if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
         from fleet.images.directory import Directory
 
-        return StorePublisher(Directory(Path(parts.path)), fleet.fleet)
+        return StorePublisher(Directory(Path(unquote(parts.path))), fleet.fleet)
     if parts.scheme == "s3" and parts.hostname:
         from fleet.images.s3 import Bucket
 

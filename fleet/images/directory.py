@@ -24,7 +24,7 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.place = f"file://{root}"
+        self.place = root.as_uri()
 
     def reach(self) -> None:
         """Raise where there is no such directory; the first file that is published makes it."""

@@ -72,7 +72,8 @@ def choose_accelerator() -> Accelerator:
 def booted(machine: Machine) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a machine meanwhile; what QEMU itself complains of is read from its `stderr`."""
     with _seed(machine.user_data) as seed:
-        disk = f"file={machine.disk},format={machine.disk.suffix[1:]},if=virtio,snapshot=on"
+        path = str(machine.disk).replace(",", ",,")  # as QEMU reads one of its options
+        disk = f"file={path},format={machine.disk.suffix[1:]},if=virtio,snapshot=on"
         options = (
             *("-M", "q35", *_ACCELERATE[machine.accelerator], "-bios", find_firmware()),
             *("-m", str(_MEMORY), "-smp", str(_PROCESSORS), "-nodefaults", "-display", "none"),

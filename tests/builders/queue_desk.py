@@ -12,6 +12,7 @@ from fleet.plan import Plan
 from fleet.plan.outcome import Outcome
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.builders import (
     NOW,
     a_create,
@@ -42,7 +43,7 @@ class Desk:
     @classmethod
     def at(cls, folder: Path) -> Self:
         """Return a desk with a new store in a folder."""
-        store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian-ci")
+        store = DatabaseStore(sqlite_url(folder / "store.db"), "debian-ci")
         store.init()
         return cls(store)
 

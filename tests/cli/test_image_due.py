@@ -12,6 +12,7 @@ from fleet.images.folder import QCOW2, finish_build, open_build
 from fleet.images.role import role_digest
 from fleet.schema.model import ImageRecipe
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.builders import NOW
 from tests.builders.versioning import a_manifest, a_version
 from tests.rigs.loopback import Answer, Loopback, Received
@@ -130,7 +131,8 @@ def test_newer_packages_are_found_from_the_published_manifest_where_no_build_is_
     with Loopback(answer) as mirror:
         remember(trial)
         manifest = a_manifest(packages=(worker_of(f"{mirror.url}/debian"),))
-        DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial").save_manifest(manifest)
+        url = sqlite_url(trial.folder / ".fleet/store.db")
+        DatabaseStore(url, "trial").save_manifest(manifest)
 
         _, said = trial.do("image", "due", "--json")
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ from tests.rigs.trial import Trial, fleet_yaml
 @pytest.fixture
 def built(trial: Trial) -> Trial:
     """Return a trial fleet with a tested version, to be published to a directory."""
-    return publishing_to(trial, f"file://{trial.folder}/published")
+    return publishing_to(trial, (trial.folder / "published").as_uri())
 
 
 def publishing_to(trial: Trial, *places: str) -> Trial:
@@ -42,7 +43,7 @@ def published(trial: Trial) -> dict[str, str]:
 def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     code, said = built.do("image", "publish", "trixie")
 
-    place = f"file://{built.folder}/published"
+    place = (built.folder / "published").as_uri()
     disk = f"{place}/trixie/{VERSION}/disk.raw"
     size = f"{len(some_disk()) + 3:,}"
     first, second, last = said.splitlines()
@@ -50,7 +51,7 @@ def test_a_tested_version_is_published_and_remembered(built: Trial) -> None:
     assert second.startswith(f"{place}: read back: 1,04")
     assert last == f"{place}: trixie {VERSION} is published as {disk}"
     assert published(built) == {place: disk}
-    assert Path(disk.removeprefix("file://")).read_bytes() == some_disk()
+    assert Path(unquote(disk.removeprefix("file://"))).read_bytes() == some_disk()
 
 
 def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
@@ -69,7 +70,7 @@ def test_the_job_of_a_child_pipeline_does_what_is_due(built: Trial) -> None:
     )
 
     assert (done.returncode, "it is set up" in done.stdout) == (0, True), done.stderr
-    place = f"file://{built.folder}/published"
+    place = (built.folder / "published").as_uri()
     assert published(built) == {place: f"{place}/trixie/{VERSION}/disk.raw"}
     kept = {found.name for path in job["artifacts"]["paths"] for found in built.folder.glob(path)}
     assert "manifest.json" in kept
@@ -100,13 +101,13 @@ def test_publishing_as_json_tells_of_each_place(built: Trial) -> None:
 def test_a_place_that_fails_stops_no_other(built: Trial) -> None:
     blocked = built.folder / "blocked"
     blocked.write_text("a file where a folder is wanted")
-    publishing = publishing_to_also(built, f"file://{blocked}")
+    publishing = publishing_to_also(built, blocked.as_uri())
 
     code, said = publishing.do("image", "publish", "trixie")
 
     assert code == 5
-    assert f"file://{blocked}: failed: {blocked}" in said
-    assert list(published(built)) == [f"file://{built.folder}/published"]
+    assert f"{blocked.as_uri()}: failed: {blocked}" in said
+    assert list(published(built)) == [(built.folder / "published").as_uri()]
 
 
 def publishing_to_also(trial: Trial, place: str) -> Trial:
@@ -198,5 +199,8 @@ def test_a_file_that_is_not_what_was_built_is_not_published(built: Trial) -> Non
 def test_cleaning_publishes_nothing(built: Trial) -> None:
     code, said = built.do("image", "publish", "trixie", "--clean")
 
-    assert (code, said) == (0, f"file://{built.folder}/published: nothing was left there\n")
+    assert (code, said) == (
+        0,
+        f"{(built.folder / 'published').as_uri()}: nothing was left there\n",
+    )
     assert published(built) == {}

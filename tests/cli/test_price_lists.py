@@ -13,6 +13,7 @@ from fleet.cli import main
 from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 
 FLEET = """\
 fleet: trial
@@ -83,7 +84,7 @@ def write(machine: str) -> None:
 
 def age(by: timedelta) -> None:
     """Let the list that is kept have been read so much earlier."""
-    store = DatabaseStore(f"sqlite:///{Path.cwd()}/.fleet/store.db", "trial")
+    store = DatabaseStore(sqlite_url(Path.cwd() / ".fleet/store.db"), "trial")
     kept = store.price_lists()["hetzner"]
     store.keep_price_list("hetzner", kept.model_copy(update={"read_at": kept.read_at - by}))
 

@@ -79,7 +79,7 @@ def test_a_log_goes_on_after_a_line_that_a_kill_tore(project: Path, run_fleet: R
     again = run_fleet(*look)
     reported = run_fleet("shadow", "report", "log", "--json")
 
-    assert (again.returncode, reported.returncode) == (0, 0)
+    assert (again.returncode, reported.returncode) == (0, 0), again.stderr
     assert len((project / "log").read_text(encoding="utf-8").splitlines()) == 3
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from fleet.facts import Listing
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.builders import NOW
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -33,7 +34,7 @@ def test_state_says_where_it_lives_and_what_it_holds(trial: Trial, run_fleet: Ru
     assert shown.returncode == 0
     assert lines[:3] == [
         "store    .fleet/store.db",
-        f"backend  file://{trial.folder}/.fleet",
+        f"backend  {(trial.folder / '.fleet').as_uri()}",
         "lock     free",
     ]
     assert lines[3].startswith("stack    trial-builders (embedded, serial ")
@@ -69,7 +70,7 @@ def test_state_shows_what_failed_and_what_was_refused(trial: Trial, run_fleet: R
 
 
 def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -> None:
-    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
     store.begin_run(started=NOW)
 
     shown = run_fleet("state", "show")
@@ -83,7 +84,7 @@ def test_state_shows_a_run_that_never_ended(trial: Trial, run_fleet: RunFleet) -
 
 
 def test_state_shows_what_a_run_that_never_ended_had_begun(trial: Trial) -> None:
-    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
     store.begin_run(started=NOW)
     for number in range(7):
         store.record_step(started=NOW, step=f"queue work: drain trial-big-{number}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.ports.engines import skip_without_cli
 from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
@@ -48,7 +49,7 @@ def orphans(trial: Trial) -> dict[str, Any]:
 
 
 def store(trial: Trial) -> DatabaseStore:
-    return DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    return DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
 
 
 def spent(trial: Trial) -> Decimal:

@@ -11,6 +11,7 @@ import pytest
 from fleet.ports.store import StackRecord
 from fleet.store.database import DatabaseStore
 from fleet.store.holders import name_process
+from fleet.store.places import sqlite_url
 from tests.builders import NOW
 from tests.ports.stores import postgres_store, postgres_url
 from tests.rigs.postgres import end_connections
@@ -52,7 +53,7 @@ def hold_stack(trial: Trial, **overrides: object) -> Path:
     record = StackRecord(
         name=STACK, pool="builders", provider="desk", project="sim", engine="pulumi", serial=1
     )
-    DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial").record_stack(record)
+    DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial").record_stack(record)
     path = trial.folder / f".fleet/.pulumi/locks/organization/fleet-sim/{STACK}/1.json"
     path.parent.mkdir(parents=True)
     held = {"pid": 1, "username": "ana", "hostname": "elsewhere", "timestamp": "2026-11-21T08:00Z"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import Trial, fleet_yaml
 
@@ -137,7 +138,7 @@ def test_a_heartbeat_asks_neither_queue_nor_provider(trial: Trial) -> None:
 
 def test_status_says_where_runs_come_further_apart_than_cadence(trial: Trial) -> None:
     trial.write(fleet_yaml(more="cadence: 1s\n"))
-    store = DatabaseStore(f"sqlite:///{trial.folder}/.fleet/store.db", "trial")
+    store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
     now = datetime.now(UTC)
     for minutes in (90, 60, 30):
         began = now - timedelta(minutes=minutes)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -84,7 +85,10 @@ class Shell:
             umask=self._umask,
         )
         code = f"[exit code {completed.returncode}]\n" if completed.returncode else ""
-        return completed.stdout.replace(str(self.project), "/home/you/trial") + code
+        printed = completed.stdout
+        for own in (str(self.project), quote(str(self.project))):
+            printed = printed.replace(own, "/home/you/trial")
+        return printed + code
 
     def write(self, name: str, content: str) -> None:
         """Write a file of the page, as an editor would that was started here."""

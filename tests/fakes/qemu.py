@@ -44,9 +44,8 @@ def main() -> int:
         return 1
     token, port = _given(options)
     shown = token if "print" in told else "nothing"
-    console = re.search(r"file:(\S+)", options)
-    assert console
-    Path(console[1]).write_text(f"Linux boots and shows {shown}\n", encoding="utf-8")
+    console = sys.argv[sys.argv.index("-serial") + 1].removeprefix("file:")
+    Path(console).write_text(f"Linux boots and shows {shown}\n", encoding="utf-8")
     written = orders.with_suffix(".partial")
     written.write_text(str(os.getpid()), encoding="utf-8")
     written.rename(orders.with_suffix(".pid"))

@@ -172,6 +172,7 @@ def test_a_third_schedule_also_runs_the_long_tests(pipeline: Pipeline) -> None:
             "kills",
             "crowd",
             "fuzz",
+            "surroundings",
             "every-suite",
             "images-boot",
             "vulnerabilities",

