@@ -138,6 +138,49 @@ def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project:
     assert answers == ["trial-powerful-1\n", True]
 
 
+HOOKS = """\
+fleet: trial
+queues:
+  work: {kind: tickets}
+pools:
+  powerful:
+    provider: hooks
+    hooks:
+      interface: resalloc
+      new: [sh, -c, 'mkdir -p up; echo x > "up/$RESALLOC_NAME"; echo new >> calls']
+      delete: [sh, -c, 'rm "up/$RESALLOC_NAME"']
+      list: [sh, -c, 'mkdir -p up; ls up']
+    machine: {cores: 4, memory: 8GiB, price: 1 EUR/h}
+    provides: [arch_x86_64, on_demand_powerful]
+    workers: {max: 4}
+tags:
+  on_demand_powerful: {on_demand: true}
+"""
+
+
+def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -> None:
+    """Resalloc made one of the four that its pool allows, and gave it to the ticket."""
+    trial = Trial(project)
+    trial.write(HOOKS)
+    trial.init()
+    ready: list[list[object]] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        usual = [client.take("arch_x86_64", sandbox=f"u{n}/p--u{n}") for n in range(4)]
+        asking = client.take("arch_x86_64", "on_demand_powerful", sandbox="u9/p--u9")
+        assert client.wait(asking)
+        ready.append([client.collect(number)["ready"] for number in (*usual, asking)])
+        before = len(console.said)
+        client.close(asking)
+        console.hear("deleted 1", before)
+
+    code, console = served(trial, script)
+
+    assert (code, ready) == (0, [[False] * 4 + [True]]), console.said
+    calls = (project / "calls").read_text(encoding="utf-8").splitlines()
+    assert calls == ["new"]
+
+
 def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
