@@ -301,3 +301,23 @@ def test_what_is_no_certificate_is_told(counter: Trial) -> None:
     assert [code for code, _ in codes] == [1, 1]
     assert "server.pem: no certificate with its private key in PEM" in codes[0][1]
     assert "missing.pem: No such file or directory" in codes[1][1]
+
+
+def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Trial) -> None:
+    """A fault would have its client ask for ever, and Copr's build would never end."""
+    told: list[str] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        number = client.take("extra_powreful", sandbox="ada/ping--ada")
+        console.hear("nothing; not served (`fleet plan` says why): 1")
+        told.append(counter.do("plan")[1])
+        told.append(counter.do("ticket", "show", str(number))[1])
+        told.append(counter.do("explain", "request", f"work/{number}")[1])
+        assert client.close(number) is True
+
+    code, console = served(counter, script)
+
+    assert code == 0, console.said
+    assert "! 1 request: work/1" in told[0]
+    assert all("provide extra_powreful" in said for said in (told[0], told[2])), told
+    assert "no pool of queue work provides extra_powreful; did you mean extra_powerful?" in told[1]
