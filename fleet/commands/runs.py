@@ -196,7 +196,10 @@ class Runs:
             return
         if not plan.actions and run.code == self._last_code:
             on_the_way = ", ".join(run.on_the_way) or "nothing"
-            self._console.out(f"{plan.time:%H:%M:%S}Z nothing changed; on the way: {on_the_way}")
+            left = sum(each.count for each in plan.unserved)
+            unserved = f"; not served (`fleet plan` says why): {left}" if left else ""
+            said = f"{plan.time:%H:%M:%S}Z nothing changed; on the way: {on_the_way}"
+            self._console.out(said + unserved)
             return
         if not plan.actions:
             self._console.out(plan_to_text(plan, colour=self._console.colour))

@@ -13,7 +13,6 @@ from fleet.errors import TicketRefused, WrongUsage
 from fleet.handout.prospects import (
     Judged,
     judge,
-    provided_in,
     why_all_wait,
     why_refused,
     why_waits,
@@ -141,8 +140,7 @@ def _open(args: argparse.Namespace, counter: _Counter) -> int:
         chroot=chroot,
         package=package,
     )
-    provided = provided_in(counter.fleet, counter.name)
-    fault = why_refused(counter.fleet, counter.name, asked, provided)
+    fault = why_refused(counter.fleet, counter.name, asked)
     if fault:
         raise TicketRefused(f"no ticket was opened: {fault}")
     judged = counter.judge(asked)

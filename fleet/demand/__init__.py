@@ -104,6 +104,8 @@ class Signed:
     """The queue stored a tag that was asked for without permission: nothing may serve it."""
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
+    last_of: frozenset[str] = frozenset()
+    """Those of `workers_of` that are on demand for others: it gets what these leave."""
     dropped: frozenset[str] = frozenset()
     """Required tags without which it may run too, for it has waited long enough (`otherwise`)."""
     timing: Timing | None = None
@@ -291,22 +293,24 @@ class _Able:
         if each not in self._known:
             # What has all that was asked for comes last, so that it is asked for there.
             called = {key: tags for fitting, tags in each for key in fitting}
-            pools = (key for key in sorted(called) if self._may_call_up(key, called[key]))
-            self._known[each] = _Choices(tuple(sorted(called)), tuple(pools))
+            last = frozenset(key for key, asked in called.items() if self._is_last(key, asked))
+            pools = (key for key in sorted(called) if key == self._supplies[key].pool)
+            able = tuple(key for key in pools if key not in last)
+            self._known[each] = _Choices(tuple(sorted(called)), able, last)
         return self._known[each]
 
-    def _may_call_up(self, key: str, asked: frozenset[str]) -> bool:
-        """Say whether a machine may be made: on demand only for who asks for such a tag."""
-        supply = self._supplies[key]
-        on_demand = supply.offer.on_demand
-        return key == supply.pool and (not on_demand or bool(on_demand & asked))
+    def _is_last(self, key: str, asked: frozenset[str]) -> bool:
+        """Say whether machines are on demand, and made for who asks for other tags than these."""
+        on_demand = self._supplies[key].offer.on_demand
+        return bool(on_demand) and not on_demand & asked
 
 
 class _Choices(NamedTuple):
-    """Supplies that fit, and the pools among them that may make a machine."""
+    """Supplies that fit, the pools among them that may make a machine, and what is for others."""
 
     workers_of: tuple[str, ...]
     machines_of: tuple[str, ...]
+    last_of: frozenset[str]
 
 
 def _asks(kind: _Kind) -> tuple[Ask, ...]:
@@ -339,6 +343,7 @@ def _sign(kind: _Kind, requests: list[Ordered], choices: _Choices) -> Signed:
         held=shape.held,
         workers_of=choices.workers_of,
         machines_of=choices.machines_of,
+        last_of=choices.last_of,
         dropped=dropped,
         timing=timing,
     )

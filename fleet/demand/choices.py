@@ -44,6 +44,8 @@ class Group:
     fits: Mapping[str, Fit]
     """Place to what one of them takes there; places that do not fit are absent."""
     payer: Payer = field(default_factory=Payer)
+    last: frozenset[str] = frozenset()
+    """Places with machines on demand that others ask for: these come first."""
     tags: frozenset[str] = frozenset()
     """Tags they require, as far as a limit or a budget looks at them."""
 

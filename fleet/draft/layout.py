@@ -17,7 +17,15 @@ from fleet.demand import Ordered, Payer, Signed, Supply
 from fleet.demand.choices import Fit, Group, Place, Rank, Row
 from fleet.demand.durations import USUAL, Durations, Kind, Timing, kind_at, kind_of
 from fleet.draft import Draft
-from fleet.draft.limits import Use, blocked_rows, find_uses, limited_tags, pool_rows, tag_rows
+from fleet.draft.limits import (
+    Use,
+    blocked_rows,
+    find_uses,
+    last_rows,
+    limited_tags,
+    pool_rows,
+    tag_rows,
+)
 from fleet.facts import World
 from fleet.making import Option
 from fleet.schema.model import Fleet, Pool
@@ -60,6 +68,7 @@ def lay_out(
         *pool_rows(drafts, places.values()),
         *tag_rows(uses),
         *blocked_rows(fleet, groups),
+        *last_rows(fleet, supplies, groups, places),
         *(account.row for account in accounts),
     )
     return Layout(groups, places, rows, accounts, uses)
@@ -125,7 +134,7 @@ def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
     return pool.boot.expected + patience + 2 * fleet.cadence
 
 
-_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None]
+_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str]]
 
 
 def _groups(
@@ -144,8 +153,7 @@ def _groups(
             ways[place.pool].append(place.key)
     pools = {place.key: _pool_at(drafts, place) for place in places.values()}
     # A budget weighs the longest of a group, so that groups are of about one length.
-    budgeted = bool(spending_limits(fleet))
-    lengths = _lengths(demand) if budgeted else {}
+    lengths = _lengths(demand) if spending_limits(fleet) else {}
     together: defaultdict[_Key, list[Ordered]] = defaultdict(list)
     known: dict[tuple[tuple[str, ...], ...], int] = {}
     choices: dict[tuple[str, ...], int] = {}  # numbered, for they are slow to hash
@@ -164,9 +172,10 @@ def _groups(
             rank: Rank = (classed, -signed.priority, -steps)
             for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
                 for length, alike in _by_length(in_time, lengths).items():
-                    together[rank, able, signed.payer, tags, length, timing] += alike
+                    key = rank, able, signed.payer, tags, length, timing, signed.last_of
+                    together[key] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
-    for (rank, able, payer, tags, *_), requests in together.items():
+    for (rank, able, payer, tags, _, _, last), requests in together.items():
         requests.sort()
         fits = _Fits(pools, requests, world.time, lengths)
         yield Group(
@@ -175,6 +184,7 @@ def _groups(
             requests=tuple(requests),
             fits={place.key: fits.at(place) for place in at[able]},
             payer=payer,
+            last=last,
             tags=tags,
         )
 

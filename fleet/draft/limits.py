@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from fleet.census.units import State, Unit
-from fleet.demand import Payer, limits_of
+from fleet.demand import Payer, Supply, limits_of
 from fleet.demand.choices import Group, Path, Place, Row
 from fleet.draft import Draft
 from fleet.facts import MachineState, Work
@@ -146,6 +146,34 @@ def blocked_rows(fleet: Fleet, groups: Sequence[Group]) -> Iterator[Row]:
                 room=Decimal(0),
                 requests={(group.id, place): _ONE for place in group.fits},
             )
+
+
+def last_rows(
+    fleet: Fleet,
+    supplies: Mapping[str, Supply],
+    groups: Sequence[Group],
+    places: Mapping[str, Place],
+) -> Iterator[Row]:
+    """Yield that a machine on demand is for who asks for its tags, before it is for others.
+
+    Else these would take what boots for that one, and another machine would be made for it.
+    """
+    vocabulary = Vocabulary(fleet)
+    for key in sorted(frozenset[str]().union(*(group.last for group in groups)) & places.keys()):
+        at = [group for group in groups if key in group.fits]
+        tag = min(supplies[key].offer.on_demand)
+        for is_low in (False, True):
+            # Who asks for a tag of low priority displaces nobody else.
+            callers = [g for g in at if key not in g.last and (is_low or g.rank[0] <= 0)]
+            first = sum(len(g.requests) * g.fits[key].share for g in callers)
+            others = [g for g in at if key in g.last and (g.rank[0] > 0) == is_low]
+            if first and others:
+                yield Row(
+                    path=vocabulary.on_demand_at(tag),
+                    because=f"pool {supplies[key].pool} is for who asks for {tag} first",
+                    room=Decimal(max(0.0, places[key].room - first)),
+                    requests={(g.id, key): Decimal(g.fits[key].share) for g in others},
+                )
 
 
 def limits_on(fleet: Fleet, desk: str, tags: Iterable[str]) -> tuple[Limit, ...]:

@@ -4,9 +4,11 @@ Who may ask for what, what fits, what may be dropped after a while and what budg
 what the plan says; in which order tickets get machines, `assignment` says.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from zoneinfo import ZoneInfo
 
 from fleet.budgets.ledger import periods
@@ -15,7 +17,7 @@ from fleet.census.readiness import is_up
 from fleet.census.units import State
 from fleet.demand import Signed, Supply, required_of, sign_demand
 from fleet.draft import Draft
-from fleet.draft.layout import Layout, lay_out
+from fleet.draft.layout import Layout, class_of, lay_out
 from fleet.draft.limits import limits_on
 from fleet.draft.supplies import find_supplies
 from fleet.facts import Machine, World
@@ -24,6 +26,7 @@ from fleet.plan import Plan, Unserved
 from fleet.plan.money import BudgetVerdict
 from fleet.schema.model import Fleet, Pool
 from fleet.steps.drafting import begin
+from fleet.tagrules.vocabulary import Vocabulary
 from fleet.tickets import SANDBOX, Ticket, expire
 from fleet.tickets.assignment import Assignment, Budget, Ready, Suitable, Terms, assign
 from fleet.tickets.desk import desks_of
@@ -61,9 +64,8 @@ def hand_out(
     ]
     free = _ready(drafts, supplies, queue, desks_of(fleet, world.queues))
     kinds = {each.name: each for each in free if each.name not in besides}
-    assignment = assign(
-        taking, kinds.values(), _suits(fleet, queue, supplies, signed), terms, world.time
-    )
+    suits = _suits(fleet, queue, supplies, signed, demand)
+    assignment = assign(taking, kinds.values(), suits, terms, world.time)
     for lease in assignment.leases:
         each = signed[f"{queue}/{lease.ticket}"]
         lacking = each.dropped - supplies[kinds[lease.machine].kind].offer.provides
@@ -174,10 +176,22 @@ def _sandbox(requires: Iterable[str]) -> str:
 
 
 def _suits(
-    fleet: Fleet, queue: str, supplies: Mapping[str, Supply], signed: Mapping[str, Signed]
+    fleet: Fleet,
+    queue: str,
+    supplies: Mapping[str, Supply],
+    signed: Mapping[str, Signed],
+    demand: Iterable[Signed],
 ) -> Callable[[Ticket], Suitable]:
-    """Return what says which machines suit a ticket; one value for all that ask alike."""
+    """Return what says which machines suit a ticket; one value for all that ask alike.
+
+    What a request of another queue has called up suits none here.
+    """
     known: dict[object, Suitable] = {}
+    is_low = cache(lambda asked: class_of(fleet, Vocabulary(fleet), asked) > 0)
+    callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
+    for signed_ in demand:
+        for kind in {*signed_.workers_of} - signed_.last_of:
+            callers[kind].add((is_low(signed_.ask.required), signed_.queue))
     preferred = {
         name: pool.priorities for name, pool in fleet.pools.items() if isinstance(pool, Pool)
     }
@@ -187,17 +201,20 @@ def _suits(
         key = (each.id, ()) if each else ("", ticket.tags)
         if key not in known:
             required = each.ask.required if each else frozenset(ticket.tags)
+            last = each.last_of if each else frozenset[str]()
+            calling = {
+                kind: {at for low, at in callers[kind] if is_low(required) or not low}
+                for kind in last
+            }
             known[key] = Suitable(
                 kinds={
                     kind: sum(preferred.get(supplies[kind].pool, {}).get(t, 0) for t in required)
                     for kind in (each.workers_of if each else ())
+                    if calling.get(kind, set()) <= {queue}
                 },
                 limits=limits_on(fleet, queue, required),
-                last=frozenset(
-                    kind
-                    for kind in (each.workers_of if each else ())
-                    if (called := supplies[kind].offer.on_demand) and not called & required
-                ),
+                last=last,
+                after=frozenset(kind for kind in last if calling[kind]),
             )
         return known[key]
 

@@ -1,7 +1,7 @@
 """This module says what a ticket may hope for, from fleet.yaml and the other tickets alone."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache, partial
@@ -23,16 +23,11 @@ _SHOWN = 12
 _ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"
 
 
-def provided_in(fleet: Fleet, queue: str) -> frozenset[str]:
-    """Return the tags that the pools of a queue provide: the same for every ticket."""
-    return frozenset(tag for _, offer in _offers(fleet, queue) for tag in offer.provides)
-
-
-def why_refused(fleet: Fleet, queue: str, ticket: Ticket, provided: Collection[str]) -> str:
+def why_refused(fleet: Fleet, queue: str, ticket: Ticket) -> str:
     """Return why a ticket is not even opened, in a sentence; empty where it is."""
     names = (ticket.sandbox, ticket.owner, ticket.team, ticket.submitter)
     fault = find_fault(ticket.tags, [name for name in names if name])
-    return fault or _find_unknown_tag(fleet, queue, ticket.tags, provided)
+    return fault or _find_unknown_tag(fleet, queue, ticket.tags)
 
 
 class Grant(NamedTuple):
@@ -86,10 +81,9 @@ def _with_hint(fleet: Fleet, ticket: Ticket, denied: Grant) -> Grant:
     return denied._replace(because=f"{denied.because}; {hint}")
 
 
-def _find_unknown_tag(
-    fleet: Fleet, queue: str, tags: Iterable[str], provided: Collection[str]
-) -> str:
+def _find_unknown_tag(fleet: Fleet, queue: str, tags: Iterable[str]) -> str:
     """Return what is said of the first tag that nothing declares or provides; empty: none."""
+    provided = {tag for _, offer in _offers(fleet, queue) for tag in offer.provides}
     vocabulary = Vocabulary(fleet)
     for tag in sorted(tags):
         if tag in provided or vocabulary.names_of(tag) or tag_name(tag) in vocabulary.numeric:
@@ -180,6 +174,8 @@ def _why_unfit(fleet: Fleet, queue: str, tags: tuple[str, ...]) -> str:
 
     Tags without which it may run after a while are not asked for.
     """
+    if unknown := _find_unknown_tag(fleet, queue, tags):
+        return unknown
     ask = ask_of_tags(fleet, tags)
     said = []
     for name, offer in _offers(fleet, queue):

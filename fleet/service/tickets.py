@@ -1,7 +1,8 @@
 """This module answers what clients of Resalloc ask: to take, collect, wait for, close a ticket.
 
 An unmodified client asks again for ever where it is told a fault. So only what may get better by
-itself is one: too many tickets, a tag that nothing provides yet, a store that does not answer.
+itself is one, too many tickets or a store that does not answer, and what is no tag at all. A tag
+that nothing provides is a ticket that waits, which its client can close.
 """
 
 import threading
@@ -13,11 +14,11 @@ from typing import Any, Protocol
 from xmlrpc.client import Fault
 
 from fleet.errors import FleetError, TicketRefused
-from fleet.handout.prospects import judge, provided_in, why_refused, why_waits
+from fleet.handout.prospects import judge, why_waits
 from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.asking import Memberships
-from fleet.tickets import Ticket, TicketState, claim, close, expire, fail
+from fleet.tickets import Ticket, TicketState, claim, close, expire, fail, find_fault
 from fleet.tickets.resalloc import bounded, collected, output, read_sandbox
 
 _REFUSED = 1
@@ -66,8 +67,6 @@ class TicketCalls:
         self.has_hung_up: Callable[[], bool] = lambda: False
         """Says whether who is being answered has gone."""
         self._ended = False
-        self._provided: tuple[Fleet, frozenset[str]] | None = None
-        """What the pools of a fleet.yaml provide: it takes as long to find as to take a ticket."""
 
     def answer(self, client: str, name: str, arguments: Sequence[Any]) -> object:
         """Answer a call; raises Fault where it is refused."""
@@ -128,8 +127,7 @@ class TicketCalls:
             lease=desk.claim_within,
             client=client,
         )
-        fault = why_refused(fleet, self._queue, asked, self._provided_by(fleet))
-        if fault:
+        if fault := find_fault(asked.tags, ()):
             raise TicketRefused(f"no ticket was opened: {fault}")
         judged = judge(fleet, asked, self.members(), now.date())
         if judged.denied:
@@ -144,12 +142,6 @@ class TicketCalls:
             )
         self._ring()
         return ticket.id
-
-    def _provided_by(self, fleet: Fleet) -> frozenset[str]:
-        known = self._provided
-        if known is None or known[0] is not fleet:
-            known = self._provided = (fleet, provided_in(fleet, self._queue))
-        return known[1]
 
     def _wait(self, client: str, number: int | str) -> str:
         """Return what is told of a ticket's machine; nothing where it never gets one."""

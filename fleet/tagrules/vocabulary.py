@@ -53,6 +53,10 @@ class Vocabulary:
         rule, _ = self._deciding(tag, "on_demand")
         return rule is not None and rule.on_demand
 
+    def on_demand_at(self, tag: str) -> Path:
+        """Return the key that says of a tag whether it is on demand."""
+        return self._deciding(tag, "on_demand")[1]
+
     def is_exclusive(self, tag: str) -> bool:
         """Say whether a worker with this tag runs only requests that ask for it."""
         rule, _ = self._deciding(tag, "exclusive")

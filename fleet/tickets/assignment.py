@@ -41,6 +41,8 @@ class Suitable:
     """What counts the machines of such tickets."""
     last: frozenset[str] = frozenset()
     """Kinds that come after those that are preferred as much: others may call them up."""
+    after: frozenset[str] = frozenset()
+    """Those of them that others who wait have called up: these get them first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +173,21 @@ def assign(
         counted.update(_keys(ticket, suits(ticket)))
     yard = _Yard(ready, terms.prefer_reuse)
     assignment = Assignment()
-    for ticket in in_order(waiting, held, terms, now):
-        suitable = suits(ticket)
-        wait = _stop(ticket, suitable, terms, counted)
-        machine, dear = (None, None) if wait else yard.take(ticket, suitable, spending)
-        if machine is None:
-            assignment.waits[ticket.id] = wait or dear or NO_MACHINE
-            continue
-        assignment.leases.append(Lease(ticket.id, machine.name))
-        spending.take(ticket, machine.kind)
-        counted.update(_keys(ticket, suitable))
+    turns = in_order(waiting, held, terms, now)
+    for is_left in (False, True):
+        for ticket in turns:
+            suitable = suits(ticket)
+            wait = _stop(ticket, suitable, terms, counted)
+            kept = frozenset[str]() if is_left else suitable.after
+            machine, dear = (None, None) if wait else yard.take(ticket, suitable, spending, kept)
+            if machine is None:
+                assignment.waits[ticket.id] = wait or dear or NO_MACHINE
+                continue
+            assignment.waits.pop(ticket.id, None)
+            assignment.leases.append(Lease(ticket.id, machine.name))
+            spending.take(ticket, machine.kind)
+            counted.update(_keys(ticket, suitable))
+        turns = [t for t in turns if t.id in assignment.waits and suits(t).after]
     return assignment
 
 
@@ -241,10 +248,14 @@ class _Yard:
                 self._fresh[machine.kind].append(machine.name)
 
     def take(
-        self, ticket: Ticket, suitable: Suitable, spending: Spending
+        self, ticket: Ticket, suitable: Suitable, spending: Spending, kept: Collection[str]
     ) -> tuple[Ready | None, Wait | None]:
-        """Return the machine that suits best, no longer free; else the budget that forbids one."""
+        """Return the machine that suits best, no longer free; else the budget that forbids one.
+
+        It is none of those that are kept.
+        """
         stops = spending.stops(ticket, suitable.kinds)
+        stops |= dict.fromkeys(kept, NO_MACHINE)
         kind = self._best_kind(suitable, stops)
         used = self._best_used(ticket, suitable, stops)
         if used is not None and (

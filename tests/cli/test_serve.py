@@ -138,6 +138,49 @@ def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project:
     assert answers == ["trial-powerful-1\n", True]
 
 
+HOOKS = """\
+fleet: trial
+queues:
+  work: {kind: tickets}
+pools:
+  powerful:
+    provider: hooks
+    hooks:
+      interface: resalloc
+      new: [sh, -c, 'mkdir -p up; echo x > "up/$RESALLOC_NAME"; echo new >> calls']
+      delete: [sh, -c, 'rm "up/$RESALLOC_NAME"']
+      list: [sh, -c, 'mkdir -p up; ls up']
+    machine: {cores: 4, memory: 8GiB, price: 1 EUR/h}
+    provides: [arch_x86_64, on_demand_powerful]
+    workers: {max: 4}
+tags:
+  on_demand_powerful: {on_demand: true}
+"""
+
+
+def test_a_machine_on_demand_is_for_the_ticket_that_had_it_made(project: Path) -> None:
+    """Resalloc made one of the four that its pool allows, and gave it to the ticket."""
+    trial = Trial(project)
+    trial.write(HOOKS)
+    trial.init()
+    ready: list[list[object]] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        usual = [client.take("arch_x86_64", sandbox=f"u{n}/p--u{n}") for n in range(4)]
+        asking = client.take("arch_x86_64", "on_demand_powerful", sandbox="u9/p--u9")
+        assert client.wait(asking)
+        ready.append([client.collect(number)["ready"] for number in (*usual, asking)])
+        before = len(console.said)
+        client.close(asking)
+        console.hear("deleted 1", before)
+
+    code, console = served(trial, script)
+
+    assert (code, ready) == (0, [[False] * 4 + [True]]), console.said
+    calls = (project / "calls").read_text(encoding="utf-8").splitlines()
+    assert calls == ["new"]
+
+
 def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
     def script(client: OldClient, console: Heard) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
@@ -258,3 +301,23 @@ def test_what_is_no_certificate_is_told(counter: Trial) -> None:
     assert [code for code, _ in codes] == [1, 1]
     assert "server.pem: no certificate with its private key in PEM" in codes[0][1]
     assert "missing.pem: No such file or directory" in codes[1][1]
+
+
+def test_a_ticket_for_a_tag_that_no_pool_provides_waits_and_is_told(counter: Trial) -> None:
+    """A fault would have its client ask for ever, and Copr's build would never end."""
+    told: list[str] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        number = client.take("extra_powreful", sandbox="ada/ping--ada")
+        console.hear("nothing; not served (`fleet plan` says why): 1")
+        told.append(counter.do("plan")[1])
+        told.append(counter.do("ticket", "show", str(number))[1])
+        told.append(counter.do("explain", "request", f"work/{number}")[1])
+        assert client.close(number) is True
+
+    code, console = served(counter, script)
+
+    assert code == 0, console.said
+    assert "! 1 request: work/1" in told[0]
+    assert all("provide extra_powreful" in said for said in (told[0], told[2])), told
+    assert "no pool of queue work provides extra_powreful; did you mean extra_powerful?" in told[1]

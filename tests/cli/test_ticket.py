@@ -79,6 +79,34 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-1\n")
 
 
+def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
+    project: Path,
+) -> None:
+    """As Resalloc: four ordinary tickets wait before it, and its pool could make four."""
+    trial = Trial(project)
+    shared = ticket_yaml(more="tags:\n  extra_powerful: {on_demand: true}\n")
+    reuse = "provides: [extra_powerful], reuse: {opportunity: 5m}"
+    full = shared.replace("max: 4}, reuse", "max: 1}, reuse")
+    trial.write(full.replace("provides: [extra_powerful]", reuse))
+    trial.init()
+    for user in ("ada", "cyd", "dan", "eve"):
+        open_ticket(trial, "--sandbox", "s", tag="arch_x86_64", user=user)
+    trial.apply()
+    asking = open_ticket(trial, "--sandbox", "s", "--tag", "arch_x86_64", user="ben")
+    made = {"trial-normal-1", "trial-powerful-1"}
+
+    assert "create trial-powerful-1" in trial.apply()
+    assert "nothing to change" in trial.apply()
+    trial.age(minutes=2)
+    said = trial.apply()
+
+    assert f"trial-powerful-1 is given to ticket {asking}" in said
+    assert set(trial.machines()) == made
+    trial.do("ticket", "close", asking, "--user", "ben")
+    assert "trial-powerful-1 is given to ticket 2" in trial.apply()
+    assert set(trial.machines()) == made
+
+
 def test_a_ticket_that_is_not_ready_says_why_and_how_many_its_user_may_have(
     counter: Trial,
 ) -> None:

@@ -45,7 +45,13 @@ def passes(draw: st.DrawFn) -> tuple[list[Ticket], list[Ready], dict[str, Suitab
     ]
     limits = draw(LIMITS)
     kinds = st.dictionaries(st.sampled_from(KINDS), st.integers(-2, 2))
-    return tickets, machines, {tag: Suitable(draw(kinds), limits) for tag in KINDS}
+    last = st.frozensets(st.sampled_from(KINDS))
+    after = {tag: draw(last) for tag in KINDS}
+    return (
+        tickets,
+        machines,
+        {tag: Suitable(draw(kinds), limits, last, last) for tag, last in after.items()},
+    )
 
 
 @given(passes(), st.randoms())
@@ -81,6 +87,13 @@ def test_a_pass_promises(
             mine = suits(by_id[number]).kinds
             own = by_id[number].sandbox
             assert not [m for m in left if m.kind in mine and m.sandbox in ("", own)]
+    # What a ticket called up goes to no other while it waits for want of a machine.
+    for number, wait in done.waits.items():
+        called = suits(by_id[number]).kinds.keys() - suits(by_id[number]).last
+        for other, name in leases.items() if not wait.path else ():
+            machine = by_name[name]
+            if machine.kind in called and machine.sandbox in ("", by_id[number].sandbox):
+                assert machine.kind not in suits(by_id[other]).last
     # The order of what is read changes nothing.
     assert assign(shuffled, list(reversed(machines)), suits, Terms(), NOW) == done
 

@@ -79,7 +79,7 @@ def test_who_can_get_no_machine_stands_before_nobody() -> None:
     said = told(fleet, {"owner": "eve"}, {"tags": (*TAGS, "arch_riscv64")}, {})
 
     assert said[0] == "queues.tickets.blocked names its owner eve: it gets no machine"
-    assert said[1].startswith("nothing fits it: pool powerful")
+    assert said[1].startswith("nothing fits it: no pool of queue tickets provides arch_riscv64")
     assert said[2].startswith(ITS_TURN)
 
 
