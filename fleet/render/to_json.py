@@ -10,6 +10,7 @@ from fleet.changes import ComparedPlan, Comparison
 from fleet.explain.worker_facts import WorkerFacts
 from fleet.plan import Plan
 from fleet.render.status import status_of
+from fleet.render.terminal import visible
 
 
 def plan_to_json(plan: Plan, change: Comparison | None = None) -> str:
@@ -24,7 +25,5 @@ def status_to_json(plan: Plan, facts: Mapping[str, WorkerFacts] = MappingProxyTy
 
 def value_to_json(value: BaseModel) -> str:
     """Return any value as indented JSON; reading it back gives an equal value."""
-    return (
-        json.dumps(value.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
-        + "\n"
-    )
+    document = value.model_dump(mode="json")
+    return visible(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)) + "\n"

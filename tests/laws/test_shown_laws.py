@@ -1,0 +1,79 @@
+"""Laws of what is printed: nothing that a plan holds moves the cursor or forges a line."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fleet.plan import Plan
+from fleet.render.status_text import status_to_text
+from fleet.render.sweep_text import sweep_to_text
+from fleet.render.to_gitlab import plan_to_terraform_report
+from fleet.render.to_html import site
+from fleet.render.to_json import plan_to_json, status_to_json
+from fleet.render.to_markdown import plan_to_markdown
+from fleet.render.to_text import plan_to_text
+from tests.spec.test_golden_plans import FOLDERS
+
+RENDERERS: Mapping[str, Callable[[Plan], str]] = {
+    "text": lambda plan: plan_to_text(plan, colour=False),
+    "status": lambda plan: status_to_text(plan, colour=False),
+    "sweep": lambda plan: sweep_to_text(plan, colour=False),
+    "markdown": plan_to_markdown,
+    "json": plan_to_json,
+    "status as json": status_to_json,
+    "terraform": plan_to_terraform_report,
+    "pages": lambda plan: "\n".join(site(plan).values()),
+}
+HOSTILE = st.text(
+    st.sampled_from("\x1b\x07\x9b\u202e\u2066\u2028\x85\r\n\x00"), min_size=1, max_size=3
+)
+_HIDDEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+Where = tuple[str | int, ...]
+
+
+def strings(value: object, at: Where = ()) -> Iterator[Where]:
+    """Yield where the strings of a document are."""
+    if isinstance(value, str):
+        yield at
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, each in parts:
+        yield from strings(each, (*at, key))
+
+
+def having(plan: str, at: Where, end: str) -> Plan | None:
+    """Return a plan with this end of one of its strings; None where such a plan cannot be."""
+    document = json.loads(plan)
+    within = document
+    for key in at[:-1]:
+        within = within[key]
+    within[at[-1]] += end
+    try:
+        return Plan.model_validate_json(json.dumps(document))
+    except ValidationError:
+        return None
+
+
+PLANS = [(folder / "plan.json").read_text(encoding="utf-8") for folder in FOLDERS]
+
+
+@given(st.data())
+def test_no_string_of_a_plan_is_shown_as_anything_but_text(data: st.DataObject) -> None:
+    plan = data.draw(st.sampled_from(PLANS))
+    at = data.draw(st.sampled_from(list(strings(json.loads(plan)))))
+    hostile, tame = having(plan, at, data.draw(HOSTILE)), having(plan, at, "x")
+
+    if hostile is not None and tame is not None:
+        for name, render in RENDERERS.items():
+            shown = render(hostile)
+            assert not _HIDDEN.search(shown), name
+            assert len(shown.splitlines()) == len(render(tame).splitlines()), name
