@@ -20,6 +20,7 @@ from fleet.plan.guard_results import ApprovalVerdict, GuardResult
 from fleet.plan.limits import LimitVerdict
 from fleet.plan.money import Bill, BudgetVerdict, Optimum, Rate
 from fleet.plan.rules import RulesVerdict
+from fleet.schema.base import CURRENCY_PATTERN
 
 
 class Cause(StrEnum):
@@ -372,7 +373,7 @@ class Plan(Value):
     format: Literal["fleet-plan-1"] = "fleet-plan-1"
     fleet: str
     time: Moment
-    currency: str
+    currency: str = Field(pattern=CURRENCY_PATTERN)
     actions: tuple[Action, ...] = ()
     withheld: tuple[Action, ...] = Field(
         (), description="Actions that a guard keeps back in this run."

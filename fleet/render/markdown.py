@@ -59,7 +59,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ["--:" if heading.endswith(" >") else "---" for heading in headings],
         *([*row, *[""] * (width - len(row))] for row in rows),
     ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join(f"| {clean(' | '.join(cells))} |" for cells in lines)
 
 
 def details(summary: str, body: str) -> str:
