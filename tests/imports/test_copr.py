@@ -178,7 +178,53 @@ def test_limits_of_the_backend_become_limits_of_tags() -> None:
     assert change.startswith(
         "3: builds_max_workers_arch i386=5: Copr counts such builds as x86_64"
     )
-    assert "# no equivalent: builds_max_workers=60" in str(found.text)
+    assert fleet_of(found).queues["tickets"].limits.total == 60
+
+
+def test_values_of_the_backend_go_on_in_indented_lines() -> None:
+    arches = ("x86_64=90", "aarch64=70", "ppc64le=16", "s390x=8")
+    value = "".join(f"    {each},\n" for each in arches)
+
+    found = imported(f"[backend]\nbuilds_max_workers_arch=\n{value}    # later\n\n    i386=5\n")
+
+    totals = {name: rule.limits.total for name, rule in fleet_of(found).tags.items()}
+    assert totals == {"arch_x86_64": 90, "arch_aarch64": 70, "arch_ppc64le": 16, "arch_s390x": 8}
+    assert [each.split(":")[0] for each in said(found, "never-acts")] == ["9"]
+
+
+def test_limits_of_all_builds_become_limits_of_the_tickets() -> None:
+    found = imported(
+        "[backend]\nbuilds_max_workers = 405\nbuilds_max_workers_owner: 90\n"
+        "builds_max_workers_sandbox=35\nblocked_owners=mallory, eve\n"
+    )
+
+    queue = fleet_of(found).queues["tickets"]
+    assert (queue.limits.total, queue.limits.per.owner, queue.limits.per.sandbox) == (405, 90, 35)
+    assert queue.blocked == ["mallory", "eve"]
+    assert found.changes == ()
+
+
+def test_what_the_backend_says_beside_limits_is_told_without_its_value() -> None:
+    found = imported("[backend]\nfrontend_auth=hunter2\nbuilds_max_userssh=2\n[x]\ny=1\n")
+
+    lines = [(change.kind, change.place.line) for change in found.changes]
+    assert lines == [("no-equivalent", 2), ("no-equivalent", 3), ("never-acts", 5)]
+    assert "hunter2" not in f"{found.changes}{found.text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[backend]\nbuilds_max_workers\n", 2),
+        ("[backend]\nsleeptime=1\nsleeptime=2\n", 3),
+        ("[backend]\n[backend]\n", 2),
+        ("[backend]\nbuilds_max_workers_owner=many\n", 2),
+    ],
+)
+def test_what_configparser_does_not_take_is_refused_with_its_line(text: str, line: int) -> None:
+    (found,) = wrong(imported(text))
+
+    assert found.startswith(f"copr.conf:{line}:1: ")
 
 
 @pytest.mark.parametrize("pair", ["x86_64", "x86_64=0", "x86_64=many", "a b=1", f"x={'9' * 5000}"])
