@@ -17,13 +17,15 @@ from fleet.schema.nodes import Node, lines_of
 _JINJA = re.compile(r"\{%|\{\{|\{#")
 
 
-def import_resalloc(name: str, content: bytes, fleet: str) -> Imported:
-    """Return the fleet.yaml that a pools.yaml becomes."""
+def import_resalloc(
+    name: str, content: bytes, fleet: str, *, with_scripts: bool = False
+) -> Imported:
+    """Return the fleet.yaml that a pools.yaml becomes; `with_scripts`: and files beside it."""
     text, wrong = decoded(name, content)
     if text is None:
         return Imported(read_plain(name, ""), findings=(wrong,) if wrong else ())
     written, parsed = read_yaml(name, text)
-    notes = Notes(findings=list(written.findings))
+    notes = Notes(findings=list(written.findings), scripts={} if with_scripts else None)
     template = _template(name, text, parsed.root, broken=bool(parsed.findings))
     if template:
         return Imported(written, findings=(template,))
@@ -31,8 +33,9 @@ def import_resalloc(name: str, content: bytes, fleet: str) -> Imported:
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
     _say_what_always_changes(pools, notes)
-    lines = _lines(name, fleet, pools, notes)
-    return Imported(written, document(lines), notes.sorted_changes())
+    text = document(_lines(name, fleet, pools, notes))
+    scripts = tuple((notes.scripts or {}).items())
+    return Imported(written, text, notes.sorted_changes(), scripts=scripts)
 
 
 def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Finding | None:

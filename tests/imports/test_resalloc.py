@@ -197,8 +197,8 @@ def test_no_option_is_silently_dropped(option: str) -> None:
             ),
         ),
         (
-            f"  cmd_release: {'x' * 1001}\n",
-            "pools.yaml:5:16: wrong-value: cmd_release: a command longer than 1000 characters",
+            f"  cmd_release: {'x' * 65_537}\n",
+            "pools.yaml:5:16: wrong-value: cmd_release: a command longer than 65536 characters",
         ),
     ],
 )
