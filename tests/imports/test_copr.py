@@ -85,6 +85,55 @@ def test_reasons_in_comments_are_kept() -> None:
     ]
 
 
+INSIDE = """\
+# Everything here was asked for in tickets.
+EXTRA_BUILDCHROOT_TAGS = [{
+    # https://tracker.example/1
+    "pattern": "a/#b",
+    "tags": ["t"],  # until 2027
+}, {
+    "pattern": "b",  # https://tracker.example/2
+    "tags": ["t"],
+},
+    {"pattern": "c", "tags": ["t"]},  # https://tracker.example/3
+    {"pattern": "d", "tags": ["t"]}, {"pattern": "e", "tags": ["t"]},  # of e
+    # {"pattern": "never", "tags": ["t"]},
+    {"pattern": "f", "tags": ["t"]},
+]
+"""
+
+
+def test_comments_inside_a_rule_and_behind_it_are_its_reason() -> None:
+    assert [rule.reason for rule in fleet_of(imported(INSIDE)).powerful] == [
+        "https://tracker.example/1 until 2027",
+        "https://tracker.example/2",
+        "https://tracker.example/3",
+        None,
+        "of e",
+        None,
+    ]
+
+
+def test_a_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
+    text = 'EXTRA_BUILDER_TAGS = {"t": [\n  "a",  # ticket 1\n  # ticket 2\n  "b",\n]}\n'
+
+    reasons = [rule.reason for rule in fleet_of(imported(text)).powerful]
+
+    assert reasons == ["ticket 1", "ticket 2"]
+
+
+def test_a_long_comment_above_a_rule_is_no_reason_but_its_last_paragraph_is() -> None:
+    long = "  # how this list works, and why\n" * 40
+    rule = '  {"pattern": "a", "tags": ["t"]},\n'
+
+    text = f"EXTRA_BUILDCHROOT_TAGS = [\n{long}{rule}{long}  #\n  # ticket 2\n{rule}]\n"
+
+    found = imported(text)
+
+    assert [rule.reason for rule in fleet_of(found).powerful] == [None, "ticket 2"]
+    assert [each.split(":")[0] for each in said(found, "no-equivalent")] == ["2"]
+
+
 @pytest.mark.parametrize("pattern", ["a(", "a**", r"a\pL", "a/(?<n>b)", "a(?U:b)"])
 def test_what_python_does_not_take_never_acted(pattern: str) -> None:
     found = imported(a_list(pattern))
