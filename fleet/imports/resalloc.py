@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from fleet.imports.changes import Imported, Notes, decoded, read_plain, read_yaml
 from fleet.imports.resalloc_pool import PoolOptions, read_options
 from fleet.imports.resalloc_pool_block import pool_block
-from fleet.imports.writing import block_to_lines, comments, document, flow, name_of, scalar
+from fleet.imports.writing import (
+    block_to_lines,
+    comments,
+    document,
+    flow,
+    name_of,
+    renaming,
+    scalar,
+)
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import Node, lines_of
 
@@ -89,7 +97,7 @@ def _pools(root: Node | None, name: str, notes: Notes) -> list[PoolOptions]:
             continue
         new = name_of(str(key.value), (pool.name for pool in found))
         if new != key.value:
-            notes.change("renamed", key.span, f"pool {key.value}", f"it is called {new}")
+            notes.change("renamed", key.span, f"pool {key.value}", renaming(str(key.value), new))
         found.append(read_options(new, key, value, notes))
     return found
 
