@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from fleet.render.findings import to_text
 from fleet.schema.findings import has_errors
 from fleet.schema.model import EnvSecret
 from fleet.schema.units import FLEET_NAME_PATTERN
-from fleet.store.files import LocalFiles
+from fleet.store.files import LocalFiles, replace_file
 from fleet.store.secrets import HostSecrets
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def run(args: argparse.Namespace, console: "Console") -> int:
         console.note(f"fleet: error: {name}: nothing written, see above")
         return 1
     _check(imported.text)
+    if args.out:
+        _write_scripts(Path(args.out).parent, imported.scripts)
     if args.json:
         LocalFiles().write_text(args.json, changes_to_json(imported.changes))
     if imported.changes:
@@ -70,7 +73,7 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: "Conso
         case "resalloc":
             from fleet.imports.resalloc import import_resalloc
 
-            return import_resalloc(name, content, args.fleet)
+            return import_resalloc(name, content, args.fleet, with_scripts=_has_folder(args.out))
         case "copr":
             from fleet.imports.copr import import_copr
             from fleet.queues.world import read_world
@@ -85,6 +88,28 @@ def _import(args: argparse.Namespace, name: str, content: bytes, console: "Conso
             from fleet.imports.debusine import import_debusine
 
             return import_debusine(name, content, args.fleet)
+
+
+def _has_folder(out: str | None) -> bool:
+    """Say whether fleet.yaml becomes a file that others can stand beside: no pipe, no device."""
+    return out is not None and (Path(out).is_file() or not Path(out).exists())
+
+
+def _write_scripts(folder: Path, scripts: Iterable[tuple[str, str]]) -> None:
+    """Write programs beside fleet.yaml; one that is there and says something else stays."""
+    found = [(folder / path, text.encode()) for path, text in scripts]
+    try:
+        for path, content in found:
+            if (path.is_symlink() or path.exists()) and path.read_bytes() != content:
+                raise FleetError(
+                    f"{path}: exists and is not what would be written, so nothing was written: "
+                    "move it away, or write fleet.yaml into another folder with --out"
+                )
+        for path, content in found:
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, content, mode=0o755)
+    except OSError as error:
+        raise FileUnreadable(f"{error.filename}: cannot be written: {error.strerror}") from error
 
 
 class _Written:

@@ -37,6 +37,8 @@ class Imported:
     text: str | None = None
     changes: tuple[Change, ...] = ()
     findings: tuple[Finding, ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()
+    """Programs that it refers to: paths relative to its own folder, and what they hold."""
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Notes:
 
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    scripts: dict[str, str] | None = None
+    """Where long commands go, by path; None: they stay in fleet.yaml."""
 
     def change(self, kind: Kind, place: Span, what: str, now: str) -> None:
         """Note a change of meaning."""

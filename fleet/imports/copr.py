@@ -5,9 +5,11 @@ patterns) as literals; nothing of the file is ever executed.
 """
 
 import ast
+import io
 import re
+import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.errors import FileUnreadable
@@ -29,6 +31,10 @@ from fleet.tagrules.names import Recorded
 LIST, TABLE = "EXTRA_BUILDCHROOT_TAGS", "EXTRA_BUILDER_TAGS"
 _TOO_DEEP = (RecursionError, MemoryError)
 _LONGEST_REASON = 1000
+_LONGEST_ABOVE = 300
+"""Characters of a comment above a rule; what is longer is about more than the rule."""
+_CODE = re.compile(r"""[][{}(),]|["'](?:pattern|tags)["']""")
+_Comments = Mapping[int, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -86,15 +92,16 @@ def _rules(name: str, text: str, notes: Notes) -> Iterator[Rule]:
     if tree is None:
         return
     found = False
+    written = _comments(text)
     for statement in tree.body:
         for option in _assigned(statement):
             found = True
-            reader = _Reader(name, text, notes)
+            reader = _Reader(name, text, notes, written)
             value = getattr(statement, "value", None)
             yield from reader.rules(value) if option == LIST else reader.table(value)
     for node in ast.walk(tree):
         if node not in tree.body and isinstance(node, ast.stmt) and [*_assigned(node)]:
-            reader = _Reader(name, text, notes)
+            reader = _Reader(name, text, notes, written)
             reader.refuse(node, "it is set inside a block, so what it becomes is not written here")
             found = True
     if not found:
@@ -130,10 +137,11 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
 class _Reader:
     """Reads literals, and says of anything else where it stands."""
 
-    def __init__(self, name: str, text: str, notes: Notes) -> None:
+    def __init__(self, name: str, text: str, notes: Notes, written: _Comments) -> None:
         self._name = name
         self._lines = text.splitlines()
         self._notes = notes
+        self._comments = written
 
     def rules(self, value: ast.expr | None) -> Iterator[Rule]:
         """Yield the rules of a list of {pattern, tags}."""
@@ -211,13 +219,50 @@ class _Reader:
         return None
 
     def _reason(self, node: ast.expr) -> str:
-        """Return the comments right above, where people write why."""
+        """Return the comments in a rule, behind it, or else right above: why it is there."""
+        place = self.span(node)
+        said = [
+            text
+            for number in range(place.line, place.end_line + 1)
+            for column, text in filter(None, [self._comments.get(number)])
+            if self._is_of(place, number, column)
+        ]
+        return " ".join(filter(None, said))[:_LONGEST_REASON] or self._above(node.lineno)
+
+    def _is_of(self, place: Span, number: int, column: int) -> bool:
+        if number < place.end_line or column < place.end_column:
+            return (number, column) > (place.line, place.column)
+        between = self._lines[number - 1][place.end_column - 1 : column - 1]
+        return not between.strip(" \t,]})")
+
+    def _above(self, first: int) -> str:
+        """Return the last paragraph of the comment above a line, unless it is a long one."""
         said: list[str] = []
-        for line in reversed(self._lines[: node.lineno - 1]):
-            if not line.strip().startswith("#"):
+        for line in reversed(self._lines[: first - 1]):
+            text = line.strip().lstrip("# ")
+            if not line.strip().startswith("#") or not text or _CODE.match(text):
                 break
-            said.insert(0, line.strip().lstrip("# "))
-        return " ".join(filter(None, said))[:_LONGEST_REASON]
+            said.insert(0, text)
+        reason = " ".join(said)
+        if len(reason) <= _LONGEST_ABOVE:
+            return reason
+        now = f"longer than {_LONGEST_ABOVE} characters, so it is not taken for the rule's reason"
+        place = Span(self._name, first - len(said), 1, first - 1, len(self._lines[first - 2]) + 1)
+        self._notes.change("no-equivalent", place, f"a comment of {len(reason)} characters", now)
+        return ""
+
+
+def _comments(text: str) -> _Comments:
+    """Return column and text of the comment of each line that has one, counted from 1."""
+    found = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                said = token.string.lstrip("# ").rstrip()
+                found[token.start[0]] = token.start[1] + 1, "" if _CODE.match(said) else said
+    except (tokenize.TokenError, SyntaxError):
+        return found
+    return found
 
 
 def _block(rule: Rule, notes: Notes) -> Iterator[Block]:

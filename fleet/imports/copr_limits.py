@@ -1,5 +1,7 @@
-"""This module turns the limits of Copr's backend configuration into limits of tags."""
+"""This module turns the limits of Copr's backend configuration into limits of tickets and tags."""
 
+import configparser
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +14,8 @@ from fleet.schema.findings import Span
 from fleet.schema.nodes import lines_of
 
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
-_OPTION = re.compile(r"(?P<name>builds_max_\w+|blocked_owners)\s*[=:]\s*(?P<value>.*?)\s*\Z")
+_READ = "backend"
+_MARK = "\0"
 _FOLDED = ("i386", "i586", "i686")
 _MOST = 100_000
 _PER_TAG = {
@@ -20,14 +23,29 @@ _PER_TAG = {
     "builds_max_workers_arch": ("arch_", "total"),
     "builds_max_workers_arch_per_owner": ("arch_", "owner"),
 }
+_PER_TICKET = {
+    "builds_max_workers": "total",
+    "builds_max_workers_owner": "owner",
+    "builds_max_workers_sandbox": "sandbox",
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one line says of a value."""
+
+    text: str
+    place: Span
 
 
 @dataclass
-class _Tags:
-    """Limits by tag."""
+class _Limits:
+    """The limits that were read: of all tickets, and of each tag."""
 
-    total: dict[str, int] = field(default_factory=dict)
-    owner: dict[str, int] = field(default_factory=dict)
+    tickets: dict[str, int] = field(default_factory=dict)
+    blocked: list[str] = field(default_factory=list)
+    tags: dict[str, dict[str, int]] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
 
 
 def is_backend(text: str) -> bool:
@@ -38,55 +56,121 @@ def is_backend(text: str) -> bool:
 
 def import_limits(written: Document, text: str, fleet: str) -> Imported:
     """Return the fleet.yaml that the limits of a backend become."""
-    notes, tags, kept = Notes(), _Tags(), []
-    for number, line in enumerate(lines_of(text), 1):
-        found = _OPTION.match(line)
-        if found:
-            column = found.start("value") + 1
-            place = Span(written.name, number, 1, number, len(line.rstrip()) + 1)
-            pairs = _PER_TAG.get(found["name"])
-            if pairs:
-                _read(found, place, column, tags, notes)
-            else:
-                kept.append(line.strip())
-                now = "fleet bounds tags, pools and budgets, not all work of an owner or a sandbox"
-                notes.change("no-equivalent", place, line.strip(), now)
+    notes, limits = Notes(), _Limits()
+    for section, name, parts in _options(written.name, text, notes):
+        if section != _READ:
+            now = f"Copr's backend reads [{_READ}] only"
+            notes.change("never-acts", parts[0].place, f"[{section}] {name}", now)
+        else:
+            _read(name, parts, limits, notes)
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
-    lines = _lines(written.name, fleet, tags, kept)
-    return Imported(written, document(lines), notes.sorted_changes())
+    return Imported(written, document(_lines(written.name, fleet, limits)), notes.sorted_changes())
 
 
-def _read(found: re.Match[str], place: Span, column: int, tags: _Tags, notes: Notes) -> None:
-    prefix, key = _PER_TAG[found["name"]]
-    into = tags.total if key == "total" else tags.owner
-    for pair in re.finditer(r"[^,]+", found["value"]):
-        name, equals, count = (part.strip() for part in pair[0].partition("="))
-        at = column + pair.start()
-        here = Span(place.file, place.line, at, place.line, at + len(pair[0]))
+def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, list[_Part]]]:
+    """Yield section, name and lines of each option, read as Copr's backend does.
+
+    ConfigParser does not tell lines: each one carries its number to its end.
+    """
+    lines = list(io.StringIO(text, newline=None))
+    parser = configparser.RawConfigParser(default_section=_MARK)
+    try:
+        parser.read_file(
+            f"{line.rstrip()}{_MARK}{number}\n" if line.strip() else "\n"
+            for number, line in enumerate(lines, 1)
+        )
+    except configparser.Error as error:
+        told = getattr(error, "errors", None)
+        number = told[0][0] if told else getattr(error, "lineno", None) or 1
+        said = "this option or section stands twice" if not told else "expected NAME = VALUE"
+        place = Span(name, number, 1, number, len(lines[number - 1].rstrip()) + 1)
+        notes.wrong(place, "invalid-ini", said, "Copr's backend does not start with it")
+        return
+    for section in parser.sections():
+        for option, value in parser.items(section):
+            marked = [line.rpartition(_MARK) for line in value.split("\n") if _MARK in line]
+            yield (
+                section,
+                option,
+                [_part(name, lines, part.strip(), int(at)) for part, _, at in marked],
+            )
+
+
+def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
+    line = lines[number - 1].rstrip()
+    return _Part(text, Span(name, number, len(line) - len(text) + 1, number, len(line) + 1))
+
+
+def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+    value = " ".join(filter(None, (part.text for part in parts)))
+    first = parts[0].place
+    whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
+    if name in _PER_TAG:
+        for part in parts:
+            _read_pairs(name, part, limits, notes)
+    elif name in _PER_TICKET:
+        if _is_count(value, least=0):
+            limits.tickets[_PER_TICKET[name]] = int(value)
+        else:
+            message = f"expected a count, got {value!r}"
+            notes.wrong(whole, "wrong-value", message, "Copr's backend does not start with it")
+    elif name == "blocked_owners":
+        limits.blocked += filter(None, re.split(r"[\s,]+", value))
+    elif name.startswith("builds_max_"):
+        limits.kept.append(f"{name}={value}")
+        now = "fleet has no such limit"
+        notes.change("no-equivalent", whole, f"{name}={value}", now)
+    else:
+        # Its value stays untold: it may be a password.
+        now = "this importer takes the limits of builds only"
+        notes.change("no-equivalent", whole, f"option {name}", now)
+
+
+def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None:
+    prefix, key = _PER_TAG[option]
+    for pair in re.finditer(r"[^,\s][^,]*", part.text):
+        name, equals, count = (word.strip() for word in pair[0].partition("="))
+        at = part.place.column + pair.start()
+        here = Span(part.place.file, part.place.line, at, part.place.line, at + len(pair[0]))
         tag = prefix + name
-        is_count = count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST
-        if not equals or not is_count or not re.match(TAG_PATTERN.removesuffix("$") + r"\Z", tag):
+        is_tag = re.match(TAG_PATTERN.removesuffix("$") + r"\Z", tag)
+        if not equals or not _is_count(count, least=1) or not is_tag:
             message = f"expected NAME=COUNT with a count above 0, got {pair[0].strip()!r}"
             notes.wrong(here, "wrong-value", message, "Copr's backend does not start with it")
         elif prefix and name in _FOLDED:
             now = "Copr counts such builds as x86_64, so this limit never bounds anything"
-            notes.change("never-acts", here, f"{found['name']} {name}={count}", now)
+            notes.change("never-acts", here, f"{option} {name}={count}", now)
         else:
-            into[tag] = int(count)
+            limits.tags.setdefault(tag, {})[key] = int(count)
 
 
-def _lines(name: str, fleet: str, tags: _Tags, kept: list[str]) -> Iterator[str]:
+def _is_count(text: str, least: int) -> bool:
+    return text.isascii() and text.isdigit() and least <= int(text[:9]) <= _MOST
+
+
+def _lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
     yield from comments([f"Written by `fleet import copr` from {name}: read it before use."])
     yield f"fleet: {scalar(fleet)}"
     yield ""
-    yield from comments(f"no equivalent: {line}" for line in kept)
-    names = sorted({*tags.total, *tags.owner})
-    yield "tags:" if names else "tags: {}"
-    for tag in names:
-        limits: dict[str, object] = {}
-        if tag in tags.owner:
-            limits["per"] = {"owner": tags.owner[tag]}
-        if tag in tags.total:
-            limits["total"] = tags.total[tag]
-        yield f"  {scalar(tag)}: {flow({'limits': limits})}"
+    yield from comments(f"no equivalent: {line}" for line in limits.kept)
+    if limits.tickets or limits.blocked:
+        queue: dict[str, object] = {"kind": "tickets"}
+        if limits.tickets:
+            queue["limits"] = _as_written(limits.tickets)
+        if limits.blocked:
+            queue["blocked"] = list(dict.fromkeys(limits.blocked))
+        yield "queues:"
+        yield f"  tickets: {flow(queue)}"
+        yield ""
+    yield "tags:" if limits.tags else "tags: {}"
+    for tag, found in sorted(limits.tags.items()):
+        yield f"  {scalar(tag)}: {flow({'limits': _as_written(found)})}"
+
+
+def _as_written(found: dict[str, int]) -> dict[str, object]:
+    per = {key: count for key, count in found.items() if key != "total"}
+    written: dict[str, object] = {"per": per} if per else {}
+    if "total" in found:
+        written["total"] = found["total"]
+    return written

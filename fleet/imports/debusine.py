@@ -18,6 +18,7 @@ from fleet.imports.writing import (
     duration,
     flow,
     name_of,
+    renaming,
     scalar,
 )
 from fleet.schema.findings import Span
@@ -73,7 +74,7 @@ def _listed(root: Node | None, name: str, notes: Notes) -> list[ListedPool]:
 def _add(found: _Fleet, pool: ListedPool, notes: Notes) -> None:
     name = name_of(pool.name, (each for each, _ in found.pools))
     if name != pool.name:
-        notes.change("renamed", pool.place, f"pool {pool.name}", f"it is called {name}")
+        notes.change("renamed", pool.place, f"pool {pool.name}", renaming(pool.name, name))
     machine = machine_of(pool, notes)
     provider = _provider(found, pool, notes)
     image = _image(found, pool, provider, machine, notes)

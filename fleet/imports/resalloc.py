@@ -10,20 +10,30 @@ from collections.abc import Iterator
 from fleet.imports.changes import Imported, Notes, decoded, read_plain, read_yaml
 from fleet.imports.resalloc_pool import PoolOptions, read_options
 from fleet.imports.resalloc_pool_block import pool_block
-from fleet.imports.writing import block_to_lines, comments, document, flow, name_of, scalar
+from fleet.imports.writing import (
+    block_to_lines,
+    comments,
+    document,
+    flow,
+    name_of,
+    renaming,
+    scalar,
+)
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import Node, lines_of
 
 _JINJA = re.compile(r"\{%|\{\{|\{#")
 
 
-def import_resalloc(name: str, content: bytes, fleet: str) -> Imported:
-    """Return the fleet.yaml that a pools.yaml becomes."""
+def import_resalloc(
+    name: str, content: bytes, fleet: str, *, with_scripts: bool = False
+) -> Imported:
+    """Return the fleet.yaml that a pools.yaml becomes; `with_scripts`: and files beside it."""
     text, wrong = decoded(name, content)
     if text is None:
         return Imported(read_plain(name, ""), findings=(wrong,) if wrong else ())
     written, parsed = read_yaml(name, text)
-    notes = Notes(findings=list(written.findings))
+    notes = Notes(findings=list(written.findings), scripts={} if with_scripts else None)
     template = _template(name, text, parsed.root, broken=bool(parsed.findings))
     if template:
         return Imported(written, findings=(template,))
@@ -31,8 +41,9 @@ def import_resalloc(name: str, content: bytes, fleet: str) -> Imported:
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
     _say_what_always_changes(pools, notes)
-    lines = _lines(name, fleet, pools, notes)
-    return Imported(written, document(lines), notes.sorted_changes())
+    text = document(_lines(name, fleet, pools, notes))
+    scripts = tuple((notes.scripts or {}).items())
+    return Imported(written, text, notes.sorted_changes(), scripts=scripts)
 
 
 def _template(name: str, text: str, root: Node | None, *, broken: bool) -> Finding | None:
@@ -86,7 +97,7 @@ def _pools(root: Node | None, name: str, notes: Notes) -> list[PoolOptions]:
             continue
         new = name_of(str(key.value), (pool.name for pool in found))
         if new != key.value:
-            notes.change("renamed", key.span, f"pool {key.value}", f"it is called {new}")
+            notes.change("renamed", key.span, f"pool {key.value}", renaming(str(key.value), new))
         found.append(read_options(new, key, value, notes))
     return found
 

@@ -7,13 +7,12 @@ from functools import partial
 
 from fleet.imports.changes import Notes
 from fleet.imports.writing import shown
-from fleet.schema.base import TAG_PATTERN
+from fleet.schema.base import LONGEST_WORD, TAG_PATTERN
 from fleet.schema.findings import Span, did_you_mean, quoted
 from fleet.schema.nodes import Node
 from fleet.schema.sources import COUNTER_PATTERN
 
 _MOST = 100_000
-_LONGEST_COMMAND = 1000
 _LONGEST_TAG = 200
 
 
@@ -91,7 +90,7 @@ def _reader(option: str) -> Reader | None:
     if option in _NUMBERS:
         return _number
     if option in _COMMANDS:
-        return partial(_text, _LONGEST_COMMAND)
+        return partial(_text, LONGEST_WORD)
     if option in _TEXTS:
         return partial(_text, None)
     if option in _TAGS:

@@ -104,9 +104,7 @@ def size(mebibytes: int) -> str:
 
 def name_of(text: str, taken: Iterable[str] = ()) -> str:
     """Return a name that fleet.yaml takes, as near to the text as can be, not one of `taken`."""
-    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    if not slug or not slug[0].isalpha():
-        slug = f"p-{slug}".strip("-")
+    slug = _slug(text)
     name = slug[:_NAME_LENGTH].strip("-")
     used, number = frozenset(taken), 1
     while name in used:
@@ -114,6 +112,17 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
         end = f"-{number}"
         name = slug[: _NAME_LENGTH - len(end)].strip("-") + end
     return name
+
+
+def renaming(text: str, name: str) -> str:
+    """Say what a name became, and whether it lost its end."""
+    cut = f", cut to the {_NAME_LENGTH} characters of a name" * (len(_slug(text)) > _NAME_LENGTH)
+    return f"it is called {name}{cut}"
+
+
+def _slug(text: str) -> str:
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return slug if slug[:1].isalpha() else f"p-{slug}".strip("-")
 
 
 def _plain(node: Node) -> object:

@@ -18,7 +18,11 @@ LongText = Annotated[str, Field(min_length=1, max_length=100_000)]
 WorkerTag = Annotated[str, Field(min_length=1, max_length=200, pattern=TAG_PATTERN)]
 EnvName = Annotated[str, Field(pattern=ENV_PATTERN)]
 EnvNames = list[EnvName]
-Command = Annotated[list[Text], Field(min_length=1)]
+LONGEST_WORD = 65_536
+"""Characters of one word of a command: scripts of many lines stand in `sh -c`."""
+Command = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=LONGEST_WORD)]], Field(min_length=1)
+]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]
 Speed = Annotated[Percent, Field(ge=1)]

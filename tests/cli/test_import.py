@@ -36,6 +36,55 @@ def test_what_is_written_validates(
     assert "fleet.yaml: valid" in validated.stdout
 
 
+LONG = "p:\n  cmd_delete: delete\n  cmd_new: |\n    set -e\n" + "".join(
+    f"    echo 'step {number} of \"many\"' >&2\n" for number in range(60)
+)
+
+
+def test_long_commands_become_programs_beside_fleet_yaml(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "pools.yaml").write_text(LONG, encoding="utf-8")
+
+    again = [run_fleet("import", "resalloc", "pools.yaml", "--out", "fleet.yaml") for _ in "12"]
+
+    script = project / "hooks/p-new.sh"
+    written = yaml.safe_load((project / "fleet.yaml").read_text(encoding="utf-8"))
+    assert [each.returncode for each in again] == [0, 0]
+    assert written["pools"]["p"]["hooks"]["new"] == ["./hooks/p-new.sh"]
+    assert script.stat().st_mode & 0o777 == 0o755
+    assert script.read_text(encoding="utf-8").splitlines()[:2] == ["#!/bin/sh", "set -e"]
+    assert run_fleet("validate").returncode == 0
+
+
+def test_a_program_that_says_something_else_is_never_overwritten(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "pools.yaml").write_text(LONG, encoding="utf-8")
+    (project / "hooks").mkdir()
+    script = project / "hooks/p-new.sh"
+    script.write_text("mine", encoding="utf-8")
+
+    imported = run_fleet("import", "resalloc", "pools.yaml", "--out", "new.yaml")
+
+    assert imported.returncode != 0
+    assert "hooks/p-new.sh: exists" in imported.stderr
+    assert script.read_text(encoding="utf-8") == "mine"
+    assert not (project / "new.yaml").exists()
+
+
+def test_long_commands_stay_inside_where_fleet_yaml_is_printed(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "pools.yaml").write_text(LONG, encoding="utf-8")
+
+    printed = run_fleet("import", "resalloc", "pools.yaml").stdout
+
+    (project / "fleet.yaml").write_text(printed, encoding="utf-8")
+    assert len(yaml.safe_load(printed)["pools"]["p"]["hooks"]["new"][2]) > 1000
+    assert run_fleet("validate").returncode == 0
+
+
 def test_changes_are_told_and_written_as_json(
     run_fleet: RunFleet, project: Path, sources: dict[str, Path]
 ) -> None:

@@ -85,6 +85,55 @@ def test_reasons_in_comments_are_kept() -> None:
     ]
 
 
+INSIDE = """\
+# Everything here was asked for in tickets.
+EXTRA_BUILDCHROOT_TAGS = [{
+    # https://tracker.example/1
+    "pattern": "a/#b",
+    "tags": ["t"],  # until 2027
+}, {
+    "pattern": "b",  # https://tracker.example/2
+    "tags": ["t"],
+},
+    {"pattern": "c", "tags": ["t"]},  # https://tracker.example/3
+    {"pattern": "d", "tags": ["t"]}, {"pattern": "e", "tags": ["t"]},  # of e
+    # {"pattern": "never", "tags": ["t"]},
+    {"pattern": "f", "tags": ["t"]},
+]
+"""
+
+
+def test_comments_inside_a_rule_and_behind_it_are_its_reason() -> None:
+    assert [rule.reason for rule in fleet_of(imported(INSIDE)).powerful] == [
+        "https://tracker.example/1 until 2027",
+        "https://tracker.example/2",
+        "https://tracker.example/3",
+        None,
+        "of e",
+        None,
+    ]
+
+
+def test_a_comment_in_a_table_of_patterns_stays_with_its_pattern() -> None:
+    text = 'EXTRA_BUILDER_TAGS = {"t": [\n  "a",  # ticket 1\n  # ticket 2\n  "b",\n]}\n'
+
+    reasons = [rule.reason for rule in fleet_of(imported(text)).powerful]
+
+    assert reasons == ["ticket 1", "ticket 2"]
+
+
+def test_a_long_comment_above_a_rule_is_no_reason_but_its_last_paragraph_is() -> None:
+    long = "  # how this list works, and why\n" * 40
+    rule = '  {"pattern": "a", "tags": ["t"]},\n'
+
+    text = f"EXTRA_BUILDCHROOT_TAGS = [\n{long}{rule}{long}  #\n  # ticket 2\n{rule}]\n"
+
+    found = imported(text)
+
+    assert [rule.reason for rule in fleet_of(found).powerful] == [None, "ticket 2"]
+    assert [each.split(":")[0] for each in said(found, "no-equivalent")] == ["2"]
+
+
 @pytest.mark.parametrize("pattern", ["a(", "a**", r"a\pL", "a/(?<n>b)", "a(?U:b)"])
 def test_what_python_does_not_take_never_acted(pattern: str) -> None:
     found = imported(a_list(pattern))
@@ -178,7 +227,53 @@ def test_limits_of_the_backend_become_limits_of_tags() -> None:
     assert change.startswith(
         "3: builds_max_workers_arch i386=5: Copr counts such builds as x86_64"
     )
-    assert "# no equivalent: builds_max_workers=60" in str(found.text)
+    assert fleet_of(found).queues["tickets"].limits.total == 60
+
+
+def test_values_of_the_backend_go_on_in_indented_lines() -> None:
+    arches = ("x86_64=90", "aarch64=70", "ppc64le=16", "s390x=8")
+    value = "".join(f"    {each},\n" for each in arches)
+
+    found = imported(f"[backend]\nbuilds_max_workers_arch=\n{value}    # later\n\n    i386=5\n")
+
+    totals = {name: rule.limits.total for name, rule in fleet_of(found).tags.items()}
+    assert totals == {"arch_x86_64": 90, "arch_aarch64": 70, "arch_ppc64le": 16, "arch_s390x": 8}
+    assert [each.split(":")[0] for each in said(found, "never-acts")] == ["9"]
+
+
+def test_limits_of_all_builds_become_limits_of_the_tickets() -> None:
+    found = imported(
+        "[backend]\nbuilds_max_workers = 405\nbuilds_max_workers_owner: 90\n"
+        "builds_max_workers_sandbox=35\nblocked_owners=mallory, eve\n"
+    )
+
+    queue = fleet_of(found).queues["tickets"]
+    assert (queue.limits.total, queue.limits.per.owner, queue.limits.per.sandbox) == (405, 90, 35)
+    assert queue.blocked == ["mallory", "eve"]
+    assert found.changes == ()
+
+
+def test_what_the_backend_says_beside_limits_is_told_without_its_value() -> None:
+    found = imported("[backend]\nfrontend_auth=hunter2\nbuilds_max_userssh=2\n[x]\ny=1\n")
+
+    lines = [(change.kind, change.place.line) for change in found.changes]
+    assert lines == [("no-equivalent", 2), ("no-equivalent", 3), ("never-acts", 5)]
+    assert "hunter2" not in f"{found.changes}{found.text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[backend]\nbuilds_max_workers\n", 2),
+        ("[backend]\nsleeptime=1\nsleeptime=2\n", 3),
+        ("[backend]\n[backend]\n", 2),
+        ("[backend]\nbuilds_max_workers_owner=many\n", 2),
+    ],
+)
+def test_what_configparser_does_not_take_is_refused_with_its_line(text: str, line: int) -> None:
+    (found,) = wrong(imported(text))
+
+    assert found.startswith(f"copr.conf:{line}:1: ")
 
 
 @pytest.mark.parametrize("pair", ["x86_64", "x86_64=0", "x86_64=many", "a b=1", f"x={'9' * 5000}"])

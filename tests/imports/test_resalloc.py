@@ -197,8 +197,8 @@ def test_no_option_is_silently_dropped(option: str) -> None:
             ),
         ),
         (
-            f"  cmd_release: {'x' * 1001}\n",
-            "pools.yaml:5:16: wrong-value: cmd_release: a command longer than 1000 characters",
+            f"  cmd_release: {'x' * 65_537}\n",
+            "pools.yaml:5:16: wrong-value: cmd_release: a command longer than 65536 characters",
         ),
     ],
 )
@@ -271,3 +271,11 @@ def test_a_secret_is_not_copied() -> None:
     found = imported("  cmd_release: x\n  token: aVerySecretToken0123456789\n")
 
     assert any("inline-secret" in each for each in wrong(found))
+
+
+def test_a_name_that_is_cut_is_told_as_cut() -> None:
+    text = f"copr_hv_ppc64le_osuosl_production_01:\n{COMMANDS}short_name:\n{COMMANDS}"
+
+    found = said(import_resalloc("pools.yaml", text.encode(), "demo"), "renamed")
+
+    assert ["cut to the 31 characters" in each for each in found] == [True, False]
