@@ -216,12 +216,15 @@ def test_whoever_interrupts_while_it_starts_leaves_nothing_behind(tmp_path: Path
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def call_for(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        call("exec sleep 99", tmp_path)
+
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for step in range(1, 41):
-            signal.setitimer(signal.ITIMER_REAL, step / 10_000)
             with pytest.raises(KeyboardInterrupt):
-                call("exec sleep 99", tmp_path)
+                call_for(step / 10_000)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
