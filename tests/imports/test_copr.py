@@ -6,6 +6,7 @@ import pytest
 
 from fleet.imports.changes import Imported
 from fleet.imports.copr import import_copr
+from fleet.schema.model import TicketQueue
 from fleet.tagrules.names import Recorded
 from tests.imports.reading import fleet_of, said, wrong
 
@@ -18,6 +19,12 @@ EXTRA_BUILDER_TAGS = {
     ],
 }
 """
+
+
+def tickets_of(found: Imported) -> TicketQueue:
+    queue = fleet_of(found).queues["tickets"]
+    assert isinstance(queue, TicketQueue)
+    return queue
 
 
 def imported(text: str, recorded: Recorded | None = None) -> Imported:
@@ -227,7 +234,7 @@ def test_limits_of_the_backend_become_limits_of_tags() -> None:
     assert change.startswith(
         "3: builds_max_workers_arch i386=5: Copr counts such builds as x86_64"
     )
-    assert fleet_of(found).queues["tickets"].limits.total == 60
+    assert tickets_of(found).limits.total == 60
 
 
 def test_values_of_the_backend_go_on_in_indented_lines() -> None:
@@ -247,7 +254,7 @@ def test_limits_of_all_builds_become_limits_of_the_tickets() -> None:
         "builds_max_workers_sandbox=35\nblocked_owners=mallory, eve\n"
     )
 
-    queue = fleet_of(found).queues["tickets"]
+    queue = tickets_of(found)
     assert (queue.limits.total, queue.limits.per.owner, queue.limits.per.sandbox) == (405, 90, 35)
     assert queue.blocked == ["mallory", "eve"]
     assert found.changes == ()
