@@ -116,7 +116,7 @@ def _solve(component: Component, allocation: Allocation, exact: int) -> None:
 
 def _in_turn(model: Model) -> Solution | None:
     """Serve each rank all it can have once those before it have theirs, then find the cheapest."""
-    ranks = [columns for columns, _ in model.everybody_by_rank()]
+    ranks = [columns for columns, _ in model.everybody_by_rank]
     most = model.programme.most_in_turn(ranks)
     return model.programme.solve(list(zip(ranks, most, strict=True)))
 

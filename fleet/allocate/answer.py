@@ -140,6 +140,13 @@ class Answer:
             for block, left in zip(self._model.blocks, self.left, strict=True)
         ]
 
+    def sums_by_rank(self) -> list[Sum]:
+        """Return how many of each rank are served, the earliest first; blocks are of one each."""
+        everybody = self._model.everybody_by_rank
+        return [
+            (at, size - less) for (at, size), less in zip(everybody, self.lacking(), strict=True)
+        ]
+
     def _count(self, block: Block, place: str, requests: Sequence[Waiting], sign: int) -> None:
         """Count what requests take of a place, of machines and of rows; or give it back."""
         self._shares[place] += sign * block.fits[place][0] * len(requests)

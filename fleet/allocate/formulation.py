@@ -89,6 +89,7 @@ class Model:
         """Return the ranks of all requests, the first served first."""
         return sorted({rank for block in self.blocks for rank, _, _ in block.requests})
 
+    @cached_property
     def everybody_by_rank(self) -> list[Sum]:
         """Return that every rank is served whole, the first served first.
 

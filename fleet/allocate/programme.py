@@ -34,8 +34,6 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     # It seeks a first answer, which is never far here: more machines.
     "mip_heuristic_run_feasibility_jump": False,
 }
-_COSTLY = ("mip_heuristic_run_rens",)
-"""What the solver tries that takes as long as all else and finds hardly more near an answer."""
 _PRIMAL = 4
 """How the solver names the primal simplex method."""
 _SLACK = 1e-6
@@ -168,8 +166,8 @@ class Programme:
             solver.setOptionValue("mip_rel_gap", WIDE_GAP if start is None else GAP)
             solver.addCols(len(sums), prices, 0 * ones, most, len(sums), each, rows, ones)
         solver.setOptionValue("mip_max_nodes", nodes)
-        for costly in _COSTLY:
-            solver.setOptionValue(costly, False)
+        # It takes as long as all else, and finds hardly more near an answer.
+        solver.setOptionValue("mip_heuristic_run_rens", False)
         if start is not None:
             solver.setOptionValue("mip_allow_restart", False)
             given = np.array([start.get(column, 0.0) for column in kept])

@@ -31,32 +31,26 @@ def serve_in_turn(model: Model, answer: Answer) -> tuple[Answer, Longer]:
 
     The blocks of the model are of one rank each.
     """
-    everybody = model.everybody_by_rank()
-    could, work = [size for _, size in everybody], _WORK
-    for nth, (columns, size) in enumerate(everybody):
-        lack = answer.lacking()
-        kept = [
-            (each, most - less) for (each, most), less in zip(everybody[:nth], lack, strict=False)
-        ]
-        parts = model.programme.most(columns, kept) if lack[nth] else None
+    could, work = [size for _, size in model.everybody_by_rank], _WORK
+    for nth, (columns, size) in enumerate(model.everybody_by_rank):
+        sums = answer.sums_by_rank()
+        _, served = sums[nth]
+        parts = model.programme.most(columns, sums[:nth]) if served < size else None
         if parts is None:
             continue
         could[nth] = floor(sum(parts[column] for column in columns) + EPSILON)
-        if could[nth] > size - lack[nth] and work > 0:
+        if could[nth] > served and work > 0:
             near = _near(model, answer, nth, parts)
             work -= len(near)
             answer = min(answer, _seek(model, answer, nth, near), key=Answer.badness)
-    lack = answer.lacking()
-    sums = [(each, size - less) for (each, size), less in zip(everybody, lack, strict=True)]
-    answer = improve(model, answer, sums)
-    served = [size - less for (_, size), less in zip(everybody, answer.lacking(), strict=True)]
-    found = zip(model.every_rank, could, served, strict=True)
-    return answer, tuple((rank, most - least) for rank, most, least in found if most > least)
+    answer = improve(model, answer, answer.sums_by_rank())
+    found = zip(model.every_rank, could, answer.sums_by_rank(), strict=True)
+    return answer, tuple((rank, most - least) for rank, most, (_, least) in found if most > least)
 
 
 def _seek(model: Model, answer: Answer, nth: int, near: Bounds) -> Answer:
     """Return an answer that lacks fewer of a rank, and no more of those before it, or any."""
-    everybody, lack = model.everybody_by_rank(), answer.lacking()
+    everybody, lack = model.everybody_by_rank, answer.lacking()
     prices = [
         (_DEARER * model.dearest(), lack[k]) if k <= nth else (model.dearest(), size)
         for k, (_, size) in enumerate(everybody)
@@ -83,15 +77,15 @@ def _near(model: Model, answer: Answer, nth: int, parts: Sequence[float]) -> Bou
 
 def _nearest(model: Model, answer: Answer, rank: Rank) -> list[Block]:
     """Return the blocks: of this rank who lack somebody, then who shares most with those."""
-    own = [
-        block
+    own = {
+        block.row: model.touches(block)
         for block, left in zip(model.blocks, answer.left, strict=True)
         if left and block.rank == rank
-    ]
-    wanted = set(chain(*map(model.touches, own)))
+    }
+    wanted = set(chain(*own.values()))
 
     def order(block: Block) -> tuple[bool, float]:
         touched = model.touches(block)
-        return block not in own, -len(touched & wanted) / len(touched)
+        return block.row not in own, -len(touched & wanted) / len(touched)
 
     return sorted(model.blocks, key=order)

@@ -187,7 +187,8 @@ def _suits(
     What a request of another queue has called up suits none here.
     """
     known: dict[object, Suitable] = {}
-    is_low = cache(lambda asked: class_of(fleet, Vocabulary(fleet), asked) > 0)
+    vocabulary = Vocabulary(fleet)
+    is_low = cache(lambda asked: class_of(fleet, vocabulary, asked) > 0)
     callers: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
     for signed_ in demand:
         for kind in {*signed_.workers_of} - signed_.last_of:
