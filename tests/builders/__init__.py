@@ -1,5 +1,6 @@
 """This module builds valid values for tests: name only what matters to the sentence."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -382,3 +383,10 @@ def a_sim_world(
         "stacks": stacks,
     }
     return a_world(**(defaults | overrides))
+
+
+def rekeyed(value: object, turn: Callable[[list[str]], list[str]]) -> object:
+    """Return a document with the keys of each mapping in another order."""
+    if isinstance(value, dict):
+        return {key: rekeyed(value[key], turn) for key in turn(list(value))}
+    return [rekeyed(each, turn) for each in value] if isinstance(value, list) else value

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from decimal import Decimal
-from random import Random
 
 from hypothesis import strategies as st
 
@@ -195,10 +194,3 @@ def budgeted(draw: st.DrawFn) -> tuple[Fleet, World]:
             )
         },
     )
-
-
-def rekeyed(value: object, dice: Random) -> object:
-    """Return a document with the entries of each mapping in another order."""
-    if isinstance(value, dict):
-        return {key: rekeyed(value[key], dice) for key in dice.sample(list(value), len(value))}
-    return [rekeyed(each, dice) for each in value] if isinstance(value, list) else value

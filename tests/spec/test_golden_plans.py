@@ -17,7 +17,7 @@ from fleet.render.to_json import plan_to_json
 from fleet.render.to_text import plan_to_text
 from fleet.schema.model import Fleet
 from fleet.store.files import LocalFiles
-from tests.builders import NOW
+from tests.builders import NOW, rekeyed
 
 FOLDERS = sorted(
     path.parent for path in (Path(__file__).parents[1] / "plans").glob("*/world.json")
@@ -60,15 +60,10 @@ def test_the_order_of_keys_in_fleet_yaml_changes_no_plan(folder: Path) -> None:
     checked = check_file(str(folder / "fleet.yaml"), NOW.date())
     assert checked.fleet is not None, checked.findings
     world = read_world(str(folder / "world.json"), LocalFiles())
-    turned = Fleet.model_validate_json(json.dumps(_turned(checked.fleet.as_written())))
+    turned = Fleet.model_validate_json(
+        json.dumps(rekeyed(checked.fleet.as_written(), lambda keys: keys[::-1]))
+    )
 
     plans = [guard(fleet, reconcile(fleet, world)) for fleet in (checked.fleet, turned)]
 
     assert plans[0] == plans[1]
-
-
-def _turned(value: object) -> object:
-    """Return a document with the entries of each mapping in the opposite order."""
-    if isinstance(value, dict):
-        return {key: _turned(value[key]) for key in reversed(value)}
-    return [_turned(each) for each in value] if isinstance(value, list) else value
