@@ -9,7 +9,8 @@ from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import PlanRefused, SourceUnreachable, WrongUsage
 from fleet.facts import Found, Stack, Unknown, World
 from fleet.operate.adopt import adopt_machines
-from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.observe import Sources
+from fleet.operate.stacks import stack_ref
 from fleet.plan.outcome import Outcome
 from fleet.ports import Adopter, Console
 from fleet.providers.hcloud import HcloudMachines

@@ -13,7 +13,7 @@ from fleet.engines.pulumi_state import find_checkpoint, stack_key
 from fleet.engines.records import Records, StackRows
 from fleet.engines.workspace import project_name
 from fleet.errors import StoreFailed
-from fleet.operate.observe import base_ref, stack_ref
+from fleet.operate.stacks import base_ref, stack_ref
 from fleet.ports.store import StackRecord
 from fleet.schema.model import Fleet, Pool
 from fleet.store.files import replace_file

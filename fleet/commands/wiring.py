@@ -11,6 +11,7 @@ from typing import assert_never
 
 from fleet.catalogue.listed import with_price_lists
 from fleet.checks import missing_price, unknown_machine_type
+from fleet.commands.asking import Together
 from fleet.commands.clock import SystemClock
 from fleet.commands.clouds import (
     bases_of,
@@ -190,6 +191,7 @@ def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
         rules=dict(_rules(fleet, base, secrets)),
         prices=prices_of(fleet, secrets),
         look=ReadyLooks(fleet, store.looks, TcpProber() if looks else None, SystemClock()),
+        asking=Together,
         members=FileMembers(str(base / fleet.members.file), LocalFiles())
         if fleet.members
         else None,
@@ -202,7 +204,8 @@ def read_rules(fleet: Fleet, config: str) -> dict[str, QueueReading]:
     readers = dict(_rules(fleet, base, HostSecrets(os.environ, base)))
     store = DatabaseStore(find_places(fleet, config).store, fleet.fleet)
     nothing = Unknown(unknown="only its rules were read")
-    return with_rules({name: QueueReading(demand=nothing) for name in readers}, readers, store)
+    unread = {name: QueueReading(demand=nothing) for name in readers}
+    return with_rules(fleet, unread, readers, store, Together())
 
 
 def lock_owner() -> str:

@@ -16,10 +16,11 @@ from fleet.operate.changing import change_stack, prepare_change
 from fleet.operate.charging import charge_ledger
 from fleet.operate.confirming import confirm_all
 from fleet.operate.enrolment import Enrolling, stagger
-from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.observe import Sources
 from fleet.operate.pool_run import PoolRun, is_empty, observed_stack
 from fleet.operate.releases import release_all
 from fleet.operate.spending import refund, spend, undone
+from fleet.operate.stacks import stack_ref
 from fleet.operate.strays import with_orphans
 from fleet.operate.switching import check_registries, switch_off
 from fleet.plan import Action, Create, Delete, Drain, Plan, PoolVerdict

@@ -12,8 +12,9 @@ from fleet.facts import Unknown, World
 from fleet.facts.bases import Base, Part
 from fleet.making.base_changes import why_held
 from fleet.making.shared import in_use, is_laid, parts_of, wanted_parts
-from fleet.operate.observe import Sources, base_ref
+from fleet.operate.observe import Sources
 from fleet.operate.order import Order, find_changes, ordered_part
+from fleet.operate.stacks import base_ref
 from fleet.plan import Plan
 from fleet.plan.outcome import StackOutcome
 from fleet.ports import Sharer, StackRef, Step, Tell

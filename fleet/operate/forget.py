@@ -11,7 +11,8 @@ from fleet.census import PoolCensus, take_census
 from fleet.census.units import State, Unit
 from fleet.errors import PlanRefused
 from fleet.facts import Listing, Stack, Unknown, WorkerState, World
-from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.observe import Sources
+from fleet.operate.stacks import stack_ref
 from fleet.schema.model import Fleet
 from fleet.tickets.desk import desks_of
 

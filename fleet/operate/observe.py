@@ -1,25 +1,26 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from fleet.budgets.ledger import periods
-from fleet.census.renames import heirs_of, stack_name
 from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.exports.in_force import places_of
 from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, Worker, World
-from fleet.facts.bases import Base
 from fleet.facts.ledger import Ledger
 from fleet.facts.rules import HeldRules
 from fleet.facts.versions import ImageVersion
 from fleet.operate.price_lists import read_prices
 from fleet.operate.spending import used_so_far
+from fleet.operate.stacks import read_bases, read_stacks
 from fleet.plan.outcome import Outcome
 from fleet.ports import (
+    Asking,
     Engine,
     Enroller,
     Keeper,
@@ -30,19 +31,15 @@ from fleet.ports import (
     Registry,
     RuleReader,
     Sharer,
-    StackRef,
 )
-from fleet.ports.store import Since, StackRecord, Store
+from fleet.ports.store import Since, Store
 from fleet.ports.tickets import Desk, Lender
-from fleet.schema.model import CoprQueue, Fleet, Pool
+from fleet.schema.model import CoprQueue, Fleet
 from fleet.verdicts import heartbeats
 
+T = TypeVar("T")
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
-_Asked = TypeVar("_Asked")
-_Told = TypeVar("_Told")
-_AT_ONCE = 8
-"""How many providers are listed at once."""
 _MOST_SKEW = timedelta(minutes=5)
 """So much the clocks of two computers that apply may differ."""
 _JOURNALLED = 20
@@ -53,6 +50,18 @@ def one_by_one(tasks: Sequence[Callable[[], None]]) -> None:
     """Carry out tasks in their order."""
     for task in tasks:
         task()
+
+
+def ask_in_turn(kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:  # noqa: ARG001
+    """Return what each source tells, asked one after the other."""
+    return {name: _tried(asked[name]) for name in sorted(asked)}
+
+
+def _tried(ask: Callable[[], T]) -> T | Unknown:
+    try:
+        return ask()
+    except FleetError as error:
+        return Unknown(unknown=str(error))
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,8 @@ class Sources:
     """Providers that can be asked what they charge."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
+    asking: Callable[[], Asking] = lambda: ask_in_turn
+    """What asks all these, under a deadline that begins when it is called for."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
     crew: Callable[[Sequence[Callable[[], None]]], None] = one_by_one
@@ -92,33 +103,53 @@ class Sources:
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:
     """Return the world as every source tells it; what a source cannot tell is Unknown."""
-    listings = sources.look(_listings(sources.providers, fleet.fleet))
+    asking = sources.asking()
+    listed = {
+        name: partial(provider.list, fleet.fleet) for name, provider in sources.providers.items()
+    }
+    listings = sources.look(asking("provider", listed))
     desks = {name: queue for name, queue in sources.queues.items() if name in sources.desks}
-    others = {name: queue for name, queue in sources.queues.items() if name not in desks}
+    others = {
+        name: partial(queue.read, now)
+        for name, queue in sources.queues.items()
+        if name not in desks
+    }
+    read = {name: _reading(each) for name, each in asking("queue", others).items()}
     world = World(
         fleet=fleet.fleet,
         time=now,
-        queues=_readings(others, now),
+        queues={},
         providers=listings,
-        stacks=_stacks(fleet, sources, listings),
-        bases=_bases(fleet, sources),
+        stacks=_stacks(fleet, sources, listings, asking),
+        bases=read_bases(fleet, sources.bases, asking),
         images=_images(sources.store),
         ledger=_ledger(fleet, sources.store, now),
         attempts=_attempts(sources.store),
         members=_members(sources),
         runs=_runs(sources.store, now),
         delete_seconds=_delete_seconds(sources.store),
-        prices=read_prices(sources.prices, sources.store, now),
+        prices=read_prices(sources.prices, sources.store, now, asking),
     )
+    queues = with_rules(fleet, read, sources.rules, sources.store, asking)
     # Tickets last: one that is taken while a slow source answers is not left to the next run.
-    queues = with_rules(world.queues, sources.rules, sources.store) | _readings(desks, now)
+    queues |= {name: desk.read(now) for name, desk in desks.items()}
     queues |= dict(_with_packages(fleet, queues))
     world = world.model_copy(update={"queues": dict(sorted(queues.items()))})
     return world.model_copy(update={"approved": _approved(sources.store, world)})
 
 
-def _readings(queues: Mapping[str, Queue], now: datetime) -> dict[str, QueueReading]:
-    return _side_by_side(queues, lambda queue: queue.read(now))
+def _reading(told: QueueReading | Unknown) -> QueueReading:
+    return QueueReading(demand=told, workers=told) if isinstance(told, Unknown) else told
+
+
+def _stacks(
+    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown], asking: Asking
+) -> dict[str, Stack | Unknown] | Unknown:
+    try:
+        known = sources.store.stacks()
+    except (StoreMissing, StoreFailed) as error:
+        return Unknown(unknown=str(error))
+    return read_stacks(fleet, known, listings, sources.engine_of, asking)
 
 
 def _with_packages(
@@ -145,7 +176,11 @@ def _building(worker: Worker, package: str | None) -> Worker:
 
 
 def with_rules(
-    queues: Mapping[str, QueueReading], rules: Mapping[str, RuleReader], store: Store
+    fleet: Fleet,
+    queues: Mapping[str, QueueReading],
+    rules: Mapping[str, RuleReader],
+    store: Store,
+    asking: Asking,
 ) -> dict[str, QueueReading]:
     """Return the readings with the rules of each queue, and since when fleet saw them."""
     if not rules:
@@ -154,13 +189,17 @@ def with_rules(
         seen = store.rules_seen()
     except (StoreMissing, StoreFailed):
         seen = {}
+    asked = {name: reader.read for name, reader in rules.items()}
+    told = asking("the rules of queue", asked)
     read = dict(queues)
-    for name, reader in rules.items():
-        seen_since = {
-            place: _since(held, seen.get(f"{name}/{place}"))
-            for place, held in reader.read().items()
+    for name, held in told.items():
+        places: Mapping[str, HeldRules | Unknown] = (
+            dict.fromkeys(places_of(fleet, name), held) if isinstance(held, Unknown) else held
+        )
+        since = {
+            place: _since(each, seen.get(f"{name}/{place}")) for place, each in places.items()
         }
-        read[name] = read[name].model_copy(update={"rules": seen_since})
+        read[name] = read[name].model_copy(update={"rules": since})
     return read
 
 
@@ -182,27 +221,6 @@ def remember_rules(world: World, store: Store) -> None:
     )
 
 
-def stack_ref(fleet: Fleet, pool: str, provider: str, stack: Stack | None = None) -> StackRef:
-    """Return which stack holds a pool's machines at a provider; one that it has keeps its name."""
-    declared = fleet.providers.get(provider)
-    return StackRef(
-        project=declared.kind if declared else "",
-        name=stack_name(fleet, pool, stack),
-        provider=provider,
-        pool=pool,
-    )
-
-
-def base_ref(fleet: Fleet, provider: str) -> StackRef:
-    """Return which stack holds what a provider's machines share; no pool's is called so."""
-    return StackRef(
-        project=fleet.providers[provider].kind,
-        name=f"{fleet.fleet}.{provider}",
-        provider=provider,
-        pool="",
-    )
-
-
 def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
     """Return when the latest runs began that came to their end, oldest first.
 
@@ -212,14 +230,6 @@ def ended_runs(store: Store, now: datetime) -> tuple[datetime, ...]:
     latest = store.ended_runs(heartbeats.REMEMBERED)
     began = (datetime.fromisoformat(run["started"]) for run in reversed(latest))
     return tuple(moment for moment in began if moment <= now + _MOST_SKEW)
-
-
-def _bases(fleet: Fleet, sources: Sources) -> dict[str, Base | Unknown]:
-    """Return the base stacks that exist."""
-    read = {
-        name: engine.read(base_ref(fleet, name)) for name, engine in sorted(sources.bases.items())
-    }
-    return {name: base for name, base in read.items() if base is not None}
 
 
 def _ledger(fleet: Fleet, store: Store, now: datetime) -> Ledger | Unknown:
@@ -290,153 +300,3 @@ def _images(store: Store) -> tuple[ImageVersion, ...] | Unknown:
 def _members(sources: Sources) -> dict[str, tuple[str, ...]] | Unknown:
     read = sources.members.read() if sources.members is not None else {}
     return read if isinstance(read, Unknown) else dict(read)
-
-
-def _listings(providers: Mapping[str, Provider], fleet: str) -> dict[str, Listing | Unknown]:
-    return _side_by_side(providers, lambda provider: _listing(provider, fleet))
-
-
-def _side_by_side(asked: Mapping[str, _Asked], ask: Callable[[_Asked], _Told]) -> dict[str, _Told]:
-    """Return what each tells, by name; several are asked at once, for each takes its own time."""
-    names = sorted(asked)
-    if len(names) < 2:  # noqa: PLR2004 - one alone is asked without a thread
-        return {name: ask(asked[name]) for name in names}
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="asking") as threads:
-        told = threads.map(lambda name: ask(asked[name]), names)
-        return dict(zip(names, told, strict=True))
-
-
-def _listing(provider: Provider, fleet: str) -> Listing | Unknown:
-    try:
-        return provider.list(fleet)
-    except FleetError as error:
-        return Unknown(unknown=str(error))
-
-
-def _stacks(
-    fleet: Fleet, sources: Sources, listings: Mapping[str, Listing | Unknown]
-) -> dict[str, Stack | Unknown] | Unknown:
-    """Return the stacks of pools that are configured, remembered, or named by a machine."""
-    try:
-        known = sources.store.stacks()
-    except (StoreMissing, StoreFailed) as error:
-        return Unknown(unknown=str(error))
-    records = _by_heir(fleet, known)
-    configured = {
-        name: pool.provider for name, pool in fleet.pools.items() if isinstance(pool, Pool)
-    }
-    remembered = {pool: record.provider for pool, record in records.items()}
-    heirs = heirs_of(fleet)
-    named = {
-        heirs.get(machine.pool, machine.pool): provider
-        for provider, listing in listings.items()
-        if isinstance(listing, Listing)
-        for machine in listing.machines
-    }
-    owners = {record.name: pool for pool, record in records.items()}
-    stacks = {}
-    for pool, provider in sorted((named | remembered | configured).items()):
-        stack = _stack_of(fleet, sources, (pool, provider), records.get(pool), owners)
-        if stack is not None:
-            stacks[pool] = stack
-    return stacks
-
-
-def _by_heir(fleet: Fleet, known: Iterable[StackRecord]) -> dict[str, StackRecord]:
-    """Return the remembered stacks by pool, renamed pools by their new name."""
-    records = {record.pool: record for record in known}
-    heirs = {old: new for old, new in heirs_of(fleet).items() if new not in records}
-    return {heirs.get(pool, pool): record for pool, record in records.items()}
-
-
-def _stack_of(
-    fleet: Fleet,
-    sources: Sources,
-    place: tuple[str, str],
-    record: StackRecord | None,
-    owners: Mapping[str, str],
-) -> Stack | Unknown | None:
-    """Return a pool's stack, under the name that it has; None where it has none."""
-    pool, provider = place
-    ref = stack_ref(fleet, pool, provider)
-    if record is not None:
-        return _named(
-            fleet, _stack(_called(ref, record.name), sources, record, fleet), pool, record.name
-        )
-    if ref.name in owners and pool not in fleet.pools:
-        return None  # only labels still bear the old name
-    if ref.name in owners:
-        return Unknown(
-            unknown=f"stack {ref.name} belongs to pool {owners[ref.name]}, which was renamed; "
-            f"give pool {pool} another name"
-        )
-    stack = _stack(ref, sources, None, fleet)
-    declared = fleet.pools.get(pool)
-    old = declared.previously if isinstance(declared, Pool) else None
-    if stack is not None or old is None:
-        return stack
-    name = stack_ref(fleet, old, provider).name
-    return _named(fleet, _stack(_called(ref, name), sources, None, fleet), pool, name)
-
-
-def _called(ref: StackRef, name: str) -> StackRef:
-    return ref.model_copy(update={"name": name})
-
-
-def _named(
-    fleet: Fleet, stack: Stack | Unknown | None, pool: str, name: str
-) -> Stack | Unknown | None:
-    """Note the name of a stack that is not called like its pool."""
-    if not isinstance(stack, Stack) or name == stack_name(fleet, pool):
-        return stack
-    return stack.model_copy(update={"name": name})
-
-
-def _stack(
-    ref: StackRef, sources: Sources, record: StackRecord | None, fleet: Fleet
-) -> Stack | Unknown | None:
-    if record is not None and record.provider != ref.provider:
-        return Unknown(
-            unknown=f"its machines are at provider {record.provider}, fleet.yaml now says "
-            f"{ref.provider}; give the pool at {ref.provider} a new name, or once it is empty: "
-            f"fleet state init --forget-stack {ref.name}"
-        )
-    try:
-        engine = sources.engine_of(ref.provider)
-        stack = _own(ref, engine.read(ref), fleet, record)
-    except FleetError as error:
-        return Unknown(unknown=str(error))
-    if record is None or isinstance(stack, Unknown):
-        return stack
-    if record.engine != engine.name:
-        return Unknown(
-            unknown=f"it belongs to engine {record.engine}, not {engine.name}; "
-            f"set `engine: {record.engine}` on provider {ref.provider} again"
-        )
-    # Serial 0 was recorded before the first operation: that stack may never have come to be.
-    if stack is None and record.serial > 0:
-        return Unknown(
-            unknown=f"stack {ref.name} was there before and is missing now; restore the state, "
-            "or if it is really gone: fleet state init --forget-stack " + ref.name
-        )
-    return stack
-
-
-def _own(
-    ref: StackRef, stack: Stack | Unknown | None, fleet: Fleet, record: StackRecord | None
-) -> Stack | Unknown | None:
-    """Return a stack, but Unknown where it holds what is not this pool's.
-
-    Pool `b` of fleet `debian-ci` and pool `ci-b` of fleet `debian` have stacks of one name. What
-    pools were called when their machines were made, the store remembers by its record.
-    """
-    pool = fleet.pools.get(ref.pool)
-    names = {ref.pool, pool.previously if isinstance(pool, Pool) else None}
-    for worker in stack.workers if isinstance(stack, Stack) else ():
-        theirs = (worker.labels.get("fleet", fleet.fleet), worker.labels.get("pool", ref.pool))
-        if theirs[0] != fleet.fleet or (record is None and theirs[1] not in names):
-            return Unknown(
-                unknown=f"stack {ref.name} holds machines of pool {theirs[1]} of fleet "
-                f"{theirs[0]}; rename the pool, or give each fleet a state.backend of its own"
-            )
-    return stack

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 
-from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.errors import StoreFailed, StoreMissing
 from fleet.facts import Unknown
 from fleet.facts.prices import PriceList
-from fleet.ports import PriceReader
+from fleet.ports import Asking, PriceReader
 from fleet.ports.store import Store
 
 NEW = timedelta(hours=24)
@@ -15,10 +16,20 @@ NEW = timedelta(hours=24)
 
 
 def read_prices(
-    readers: Mapping[str, PriceReader], store: Store, now: datetime
+    readers: Mapping[str, PriceReader], store: Store, now: datetime, asking: Asking
 ) -> dict[str, PriceList | Unknown]:
     """Return each provider's list: the kept one while it is new, or where none can be read."""
-    return {name: _read(name, reader, store, now) for name, reader in sorted(readers.items())}
+    kept = {name: _kept(name, reader, store) for name, reader in sorted(readers.items())}
+    asked = {
+        name: partial(readers[name].read, now)
+        for name, old in kept.items()
+        if old is None or not old.read_at <= now < old.read_at + NEW
+    }
+    told = asking("the prices of provider", asked)
+    for name, new in told.items():
+        if isinstance(new, PriceList):
+            _keep(name, new, store)
+    return {name: _newest(told.get(name), old) for name, old in kept.items()}
 
 
 def ask_anew(
@@ -29,21 +40,19 @@ def ask_anew(
     Raises SourceUnreachable where none can be read.
     """
     kept, told = _kept(name, reader, store), reader.read(now)
-    with suppress(StoreMissing, StoreFailed):  # then the next run asks again
-        store.keep_price_list(name, told)
+    _keep(name, told, store)
     return kept, told
 
 
-def _read(name: str, reader: PriceReader, store: Store, now: datetime) -> PriceList | Unknown:
-    kept = _kept(name, reader, store)
-    if kept is not None and kept.read_at <= now < kept.read_at + NEW:
-        return kept
-    try:
-        return ask_anew(name, reader, store, now)[1]
-    except FleetError as error:
-        if kept is None:
-            return Unknown(unknown=str(error))
-        return kept.model_copy(update={"stale": str(error)})
+def _newest(told: PriceList | Unknown | None, kept: PriceList | None) -> PriceList | Unknown:
+    if isinstance(told, Unknown) and kept is not None:
+        return kept.model_copy(update={"stale": told.unknown})
+    return told or kept or Unknown(unknown="nobody told prices")
+
+
+def _keep(name: str, told: PriceList, store: Store) -> None:
+    with suppress(StoreMissing, StoreFailed):  # then the next run asks again
+        store.keep_price_list(name, told)
 
 
 def _kept(name: str, reader: PriceReader, store: Store) -> PriceList | None:

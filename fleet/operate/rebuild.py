@@ -24,8 +24,9 @@ from fleet.making import NOTHING_SHARED, options_of
 from fleet.making.image_choice import choose_image
 from fleet.making.recognition import made_from
 from fleet.making.shared import shared_settings
-from fleet.operate.observe import Sources, stack_ref
+from fleet.operate.observe import Sources
 from fleet.operate.orphans import silent
+from fleet.operate.stacks import stack_ref
 from fleet.plan.outcome import StackOutcome
 from fleet.ports import StackRef
 from fleet.ports.store import Charging, StackRecord

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ from fleet.facts.bases import Base, Part
 from fleet.facts.prices import PriceList
 from fleet.facts.rules import HeldRules
 from fleet.facts.values import Moment, Tags, Value
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -254,6 +256,13 @@ class Secrets(Protocol):
 
     def exposure(self, reference: object) -> tuple[str, str] | None:
         """Return who else may read where it lies, and the command that ends that; None: nobody."""
+
+
+class Asking(Protocol):
+    """Asks several sources; what fails, or takes longer than all have together, is Unknown."""
+
+    def __call__(self, kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:
+        """Return what each source of this kind tells, by name."""
 
 
 class Members(Protocol):

@@ -1,12 +1,24 @@
-"""Queues that take their time are read side by side: one that is silent holds no other up."""
+"""Sources that take their time are asked side by side, under one deadline for all of them."""
 
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
 
-from fleet.facts import Unknown
+import pytest
+
+from fleet.commands.asking import Together
+from fleet.errors import SourceUnreachable
+from fleet.facts import Demand, Unknown
 from fleet.operate.observe import Sources, observe
 from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FakeEngine
+from tests.fakes.price_reader import FakePriceReader
+from tests.fakes.queue import FakeQueue
 from tests.fakes.store import FakeStore, Shelf
 from tests.rigs.debusine import rest
 from tests.rigs.loopback import Answer, Loopback, Received, html
@@ -30,6 +42,7 @@ def test_queues_are_read_side_by_side() -> None:
                 registries={},
                 engine_of=lambda _: FakeEngine("embedded"),
                 store=FakeStore(Shelf(), "debian-ci"),
+                asking=Together,
             ),
             NOW,
         )
@@ -39,3 +52,108 @@ def test_queues_are_read_side_by_side() -> None:
     for demand in demands.values():
         assert isinstance(demand, Unknown)
         assert "HTML page" in demand.unknown
+
+
+class _Silent:
+    """A source of any kind that says nothing until the test is over."""
+
+    location = "fsn1"
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def read(self, *_: object) -> NoReturn:
+        self.over.wait()
+        raise SourceUnreachable("heard by nobody")
+
+    list = read
+
+
+@pytest.fixture
+def silent() -> Iterator[_Silent]:
+    source = _Silent()
+    yield source
+    source.over.set()
+
+
+def _sources() -> Sources:
+    return Sources(
+        queues={},
+        providers={},
+        registries={},
+        engine_of=lambda _: FakeEngine("embedded"),
+        store=FakeStore(Shelf("debian-ci"), "debian-ci"),
+        asking=partial(Together, 0.1),
+    )
+
+
+def test_what_is_late_is_unknown_and_what_is_not_is_told(silent: _Silent) -> None:
+    world = observe(
+        a_fleet(), replace(_sources(), queues={"debian": FakeQueue(), "far": silent}), NOW
+    )
+
+    assert isinstance(world.queues["debian"].demand, Demand)
+    late = world.queues["far"]
+    assert isinstance(late.demand, Unknown)
+    assert isinstance(late.workers, Unknown)
+    assert "queue far" in late.demand.unknown
+    assert "0.1 s" in late.demand.unknown
+
+
+def test_whoever_is_asked_after_the_deadline_says_which_source_used_it_up(
+    silent: _Silent,
+) -> None:
+    prices = FakePriceReader(None)
+
+    world = observe(
+        a_fleet(),
+        replace(
+            _sources(),
+            providers={"hetzner": silent},
+            queues={"debian": FakeQueue()},
+            prices={"hetzner": prices},
+        ),
+        NOW,
+    )
+
+    for told in (
+        world.providers["hetzner"],
+        world.queues["debian"].demand,
+        world.stacks["builders"] if isinstance(world.stacks, dict) else None,
+        world.prices["hetzner"],
+    ):
+        assert isinstance(told, Unknown)
+        assert "provider hetzner took" in told.unknown
+    assert prices.asked == 0
+
+
+def test_rules_that_are_late_are_unknown_at_each_place(silent: _Silent) -> None:
+    debian = {
+        "kind": "debusine",
+        "url": "https://debusine.example.org",
+        "scopes": ["debian"],
+        "rules": {"workspaces": ["debian/developers", "debian/qa"]},
+    }
+    fleet = a_fleet(queues={"debian": debian})
+
+    world = observe(
+        fleet, replace(_sources(), queues={"debian": FakeQueue()}, rules={"debian": silent}), NOW
+    )
+
+    rules = world.queues["debian"].rules
+    assert list(rules) == ["debian/developers", "debian/qa"]
+    assert all(isinstance(each, Unknown) for each in rules.values())
+
+
+def test_a_source_that_is_late_does_not_hold_the_process_up() -> None:
+    late = (
+        "import threading\n"
+        "from fleet.commands.asking import Together\n"
+        "print(Together(0.1)('queue', {'far': threading.Event().wait})['far'].unknown)\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", late], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert "queue far" in ended.stdout
