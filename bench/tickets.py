@@ -30,6 +30,7 @@ from fleet.store.database import DatabaseStore
 from fleet.store.tables import TENANCIES, TICKETS
 from fleet.store.tickets import DatabaseTickets
 from fleet.tickets import Ticket
+from tests.fakes.asking import FakeAsking
 from tests.rigs import postgres
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -129,7 +130,7 @@ def _pass(
     fleet = a_bench_fleet("arch_x86_64" if fitting else "arch_s390x")
     desk = TicketDesk(fleet, book, _Clock())
     world = a_bench_world(machines)
-    sources = Sources({}, {}, {}, _no_engine, store, desks={"tickets": desk})
+    sources = Sources({}, {}, {}, _no_engine, store, FakeAsking, desks={"tickets": desk})
 
     def once() -> None:
         read = world.model_copy(update={"queues": {"tickets": desk.read(NOW)}})

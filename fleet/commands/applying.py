@@ -13,7 +13,7 @@ from fleet.commands.wiring import configure_sims, lock_owner, look, plan_for, pr
 from fleet.facts import World
 from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
-from fleet.operate.clocks import check_clock
+from fleet.operate.clocks import TRUST, check_clock, check_servers
 from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all, note_waits
 from fleet.operate.journal import journalled
@@ -113,6 +113,8 @@ def _see(
 ) -> tuple[Config, World]:
     """Return the world with tickets served, and the configuration at the prices of it."""
     seen = look(config, sources, console)
+    if not terms.trusts_clock:
+        check_servers(seen, TRUST)
     config = priced(config, seen)
     with terms.signals.changing():
         world = hand_out_all(config.fleet, seen, sources, console.note, note)

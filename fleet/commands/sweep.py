@@ -18,7 +18,7 @@ from fleet.commands.sweep_temporary import sweep_temporary
 from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
 from fleet.guard import guard
-from fleet.operate.clocks import check_skew
+from fleet.operate.clocks import check_servers, check_skew
 from fleet.operate.observe import Sources
 from fleet.operate.sweep import sweep_machines
 from fleet.ports import Console
@@ -58,6 +58,7 @@ def _apply(args: argparse.Namespace, console: Console, config: Config, sources: 
         crew as (many, cut),
     ):
         world = look(config, sources, console)
+        check_servers(world)
         plan = guard(config.fleet, sweep(config.fleet, world))
         if not args.json:
             console.out(sweep_to_text(plan, applies=True, colour=console.colour))

@@ -217,6 +217,12 @@ class QueueReading(Value):
     rivals: Tags = Field(
         (), description="Worker pools for which the queue's own provisioner makes machines."
     )
+    clock_ahead: int | None = Field(
+        None,
+        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "said what time it has.",
+        exclude_if=lambda minutes: minutes is None,
+    )
     packages: dict[str, str] = Field(
         default_factory=dict,
         description="Ticket that has a machine to the source package of its build, as far as the "
@@ -272,6 +278,12 @@ class Listing(Value):
     read_at: Moment
     machines: tuple[Machine, ...] = ()
     notes_expiry: bool = Field(False, description="Its machines can carry an expiry.")
+    clock_ahead: int | None = Field(
+        None,
+        description="Minutes by which its server's clock was ahead of this computer's, where it "
+        "said what time it has.",
+        exclude_if=lambda minutes: minutes is None,
+    )
     workers: tuple[Worker, ...] | None = Field(
         None, description="Workers that register at the provider itself (kind sim); None: none do."
     )

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
 
 from pydantic import ValidationError
 
 from fleet.budgets.ledger import periods
-from fleet.errors import FleetError, StoreFailed, StoreMissing
+from fleet.errors import StoreFailed, StoreMissing
 from fleet.exports.in_force import places_of
 from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, Worker, World
 from fleet.facts.ledger import Ledger
@@ -37,7 +36,6 @@ from fleet.ports.tickets import Desk, Lender
 from fleet.schema.model import CoprQueue, Fleet
 from fleet.verdicts import heartbeats
 
-T = TypeVar("T")
 REMEMBERED = 50
 """How many tries of each pool, machine type and market a decision rests on, the latest ones."""
 _MOST_SKEW = timedelta(minutes=5)
@@ -52,18 +50,6 @@ def one_by_one(tasks: Sequence[Callable[[], None]]) -> None:
         task()
 
 
-def ask_in_turn(kind: str, asked: Mapping[str, Callable[[], T]]) -> dict[str, T | Unknown]:  # noqa: ARG001
-    """Return what each source tells, asked one after the other."""
-    return {name: _tried(asked[name]) for name in sorted(asked)}
-
-
-def _tried(ask: Callable[[], T]) -> T | Unknown:
-    try:
-        return ask()
-    except FleetError as error:
-        return Unknown(unknown=str(error))
-
-
 @dataclass(frozen=True)
 class Sources:
     """The edges that one fleet.yaml names, wired by a command."""
@@ -75,6 +61,8 @@ class Sources:
     engine_of: Callable[[str], Engine]
     """Provider name to the engine that owns its stacks; raises FleetError where none does."""
     store: Store
+    asking: Callable[[], Asking]
+    """What asks all these, under a deadline that begins when it is called for."""
     keepers: Mapping[str, Keeper] = field(default_factory=dict)
     """Providers whose machines can be looked after without their stack."""
     bases: Mapping[str, Sharer] = field(default_factory=dict)
@@ -93,8 +81,6 @@ class Sources:
     """Providers that can be asked what they charge."""
     members: Members | None = None
     """Who is in which group, where fleet.yaml says where that stands."""
-    asking: Callable[[], Asking] = lambda: ask_in_turn
-    """What asks all these, under a deadline that begins when it is called for."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
     crew: Callable[[Sequence[Callable[[], None]]], None] = one_by_one

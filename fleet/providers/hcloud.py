@@ -167,9 +167,13 @@ class HcloudMachines:
 
     def list(self, fleet: str) -> Listing | Unknown:
         """Return the machines whose label `fleet` is exactly this name."""
+        # httpx is slow to load, and most commands list nothing.
+        from fleet.web.reader import Reader
+
         read_at = self._now()
         try:
-            servers = self._servers("fleet", fleet)
+            with Reader(self._base, clock=self._clock) as reader:
+                servers = self._servers(reader, "fleet", fleet)
             machines = [_machine(server, _pool_of(server)) for server in servers]
         except SourceUnreachable as error:
             return Unknown(unknown=str(error))
@@ -177,6 +181,7 @@ class HcloudMachines:
             read_at=read_at,
             machines=tuple(sorted(machines, key=lambda machine: machine.name)),
             notes_expiry=True,
+            clock_ahead=reader.clock_ahead,
         )
 
     def extend(self, machines: Collection[str], until: datetime) -> None:
@@ -209,7 +214,10 @@ class HcloudMachines:
         """Return the servers whose label of this key is exactly this value."""
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             return ()  # no server can carry it
-        return tuple(map(_found, self._servers(key, value)))
+        from fleet.web.reader import Reader
+
+        with Reader(self._base, clock=self._clock) as reader:
+            return tuple(map(_found, self._servers(reader, key, value)))
 
     def mark(self, machine_id: str, inputs: WorkerInputs) -> None:
         """Give a server the labels of a worker beside its own."""
@@ -249,18 +257,14 @@ class HcloudMachines:
             )
         return reply
 
-    def _servers(self, key: str, value: str) -> tuple[_Server, ...]:
-        # httpx is slow to load, and most commands list nothing.
-        from fleet.web.reader import Reader
-
+    def _servers(self, reader: "Reader", key: str, value: str) -> tuple[_Server, ...]:
         asked = {"label_selector": f"{key}=={value}", "sort": "id:asc"}
-        with Reader(self._base, clock=self._clock) as reader:
 
-            def ask(query: Mapping[str, str]) -> _Page:
-                reply = reader.get("/servers", {**asked, **query}, self._headers)
-                return self._good(reply).parse(_Page)
+        def ask(query: Mapping[str, str]) -> _Page:
+            reply = reader.get("/servers", {**asked, **query}, self._headers)
+            return self._good(reply).parse(_Page)
 
-            pages = list(read_pages(ask, f"{reader.base}/servers", most=_MAX_PAGES))
+        pages = list(read_pages(ask, f"{reader.base}/servers", most=_MAX_PAGES))
         servers = {server.id: server for page in pages for server in page.servers}
         return _whole(servers, pages[-1].meta.pagination.total_entries, key, value)
 

@@ -156,7 +156,9 @@ class CoprFrontend:
             stored=True,
             estimate=None in told,
         )
-        return QueueReading(demand=demand, workers=None, packages=packages)
+        return QueueReading(
+            demand=demand, workers=None, packages=packages, clock_ahead=reader.clock_ahead
+        )
 
     def _tickets(self, now: datetime) -> tuple[tuple[Request, ...], tuple[Worker, ...]]:
         """Return the tickets that wait, and the machines that others have."""

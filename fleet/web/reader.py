@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from socket import SHUT_RDWR, socket
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -97,6 +99,8 @@ class Reader:
         self._clock = clock
         self._silence = self._limits.silence
         self.base = re.split("[?#]", url, maxsplit=1)[0].rstrip("/")
+        self.clock_ahead: int | None = None
+        """Minutes by which the server's clock was ahead of this computer's; None: it is mute."""
 
     def __enter__(self) -> Self:
         """Start the clock of the reading."""
@@ -184,6 +188,9 @@ class Reader:
         kind = response.headers.get("content-type", "").lower()
         headers = dict(response.headers)
         date = headers.get("date", "")
+        # What a cache kept was sent at another time.
+        if "age" not in headers and (sent := read_date(date)) is not None:
+            self.clock_ahead = round((sent - datetime.now(UTC)) / timedelta(minutes=1))
         return Reply(place, response.status_code, kind, body, date, headers)
 
     def _begin(self, asked: "_Asked") -> httpx.Response:
@@ -262,6 +269,15 @@ class Reader:
                 f"{place} stopped in the middle of its answer for {self._silence:g} s"
             )
         return SourceUnreachable(f"{place} broke off in the middle of its answer; try again")
+
+
+def read_date(header: str) -> datetime | None:
+    """Return the moment that a header `Date` names; None where it names none."""
+    try:
+        told = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return told if told.tzinfo else None
 
 
 def _redirected(place: str, location: str) -> SourceUnreachable:

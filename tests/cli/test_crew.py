@@ -13,6 +13,7 @@ from fleet.operate.observe import Sources
 from fleet.ports import StackRef
 from fleet.store.database import DatabaseStore
 from tests.builders import a_fleet
+from tests.fakes.asking import FakeAsking
 from tests.ports.engines import a_sim_worker, quiet
 from tests.rigs.hook_machines import a_hook_cloud
 
@@ -35,6 +36,7 @@ def test_a_second_signal_ends_own_commands_beside_a_real_engine_and_begins_no_mo
     engine.up(REF, [ONE], quiet)
     os.mkfifo(tmp_path / "begun")
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={"desk": cloud},
         registries={},

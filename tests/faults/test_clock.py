@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import psycopg
 import pytest
 
 from tests.ports.stores import postgres_url
+from tests.rigs.debusine import one_page, row, serving
+from tests.rigs.loopback import Answer, Loopback, Received
 from tests.rigs.process import Completed, clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Warm
@@ -125,3 +128,67 @@ def test_a_clock_that_differs_from_the_server_s_changes_nothing(
 
 def test_a_loop_does_not_trust_its_clock_for_ever(project: Path) -> None:
     assert Trial(project).do("apply", "--trust-clock", "--every", "60s")[0] == 2
+
+
+def _debusine(**headers: str) -> Loopback:
+    """Return a Debusine with one waiting request whose answers carry these headers."""
+
+    def dated(_: Received) -> Answer:
+        page = one_page(row(id=1, scope="debian"))
+        return Answer(page.status, page.body, {**page.headers, **headers})
+
+    return serving(dated, debian=1)
+
+
+def _by_the_clock(minutes: int) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
+
+
+def _asks(trial: Trial, **servers: Loopback) -> None:
+    queues = "\n".join(
+        f"  {name}: {{kind: debusine, url: '{each.url}', scopes: [debian], token: {{env: HOME}}}}"
+        for name, each in servers.items()
+    )
+    written = fleet_yaml(pools={"builders": BUILDERS})
+    trial.write(written.replace("queues:\n", f"queues:\n{queues}\n"))
+    trial.wait_for("r1")
+    trial.init()
+
+
+@pytest.mark.parametrize("minutes", [12, -12], ids=["behind", "ahead"])
+def test_a_clock_with_which_no_server_agrees_changes_nothing(
+    project: Path, run_at: RunAt, minutes: int
+) -> None:
+    trial = Trial(project)
+    with _debusine(Date=_by_the_clock(minutes)) as server:
+        _asks(trial, debian=server)
+        refused = run_at("apply")
+        swept = run_at("sweep", "--expired", "--apply")
+        machines = trial.machines()
+        trusted = run_at("apply", "--trust-clock")
+
+    assert (refused.returncode, swept.returncode, machines) == (4, 4, [])
+    assert "queue debian" in refused.stderr
+    assert trusted.returncode == 0, trusted.stderr
+    assert len(trial.machines()) == 1
+
+
+def test_a_clock_with_which_one_server_agrees_is_right(project: Path, run_at: RunAt) -> None:
+    trial = Trial(project)
+    with (
+        _debusine(Date=_by_the_clock(400)) as wrong,
+        _debusine(Date=_by_the_clock(0)) as right,
+    ):
+        _asks(trial, debian=wrong, ubuntu=right)
+        applied = run_at("apply")
+
+    assert applied.returncode == 0, applied.stderr
+
+
+def test_what_a_cache_kept_is_no_clock(project: Path, run_at: RunAt) -> None:
+    trial = Trial(project)
+    with _debusine(Date=_by_the_clock(-400), Age="24000") as server:
+        _asks(trial, debian=server)
+        applied = run_at("apply")
+
+    assert applied.returncode == 0, applied.stderr

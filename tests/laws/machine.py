@@ -31,6 +31,7 @@ from fleet.ports import StackRef
 from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet, Pool
 from tests.builders import NOW, a_request
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeQueue
 from tests.fakes.store import FakeStore, Shelf
@@ -186,6 +187,7 @@ class Farm:
         clouds = {name: Cloud(self, name) for name in CLOUDS}
         broken = "no answer" if QUEUE in self.blind else ""
         return Sources(
+            asking=FakeAsking,
             queues={QUEUE: FakeQueue(*self.waiting.values(), broken=broken)},
             providers=clouds,
             registries=clouds,

@@ -12,6 +12,7 @@ from fleet.plan import Plan
 from fleet.schema.model import Fleet
 from fleet.tickets import Given, Leased, Tenancy, Ticket, fail, is_older, touch
 from tests.builders.ticketing import a_ticket
+from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk
 from tests.fakes.lender import FakeLender
 from tests.laws.machine import CLOUDS, Cloud, Farm, Made
@@ -143,6 +144,7 @@ class TicketFarm(Farm):
     def sources(self) -> Sources:
         """Return the edges, as a command would wire them."""
         return Sources(
+            asking=FakeAsking,
             queues={"tickets": self.desk},
             providers={name: TicketCloud(self, name) for name in CLOUDS},
             registries={"tickets": self.desk},

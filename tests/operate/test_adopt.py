@@ -18,6 +18,7 @@ from fleet.ports import Change, StackRef
 from fleet.providers.sim import SimCloud
 from fleet.schema.model import Fleet
 from tests.builders import NOW, a_fleet, a_pool
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.store import FakeStore, Shelf
 from tests.ports.engines import REF, EmbeddedRig, PulumiRig, a_sim_worker, read, skip_without_cli
@@ -46,6 +47,7 @@ class Desk:
     @property
     def sources(self) -> Sources:
         return Sources(
+            asking=FakeAsking,
             queues={},
             providers={"desk": self.cloud},
             registries={},

@@ -10,6 +10,7 @@ from fleet.operate.adopt import adopt_machines
 from fleet.operate.observe import Sources, observe
 from fleet.service.hetzner import SimulatedHetzner
 from tests.builders import NOW, a_fleet, a_pool
+from tests.fakes.asking import FakeAsking
 from tests.fakes.store import FakeStore, Shelf
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
 from tests.rigs.hetzner import a_server
@@ -38,6 +39,7 @@ def test_a_server_is_imported_under_its_own_id_and_nothing_is_done_to_it(rig: Hc
     store = FakeStore(Shelf(), "debian")
     store.init()
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={"desk": rig.cloud},
         registries={},

@@ -30,6 +30,7 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
@@ -71,6 +72,7 @@ class Bench:
             name: overrides.pop(name) for name in ("is_ending", "crew") if name in overrides
         }
         sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},

@@ -25,6 +25,7 @@ from tests.builders import (
     some_inputs,
 )
 from tests.builders.deciding import FIRST, SECOND
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, Killed
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
@@ -40,6 +41,7 @@ class Desk:
         self.engine = FakeEngine()
         self.registry = FakeRegistry()
         self.sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={"desk": FakeProvider(NOW)},
             registries={"desk": self.registry},

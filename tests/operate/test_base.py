@@ -17,6 +17,7 @@ from fleet.plan.outcome import StackOutcome
 from fleet.ports import Engine, Step
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_stack, a_world, some_inputs
+from tests.fakes.asking import FakeAsking
 from tests.fakes.sharer import FakeSharer
 from tests.fakes.store import FakeStore, Shelf
 from tests.spec import test_shared as sharing
@@ -52,6 +53,7 @@ class Desk:
         """Bring the base up in a world that knows what is recorded of it."""
         bases = {} if self.engine.base is None else {"hetzner": self.engine.base}
         sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={},
             registries={},

@@ -23,6 +23,7 @@ from tests.builders import (
     a_sim_world,
     a_worker,
 )
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 
@@ -43,6 +44,7 @@ def store(tmp_path: Path) -> DatabaseStore:
 
 def sources(store: DatabaseStore, engine_of: Callable[[str], Engine]) -> Sources:
     return Sources(
+        asking=FakeAsking,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={},

@@ -31,6 +31,7 @@ from tests.builders import (
     ago,
 )
 from tests.builders.ticketing import a_ticket_fleet
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.server import AMD64, NOON, FakeServer
 from tests.fakes.store import FakeStore, Shelf
@@ -67,6 +68,7 @@ def check(  # noqa: PLR0913 - whatever a test is about
     fleet, world = fleet or LOOKING, world or a_world(providers={})
     tokens = {"DEBUSINE_TOKEN": "t", "HCLOUD_TOKEN": "t"} if environment is None else environment
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={},
         registries={},

@@ -19,6 +19,7 @@ from tests.builders import (
     a_world,
     some_inputs,
 )
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
@@ -54,6 +55,7 @@ def forget(
     engine: FakeEngine, world: World, name: str = ONE, registry: FakeRegistry | None = None
 ) -> Forgotten:
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={} if registry is None else {"desk": registry},

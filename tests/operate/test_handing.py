@@ -11,6 +11,7 @@ from fleet.ports import Engine
 from fleet.tickets import Given, Leased, TicketState, close
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
+from tests.fakes.asking import FakeAsking
 from tests.fakes.desk import FakeDesk
 from tests.fakes.lender import FakeLender
 from tests.fakes.store import FakeStore, Shelf
@@ -65,6 +66,7 @@ class Farm:
             stacks=dict(stacks),
         )
         sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={},
             registries={},

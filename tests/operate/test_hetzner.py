@@ -19,6 +19,7 @@ from fleet.service.hetzner import SimulatedHetzner
 from fleet.service.hetzner_faults import Fault
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW, a_request
+from tests.fakes.asking import FakeAsking
 from tests.fakes.queue import FakeQueue
 from tests.fakes.registry import FakeRegistry
 from tests.ports.hcloud_rig import HcloudRig, skip_without_plugin
@@ -44,6 +45,7 @@ class Operator:
         fleet = a_sharing_fleet(**shared)
         requests = tuple(a_request(id=f"debian/{number}") for number in range(waiting))
         sources = Sources(
+            asking=FakeAsking,
             queues={"debian": FakeQueue(*requests, workers=())},
             providers={"hetzner": self.rig.cloud},
             registries={"debian": self.registry},

@@ -9,6 +9,7 @@ from fleet.operate.observe import Sources
 from fleet.ports import Enrolment, StackRef
 from fleet.store.database import DatabaseStore
 from tests.builders import NOW, some_inputs
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.sharer import FakeSharer
@@ -34,6 +35,7 @@ def sources(
     registry: FakeRegistry, engine: FakeEngine, said: list[str], base: FakeSharer | None = None
 ) -> Sources:
     return Sources(
+        asking=FakeAsking,
         queues={},
         providers={},
         registries={"desk": registry},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleet.commands.asking import Together
 from fleet.errors import SourceUnreachable
 from fleet.facts import Demand, Listing, QueueReading, Request, Stack, Unknown
 from fleet.operate.observe import Sources, observe
@@ -20,6 +21,7 @@ from fleet.store.tickets import DatabaseTickets
 from fleet.tickets import Given, Ticket
 from tests.builders import NOW, a_pool, a_sim_fleet, ago, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine, FixedClock
 from tests.fakes.queue import FakeProvider
 
@@ -35,6 +37,7 @@ def stack_seen(
     if record:
         store.record_stack(record)
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={"desk": FakeProvider(NOW)},
         registries={},
@@ -132,6 +135,7 @@ def test_providers_are_listed_at_once_and_each_speaks_for_itself(tmp_path: Path)
         "b": MeetingProvider(meeting),
     }
     sources = Sources(
+        asking=Together,
         queues={},
         providers=providers,
         registries={},
@@ -165,6 +169,7 @@ def test_a_ticket_that_is_opened_while_a_provider_answers_is_seen(tmp_path: Path
     book = DatabaseTickets(store.begin, "tickets")
     desk = TicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
+        asking=FakeAsking,
         queues={"tickets": desk},
         providers={"desk": LateProvider(lambda: opened(book))},
         registries={},
@@ -231,7 +236,12 @@ def test_how_long_runs_that_deleted_took_is_what_the_journal_tells_of_the_latest
     for run in runs:
         store.record_run(**run)
     sources = Sources(
-        queues={}, providers={}, registries={}, engine_of=lambda _: FakeEngine(), store=store
+        asking=FakeAsking,
+        queues={},
+        providers={},
+        registries={},
+        engine_of=lambda _: FakeEngine(),
+        store=store,
     )
 
     world = observe(a_sim_fleet(providers={}, pools={}), sources, NOW)
@@ -261,6 +271,7 @@ def test_the_work_of_a_ticket_has_the_package_that_copr_tells_where_the_ticket_d
     book.lease([Given(ticket.id, "m1", "powerful", "", NOW)], NOW)
     desk = TicketDesk(fleet, book, FixedClock(NOW))
     sources = Sources(
+        asking=FakeAsking,
         queues={"copr": NamingQueue(), "tickets": desk},
         providers={"desk": FakeProvider(NOW)},
         registries={},

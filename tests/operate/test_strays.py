@@ -16,6 +16,7 @@ from tests.builders import (
     a_pool_verdict,
     a_world,
 )
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.hurried import FakeHurried
 from tests.fakes.keeper import FakeKeeper
@@ -50,6 +51,7 @@ class Bench:
         strange = a_listing(a_machine(name=FIRST, id="two"), a_machine(name=SECOND, id="one"))
         world = a_world(providers={"attic": strange, "desk": listing})
         sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={},
             registries={"tickets": self.registry},

@@ -10,6 +10,7 @@ from fleet.plan.outcome import Outcome
 from fleet.sweep import sweep
 from tests.builders import NOW, a_sim_fleet, a_sim_world, a_stack, a_worker, ago
 from tests.builders.deciding import FIRST, SECOND, with_machines
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.keeper import FakeKeeper
 from tests.fakes.registry import FakeRegistry
@@ -27,6 +28,7 @@ class Bench:
         self.registry = FakeRegistry(*busy)
         self.said: list[str] = []
         self.sources = Sources(
+            asking=FakeAsking,
             queues={},
             providers={},
             registries={"desk": self.registry} if listens else {},

@@ -16,6 +16,7 @@ from fleet.render.to_markdown import plan_to_markdown
 from fleet.render.to_text import plan_to_text
 from fleet.store.secrets import HostSecrets
 from tests.builders import a_pool, a_sim_fleet, a_sim_world, ago
+from tests.fakes.asking import FakeAsking
 from tests.fakes.engine import FakeEngine
 from tests.fakes.store import FakeStore, Shelf
 
@@ -48,6 +49,7 @@ def the_case(promote: str) -> Case:
 
 def diagnosed(case: Case) -> str:
     sources = Sources(
+        asking=FakeAsking,
         queues={},
         providers={},
         registries={},

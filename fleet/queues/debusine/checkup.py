@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -13,7 +12,6 @@ from fleet.schema.model import DebusineQueue
 
 if TYPE_CHECKING:
     from fleet.queues.debusine.asking import Asking
-    from fleet.web.reader import Reply
 
 _WHO = "/api/1.0/whoami/"
 _NO_ARCHITECTURE = "None"
@@ -65,6 +63,7 @@ class DebusineServer:
     def summary(self) -> Summary:
         """Return what it tells anyone of its time, its workers and their work."""
         from fleet.queues.debusine.witness import STATUS
+        from fleet.web.reader import read_date
 
         with self._asking() as asking:
             reply = asking.anyone(STATUS)
@@ -72,7 +71,7 @@ class DebusineServer:
         status = reply.parse(_Status)
         names = status.external_workers_arch.keys() | status.worker_tasks_arch.keys()
         return Summary(
-            server_time=_time(reply),
+            server_time=read_date(reply.date),
             asked_at=asked_at,
             architectures={
                 ANY if name == _NO_ARCHITECTURE else name: _machinery(status, name)
@@ -109,14 +108,6 @@ def _machinery(status: _Status, name: str) -> Machinery:
     return Machinery(
         **(workers.model_dump() if workers else {}), **(tasks.model_dump() if tasks else {})
     )
-
-
-def _time(reply: "Reply") -> datetime | None:
-    try:
-        told = parsedate_to_datetime(reply.date)
-    except ValueError:
-        return None
-    return told if told.tzinfo else None
 
 
 def check_database(

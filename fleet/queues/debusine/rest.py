@@ -53,8 +53,13 @@ class DebusineRest:
 
     def read(self, now: datetime) -> QueueReading:
         """Return the requests that wait without a worker, in the order Debusine serves them."""
+        # httpx is slow to load, and most commands read nothing.
+        from fleet.web.reader import Limits, Reader
+
+        limits = Limits(silence=self._silence, total=self._max_age)
         try:
-            rows, sample = self._rows()
+            with Reader(self._url, limits=limits, clock=self._clock) as reader:
+                rows, sample = self._rows(reader)
         except SourceUnreachable as error:
             return QueueReading(demand=Unknown(unknown=str(error)), workers=None)
         waiting = sorted((row for row in rows if row.worker is None), key=_order)
@@ -68,25 +73,22 @@ class DebusineRest:
                 environments=_environments(rows),
             ),
             workers=None,
+            clock_ahead=reader.clock_ahead,
         )
 
-    def _rows(self) -> "tuple[tuple[Row, ...], Sample | None]":
+    def _rows(self, reader: "Reader") -> "tuple[tuple[Row, ...], Sample | None]":
         """Return what is pending in every scope, and what is known of the rest."""
-        # httpx is slow to load, and most commands read nothing.
         from fleet.queues.debusine.asking import Asking
         from fleet.queues.debusine.walk import walk_in_turn
         from fleet.queues.debusine.witness import count_pending
-        from fleet.web.reader import Limits, Reader
 
-        limits = Limits(silence=self._silence, total=self._max_age)
-        with Reader(self._url, limits=limits, clock=self._clock) as reader:
-            asking = Asking(reader, self._token)
-            over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
-            walks = walk_in_turn(self._scopes, asking.page, over, late)
-            listed = {walk.scope: len(walk.rows) for walk in walks}
-            pending = count_pending(listed, asking.anyone)
-            again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))
-            unlisted = {walk.scope: again.confirm(walk, pending[walk.scope]) for walk in walks}
+        asking = Asking(reader, self._token)
+        over, late = self._deadline(reader, _LISTING), self._deadline(reader, _TURNING)
+        walks = walk_in_turn(self._scopes, asking.page, over, late)
+        listed = {walk.scope: len(walk.rows) for walk in walks}
+        pending = count_pending(listed, asking.anyone)
+        again = _Again(asking.page, self._deadline(reader, _LOOKING_AGAIN))
+        unlisted = {walk.scope: again.confirm(walk, pending[walk.scope]) for walk in walks}
         rows = tuple(row for walk in walks for row in walk.rows.values())
         return rows, _sample(walks, unlisted)
 
