@@ -4,6 +4,8 @@ import json
 import os
 import pty
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 
 from tests.rigs.process import RunFleet, clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
@@ -273,10 +275,17 @@ def watched(trial: Trial, warm: Warm, **env: str) -> tuple[str, str]:
         os.close(theirs)
         assert process.stdout is not None
         written = process.stdout.read()
-        shown = os.read(ours, 65536).decode()
+        shown = b"".join(_until_closed(ours)).decode()
         os.close(ours)
     assert process.returncode == 0
     return written, shown
+
+
+def _until_closed(terminal: int) -> Iterator[bytes]:
+    """Yield what a terminal shows: the kernel hands it on a piece at a time."""
+    with suppress(OSError):  # nobody has the other end any more
+        while True:
+            yield os.read(terminal, 65536)
 
 
 def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm: Warm) -> None:
