@@ -205,7 +205,7 @@ def a_bench_fleet(arch: str) -> Fleet:
 
 def a_bench_world(machines: int) -> World:
     """Return a world in which so many machines run and are free."""
-    names = [f"bench-pool-{number}" for number in range(1, machines + 1)]
+    names = [f"bench-pool-{number:04}" for number in range(1, machines + 1)]
     listed = tuple(
         Machine(
             name=name,

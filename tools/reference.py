@@ -36,6 +36,7 @@ from fleet.schema.units import (
     MONEY_PATTERN,
     NAME_PATTERN,
     PERCENT_PATTERN,
+    POOL_PATTERN,
     PRICE_PATTERN,
     SIZE_PATTERN,
 )
@@ -50,6 +51,7 @@ _WORDS = {
     PRICE_PATTERN: "price, as in `0.35 EUR/h`",
     DATE_PATTERN: "date, as in `2027-03-01`",
     NAME_PATTERN: "name",
+    POOL_PATTERN: "name, for Resalloc's commands also with capitals and `_`",
     FLEET_NAME_PATTERN: "name, at most 20 characters",
     TAG_PATTERN: "tag",
     WINDOW_PATTERN: "window of the week",

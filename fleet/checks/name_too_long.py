@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.schema.findings import Finding
+from fleet.schema.machine_names import beginning_of, speaks_resalloc
 from fleet.schema.model import Fleet, Pool
 
 RULE = "name-too-long"
@@ -15,7 +16,9 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
             continue
-        longest = f"{fleet.fleet}-{name}-{max(1, pool.workers.max)}"
+        if speaks_resalloc(fleet, name):
+            continue  # no queue of workers registers them
+        longest = f"{beginning_of(fleet, name)}{max(1, pool.workers.max):04}"
         if len(longest) > LONGEST:
             yield Finding(
                 RULE,

@@ -21,6 +21,7 @@ from fleet.imports.writing import (
 )
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import Node, lines_of
+from fleet.schema.units import POOL_PATTERN
 
 _JINJA = re.compile(r"\{%|\{\{|\{#")
 
@@ -95,7 +96,9 @@ def _pools(root: Node | None, name: str, notes: Notes) -> list[PoolOptions]:
         if value.kind != "mapping":
             notes.wrong(value.span, "wrong-type", f"expected the options of pool {key.value}")
             continue
-        new = name_of(str(key.value), (pool.name for pool in found))
+        written = str(key.value)
+        is_name = re.fullmatch(POOL_PATTERN, written) is not None
+        new = written if is_name else name_of(written, (pool.name for pool in found))
         if new != key.value:
             notes.change("renamed", key.span, f"pool {key.value}", renaming(str(key.value), new))
         found.append(read_options(new, key, value, notes))

@@ -12,7 +12,7 @@ _LONGEST_LINE = 1000
 _INVENTED = {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"}
 _NOTHING_LIKE_IT = {
     "start_delay": "see guards.throttle.create, which bounds the machines that one run makes",
-    "name_pattern": "machines are named FLEET-POOL-NUMBER",
+    "name_pattern": "machines are named POOL_f0001",
 }
 _LIVECHECKS = {"livecheck_period": "livecheck_every", "livecheck_attempts": "livecheck_failures"}
 
@@ -46,31 +46,29 @@ def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
 
 def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
     yield "interface", "resalloc"
-    # Commands may look at the name that their pool had.
-    shell = _SHELL
-    if pool.name != pool.written:
-        shell = ["env", f"RESALLOC_POOL_ID={pool.written}", *shell]
     for hook in ("new", "delete", "list", "livecheck", "release"):
         option = f"cmd_{hook}"
         if option in pool.commands:
-            yield hook, _command(pool, hook, shell, notes)
+            yield hook, _command(pool, hook, notes)
         elif hook == "list":
             yield hook, ["sh", "-c", _NO_LIST]
             now = "fleet has to see which machines exist; until then nothing is known of them"
             notes.change("to-do", pool.place, f"pool {pool.written} has no cmd_list", now)
+    if "cmd_list" in pool.commands:
+        yield "list_exit", "ignored"
     yield from _livechecks(pool, notes)
     if pool.counters:
         yield "named_counters", pool.counters
 
 
-def _command(pool: PoolOptions, hook: str, shell: list[str], notes: Notes) -> list[str]:
+def _command(pool: PoolOptions, hook: str, notes: Notes) -> list[str]:
     """Return a command as fleet.yaml writes it; one that is hard to read there gets a file."""
     text = pool.commands[f"cmd_{hook}"]
     if notes.scripts is None or ("\n" not in text and len(text) <= _LONGEST_LINE):
-        return [*shell, text]
+        return [*_SHELL, text]
     path = f"hooks/{pool.name}-{hook}.sh"
     notes.scripts[path] = f"#!/bin/sh\n{text}\n"
-    return [*shell[: -len(_SHELL)], f"./{path}"]
+    return [f"./{path}"]
 
 
 def _livechecks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:

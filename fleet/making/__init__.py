@@ -1,10 +1,9 @@
 """This module says what a new machine is made from, what it is called, and when none is made."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import count
 from types import MappingProxyType
 
 from fleet.canonical import digest
@@ -12,7 +11,7 @@ from fleet.catalogue import find_types, markets_of, price_per_hour
 from fleet.catalogue.tables import MachineType
 from fleet.census import PoolCensus
 from fleet.census.failures import Memory, why_failing
-from fleet.facts import Listing, Unknown, Worker, WorkerInputs, WorkerState, World
+from fleet.facts import Unknown, WorkerInputs
 from fleet.making.image_choice import ImageChoice
 from fleet.making.launch_templates import settings_of
 from fleet.schema.model import (
@@ -25,7 +24,6 @@ from fleet.schema.model import (
     Pool,
 )
 from fleet.schema.pools import Market
-from fleet.tagrules import static_names
 
 NOTHING_SHARED: Mapping[str, str] = MappingProxyType({})
 
@@ -217,35 +215,3 @@ def market_of(inputs: WorkerInputs | None) -> Market:
     return (
         "spot" if inputs is not None and inputs.settings.get("market") == "spot" else "on-demand"
     )
-
-
-def worker_names(fleet: Fleet, pool: str, taken: Collection[str]) -> Iterator[str]:
-    """Yield `<fleet>-<pool>-<n>`, smallest n first, without the names that are taken."""
-    candidates = (f"{fleet.fleet}-{pool}-{number}" for number in count(1))
-    return (name for name in candidates if name not in taken)
-
-
-def taken_names(fleet: Fleet, world: World) -> frozenset[str]:
-    """Return every name of a machine or worker that fleet.yaml or any witness knows.
-
-    A worker of ours that is over keeps its row as history; a new machine uses its name again.
-    """
-    names = set(static_names(fleet))
-    for listing in world.providers.values():
-        if isinstance(listing, Listing):
-            names |= {machine.name for machine in listing.machines}
-            names |= {worker.name for worker in listing.workers or ()}
-    for reading in world.queues.values():
-        if isinstance(reading.workers, tuple):
-            names |= {worker.name for worker in reading.workers if not _is_over(worker)}
-    if not isinstance(world.stacks, Unknown):
-        for stack in world.stacks.values():
-            if not isinstance(stack, Unknown):
-                names |= {worker.name for worker in stack.workers} | set(stack.ids)
-    return frozenset(names)
-
-
-def _is_over(worker: Worker) -> bool:
-    """Say whether a worker of ours can do nothing any more, and has nothing left to do."""
-    is_off = worker.state is WorkerState.DISABLED and worker.running is None
-    return is_off and worker.machine is not None

@@ -6,7 +6,6 @@ they do not keep is remembered here.
 
 import base64
 import fcntl
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,8 @@ from pathlib import Path
 from fleet.facts import WorkerInputs
 from fleet.providers.hook_listing import NAME, Listed, parse
 from fleet.providers.hook_memory import HookMemory, Memo
+from fleet.schema.machine_names import is_named_by_fleet
+from fleet.store.command import CommandFailed
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """When a machine was made of which nobody knows: what was done to it was done to this one."""
@@ -50,6 +51,14 @@ class OwnInterface:
         counters = memo.counters if memo else {}
         return {f"FLEET_COUNTER_{key}": str(number) for key, number in counters.items()}
 
+    def rounds(self) -> list[Mapping[str, str]]:
+        """Return what each `list` is told beside the fleet: one is enough."""
+        return [{}]
+
+    def is_empty(self, failure: CommandFailed) -> bool:  # noqa: ARG002 - Resalloc's needs it
+        """Say whether a `list` that failed all the same said that there is no machine."""
+        return False
+
     def parse(self, said: str) -> list[Listed]:
         """Return what `list` printed."""
         listed = parse(said)
@@ -72,18 +81,20 @@ class ResallocInterface:
         counters: Collection[str],
         is_at_it: Callable[[str], bool],
         whose: tuple[str, Collection[str]],
+        *,
+        ignores_exit: bool,
     ) -> None:
         """`is_at_it` says whether `new` of a machine is still running.
 
-        `whose` are the fleet and its pools at this provider: a machine that is called
-        FLEET-POOL-NUMBER is theirs, remembered or not.
+        `whose` are the fleet and its pools at this provider: a machine that is called as fleet
+        calls theirs is theirs, remembered or not. `ignores_exit` says that the status of a `list`
+        which prints nothing means nothing.
         """
         self._memory = memory
         self._counters = counters
         self._is_at_it = is_at_it
-        self._fleet, pools = whose
-        named = "|".join(sorted(map(re.escape, pools)))
-        self._ours = re.compile(rf"{re.escape(self._fleet)}-({named})-\d+" if named else r"(?!)")
+        self._fleet, self._pools = whose
+        self._ignores_exit = ignores_exit
         self._known: Mapping[str, Memo] | None = None
         # Several machines are made at once: none may be told what was so before it was begun.
         self._turn = threading.Lock()
@@ -109,22 +120,45 @@ class ResallocInterface:
         memo = self._memos().get(name)
         told = {"RESALLOC_NAME": name} if name else {}
         if memo is None:
-            return told
-        data = base64.b64encode((memo.said or "").encode()).decode()
+            pool = self._pool_of(name)
+            return {**told, "RESALLOC_POOL_ID": pool} if pool else told
+        data = {}
+        if memo.said is not None:
+            encoded = base64.b64encode(memo.said.encode()).decode()
+            data = {"RESALLOC_RESOURCE_DATA": encoded}
         counters = {f"RESALLOC_NAMED_COUNTER_{k}": str(n) for k, n in memo.counters.items()}
         return {
             **told,
             "RESALLOC_ID": str(memo.number),
             "RESALLOC_POOL_ID": memo.pool,
             "RESALLOC_ID_IN_POOL": str(memo.index),
-            "RESALLOC_RESOURCE_DATA": data,
+            **data,
             **counters,
         }
+
+    def rounds(self) -> list[Mapping[str, str]]:
+        """Return what each `list` is told beside the fleet: there is one for each pool.
+
+        Source: command_env and CleanUnknownWorker of Resalloc 4, with its words for "none".
+        """
+        pools = {memo.pool for memo in self._memos().values()} | set(self._pools)
+        none = {"RESALLOC_ID": "0", "RESALLOC_NAME": "None", "RESALLOC_ID_IN_POOL": "None"}
+        return [{**none, "RESALLOC_POOL_ID": pool} for pool in sorted(pools)]
+
+    def is_empty(self, failure: CommandFailed) -> bool:
+        """Say whether a `list` that failed all the same said that there is no machine.
+
+        As `grep` says it: it prints nothing. Never where a machine is known to have been made.
+        """
+        prints, complains = failure.prints or (True, True)
+        if prints or any(memo.said is not None for memo in self._memos().values()):
+            return False
+        return self._ignores_exit or (not complains and self._memory.has_listed())
 
     def parse(self, said: str) -> list[Listed]:
         """Return the machines whose names `list` printed; names that are not ours are nobody's."""
         self._look_again()
-        names = sorted({line.strip() for line in said.splitlines()} - {""})
+        names = sorted(set(said.split()))
         odd = next((name for name in names if not NAME.fullmatch(name)), None)
         if odd is not None:
             raise ValueError(f"list printed {odd[:60]!r}, which is no name of a machine")
@@ -149,8 +183,8 @@ class ResallocInterface:
             self._known = None
 
     def _pool_of(self, name: str) -> str:
-        found = self._ours.fullmatch(name)
-        return found[1] if found else ""
+        ours = (each for each in self._pools if is_named_by_fleet(self._fleet, each, name))
+        return next(ours, "")
 
     def _stranger(self, name: str) -> Listed:
         """Return a machine of ours of which nothing is remembered: a stack may know it."""

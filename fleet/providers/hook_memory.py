@@ -41,6 +41,7 @@ class _Memos(Value):
     format: Literal["fleet-hook-machines-1"] = "fleet-hook-machines-1"
     last: int = Field(0, description="The latest number that was given.")
     machines: dict[str, Memo] = Field(default_factory=dict)
+    listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
 
 
 class HookMemory:
@@ -54,6 +55,10 @@ class HookMemory:
         """Return what is remembered of this provider's machines, by name."""
         machines = self._read().machines
         return {name: memo for name, memo in machines.items() if memo.provider == self._provider}
+
+    def has_listed(self) -> bool:
+        """Say whether this provider's `list` was seen to work."""
+        return self._provider in self._read().listed
 
     def begin(self, inputs: WorkerInputs, counters: Iterable[str], now: datetime) -> Memo:
         """Give a machine that is about to be made its numbers; what was begun before keeps them.
@@ -83,7 +88,9 @@ class HookMemory:
                 since=now,
                 inputs=inputs,
             )
-            return _Memos(last=last, machines={**others, inputs.name: memo})
+            # Nothing is made where `list` did not work just before.
+            listed = tuple(sorted({*memos.listed, self._provider}))
+            return _Memos(last=last, machines={**others, inputs.name: memo}, listed=listed)
 
         return self._change(step).machines[inputs.name]
 

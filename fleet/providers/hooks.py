@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Literal
 
 from fleet.errors import CreationRefused, SourceUnreachable
@@ -32,6 +33,9 @@ from fleet.store.masking import words_of
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
+NOTHING: Mapping[str, str] = MappingProxyType({})
+_MOST_SAID = 65536
+"""Bytes that any other command may print."""
 _ID = re.compile(r"[!-~]{1,200}")
 
 
@@ -83,6 +87,7 @@ class HookMachines:
                 hooks.named_counters,
                 lambda name: is_held(self._lock_of(name)),
                 (around.fleet, around.pools),
+                ignores_exit=hooks.list_exit == "ignored",
             )
         )
 
@@ -181,7 +186,8 @@ class HookMachines:
         return Cleaned()
 
     def _listed(self, fleet: str) -> tuple[Machine, ...]:
-        listed = self._interface.parse(self._run("list", {"fleet": fleet}, most=MOST_LISTED))
+        said = "\n".join(self._said_by_list(fleet, told) for told in self._interface.rounds())
+        listed = self._interface.parse(said)
         ours = tuple(machine_of(each) for each in listed if each.labels.get("fleet") == fleet)
         for what, values in (("name", [m.name for m in ours]), ("id", [m.id for m in ours])):
             twice = [value for value, count in Counter(values).items() if count > 1]
@@ -189,6 +195,14 @@ class HookMachines:
                 raise ValueError(f"list printed the {what} {twice[0]} more than once")
         self._known = {machine.id: machine for machine in ours}
         return tuple(sorted(ours, key=lambda machine: machine.name))
+
+    def _said_by_list(self, fleet: str, more: Mapping[str, str]) -> str:
+        try:
+            return self._run("list", {"fleet": fleet}, more=more)
+        except CommandFailed as failure:
+            if self._interface.is_empty(failure):
+                return ""
+            raise
 
     def _find(self, machine_id: str) -> Machine | None:
         """Return a machine of ours by its id, looked up now; None where it is gone."""
@@ -240,7 +254,7 @@ class HookMachines:
         told: Mapping[str, str],
         *,
         user_data: str = "",
-        most: int = 65536,
+        more: Mapping[str, str] = NOTHING,
         keeps: tuple[int, ...] = (),
     ) -> str:
         told = {"fleet": self._around.fleet, **told}
@@ -259,13 +273,14 @@ class HookMachines:
                     **given,
                     **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
                     **remembered,
+                    **more,
                     "FLEET_HOOK": hook,
                     "FLEET_PROVIDER": self._around.provider,
                 },
                 timeout=getattr(self._hooks.timeouts, hook),
                 secrets=frozenset(given.values()) | words_of(user_data),
                 stdin=user_data,
-                most=most,
+                most=MOST_LISTED if hook == "list" else _MOST_SAID,
                 keeps=keeps,
                 is_cut=self._cut.is_set,
             )

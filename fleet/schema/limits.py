@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fleet.schema.base import Count, Section, Text, WorkerTag
-from fleet.schema.units import Amount, Day, Name, Percent, PricePerHour, Seconds
+from fleet.schema.units import Amount, Day, Percent, PoolName, PricePerHour, Seconds
 
 
 class Budget(Section):
@@ -113,7 +113,7 @@ class Approval(Section):
         description="Which guard lets it pass; `rival`: machines for requests of a queue that "
         "makes machines for them by itself too."
     )
-    pool: Name = Field(description="For which pool.")
+    pool: PoolName = Field(description="For which pool.")
     count: Count = Field(description="How many machines it lets pass in all, over several runs.")
     reason: Text = Field(description="Why, for whoever reviews it.")
     expires: Day = Field(description="The last day it works.")

@@ -86,7 +86,7 @@ from fleet.schema.sources import (
     TicketQueue,
     WorldQueue,
 )
-from fleet.schema.units import Day, FleetName, Money, Name, Seconds
+from fleet.schema.units import Day, FleetName, Money, Name, PoolName, Seconds
 
 
 class State(Section):
@@ -194,7 +194,7 @@ class Fleet(Section):
     images: dict[Name, Image] = Field(
         {}, description="What machines boot, by a name of your choice."
     )
-    pools: dict[Name, AnyPool] = Field(
+    pools: dict[PoolName, AnyPool] = Field(
         {}, description="Machines of one kind, by a name of your choice."
     )
     budgets: dict[Name, Budget] = Field(
@@ -216,7 +216,9 @@ class Fleet(Section):
                 self.providers[own] = HooksProvider.model_construct(written, **hooks)
                 image = pool.image or _free_name(name, self.images)
                 if not pool.image:
-                    self.images[image] = ExistingImage(existing={own: name})
+                    self.images[image] = ExistingImage.model_construct(
+                        {"existing"}, existing={own: name}
+                    )
                 self.pools[name] = _at_provider(pool, own, image)
                 # So that what was written says them too.
                 self.model_fields_set.update(("providers", "images"))

@@ -16,7 +16,7 @@ from fleet.schema.base import (
     branch,
 )
 from fleet.schema.sources import Hooks
-from fleet.schema.units import Amount, Mebibytes, Name, Percent, PricePerHour, Seconds
+from fleet.schema.units import Amount, Mebibytes, Name, Percent, PoolName, PricePerHour, Seconds
 
 WINDOW_PATTERN = (
     r"^(mon|tue|wed|thu|fri|sat|sun)(-(mon|tue|wed|thu|fri|sat|sun))? "
@@ -357,7 +357,7 @@ class Pool(Section):
         "apply",
         description="`observe`: plan only; `drain`: let go of every worker; `pause`: leave alone.",
     )
-    previously: Name | None = Field(None, description="The name this pool had before.")
+    previously: PoolName | None = Field(None, description="The name this pool had before.")
 
 
 class HooksPool(Pool):

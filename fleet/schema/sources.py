@@ -263,6 +263,11 @@ class Hooks(Section):
         description="How the commands are spoken to: as docs/how-to/use-your-own-commands.md "
         "says, or as Resalloc does.",
     )
+    list_exit: Literal["believed", "ignored"] = Field(
+        "believed",
+        description="Whether a `list` that prints nothing and ends with another status than 0 has "
+        "failed. `ignored`: it lists no machine, as with Resalloc, unless fleet knows of some.",
+    )
     named_counters: CounterNames = Field(
         [],
         description="Counters, shared by all pools: a machine has the smallest number, from 0 "

@@ -24,6 +24,7 @@ MONEY_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}$"
 PRICE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}/h$"
 DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
+POOL_PATTERN = r"^[A-Za-z]([A-Za-z0-9_-]{0,53}[A-Za-z0-9])?$"
 FLEET_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
 
 _MIB = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
@@ -170,6 +171,15 @@ Day = Annotated[date, _Text(DATE_PATTERN, "a date like 2027-03-01", _date, forma
 
 _NAME = "a name of lower-case letters, digits and hyphens, beginning with a letter, at most"
 Name = Annotated[str, _Text(NAME_PATTERN, f"{_NAME} 31 long", str)]
+PoolName = Annotated[
+    str,
+    _Text(
+        POOL_PATTERN,
+        "a name of letters, digits, hyphens and underscores, beginning with a letter, at most 55 "
+        "long",
+        str,
+    ),
+]
 FleetName = Annotated[str, _Text(FLEET_NAME_PATTERN, f"{_NAME} 20 long", str)]
 
 

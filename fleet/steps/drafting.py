@@ -11,12 +11,11 @@ from fleet.making import (
     NOTHING_SHARED,
     digests_of,
     options_of,
-    taken_names,
     why_closed,
     wont_make,
-    worker_names,
 )
 from fleet.making.image_choice import choose_image
+from fleet.making.names import known_names, worker_names
 from fleet.making.recognition import with_begun
 from fleet.making.shared import shared_settings
 from fleet.schema.model import Fleet, Pool
@@ -57,7 +56,7 @@ def begin(fleet: Fleet, world: World) -> dict[str, Draft]:
 
 
 def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
-    taken = taken_names(fleet, world)
+    remembered = known_names(fleet, world)
     drafts = {}
     censuses = take_census(fleet, world)
     memory = recall(fleet, world, censuses)
@@ -71,7 +70,7 @@ def _begin(fleet: Fleet, world: World) -> dict[str, Draft]:
             fleet=fleet,
             census=with_begun(fleet, census, options, choice, memory.by_pool.get(name, ())),
             pool=pool if isinstance(pool, Pool) else None,
-            names=worker_names(fleet, name, taken),
+            names=worker_names(fleet, name, remembered),
             closed=wont_make(fleet, census, choice, shared),
             options=options,
             lost=find_lost(memory, census),

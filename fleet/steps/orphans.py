@@ -13,6 +13,7 @@ from fleet.census.units import State, Unit
 from fleet.draft import Draft
 from fleet.facts import World
 from fleet.plan import Reason
+from fleet.schema.machine_names import is_named_by_fleet
 from fleet.schema.model import TicketQueue
 from fleet.schema.units import write_duration
 
@@ -71,8 +72,7 @@ def _is_named_by_us(draft: Draft, unit: Unit) -> bool:
     """Say whether a machine is called as fleet calls those that it makes for its pool."""
     if unit.machine is None:
         return False
-    begin, _, number = unit.name.rpartition("-")
-    return begin == f"{draft.fleet.fleet}-{unit.machine.pool}" and number.isdecimal()
+    return is_named_by_fleet(draft.fleet.fleet, unit.machine.pool, unit.name)
 
 
 def _write(span: timedelta) -> str:

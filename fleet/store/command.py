@@ -59,12 +59,21 @@ class Call:
 class CommandFailed(SourceUnreachable):
     """A command failed."""
 
-    def __init__(self, message: str, *, started: bool = True, in_time: bool = True) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        started: bool = True,
+        in_time: bool = True,
+        prints: tuple[bool, bool] | None = None,
+    ) -> None:
         super().__init__(message)
         self.started = started
         """False: it never ran, so that it surely did nothing."""
         self.in_time = in_time
         """False: it was ended before it was done, so that its provider may still be at it."""
+        self.prints = prints
+        """Of one that ended with a status: whether it printed anything, and complained."""
 
 
 def run(call: Call) -> str:
@@ -87,7 +96,10 @@ def run(call: Call) -> str:
     with process:
         pass
     if process.returncode != 0:
-        raise CommandFailed(f"{call.what} {_ended(process.returncode)}{said.last()}")
+        raise CommandFailed(
+            f"{call.what} {_ended(process.returncode)}{said.last()}",
+            prints=None if process.returncode < 0 else said.prints(),
+        )
     try:
         return said.out.decode()
     except UnicodeDecodeError:
@@ -148,6 +160,10 @@ class _Said:
         if len(self._error) > _KEPT:
             self._is_cut = True
             del self._error[:-_KEPT]
+
+    def prints(self) -> tuple[bool, bool]:
+        """Return whether it printed anything, and whether it complained."""
+        return bool(self.out.strip()), bool(self._error.strip())
 
     def last(self) -> str:
         """Return the last lines of its complaints, secrets masked."""

@@ -113,7 +113,7 @@ print("later:", *{name.partition(".")[0] for name in set(sys.modules) - ahead})
         sys.executable, "-c", program, cwd=tmp_path, env=clean_environment(tmp_path)
     )
 
-    assert "+ created 1: trial-builders-1" in said.stdout
+    assert "+ created 1: trial-builders-0001" in said.stdout
     later = said.stdout.partition("later:")[2].split()
     # A service has opened its store before it loads ahead.
     assert set(later) & {*HEAVY, "grpc", "numpy", "google"} <= {"sqlalchemy"}

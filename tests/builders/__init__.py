@@ -91,7 +91,7 @@ def a_worker(**overrides: object) -> Worker:
     """Return an idle worker of the pool `builders`; busy=True makes it run a request."""
     busy = overrides.pop("busy", False)
     work: dict[str, object] = {"state": WorkerState.BUSY, "running": "90"} if busy else {}
-    name = overrides.get("name", "debian-ci-builders-1")
+    name = overrides.get("name", "debian-ci-builders-0001")
     defaults: dict[str, object] = {
         "name": name,
         "machine": name,
@@ -106,7 +106,7 @@ def a_worker(**overrides: object) -> Worker:
 def a_machine(**overrides: object) -> Machine:
     """Return a running machine of the pool `builders`."""
     defaults = {
-        "name": "debian-ci-builders-1",
+        "name": "debian-ci-builders-0001",
         "id": "hcloud-1",
         "pool": "builders",
         "type": "ccx33",
@@ -119,7 +119,7 @@ def a_machine(**overrides: object) -> Machine:
 
 def some_inputs(**overrides: object) -> WorkerInputs:
     """Return what the machine of a worker of `builders` is made from."""
-    defaults = {"name": "debian-ci-builders-1", "type": "ccx33", "image": "trixie-1"}
+    defaults = {"name": "debian-ci-builders-0001", "type": "ccx33", "image": "trixie-1"}
     return WorkerInputs.model_validate(defaults | overrides)
 
 
@@ -139,7 +139,7 @@ def an_attempt(**overrides: object) -> Attempt:
     """Return a try to make a machine for `builders` ten minutes ago, which registered."""
     defaults = {
         "pool": "builders",
-        "worker": "debian-ci-builders-1",
+        "worker": "debian-ci-builders-0001",
         "type": "ccx33",
         "image": "trixie-1",
         "at": ago(minutes=10),
@@ -170,7 +170,7 @@ def a_world(**overrides: object) -> World:
 
 def a_create(**overrides: object) -> Create:
     """Return the creation of one ccx33 in `builders`, for request 101."""
-    worker = overrides.get("worker", "debian-ci-builders-1")
+    worker = overrides.get("worker", "debian-ci-builders-0001")
     defaults = {
         "pool": "builders",
         "worker": worker,
@@ -188,7 +188,7 @@ def a_drain(**overrides: object) -> Drain:
     """Return the draining of a worker that has been idle for too long."""
     defaults = {
         "pool": "builders",
-        "worker": "debian-ci-builders-1",
+        "worker": "debian-ci-builders-0001",
         "registry": "debian",
         "reason": Reason.IDLE_TOO_LONG,
         "cause": Cause.DEMAND,
@@ -201,7 +201,7 @@ def a_delete(**overrides: object) -> Delete:
     """Return the deletion of a worker that is drained and idle."""
     defaults = {
         "pool": "builders",
-        "worker": "debian-ci-builders-1",
+        "worker": "debian-ci-builders-0001",
         "registry": "debian",
         "reason": Reason.IDLE_TOO_LONG,
         "cause": Cause.DEMAND,
@@ -214,7 +214,7 @@ def a_delete(**overrides: object) -> Delete:
 def a_worker_verdict(**overrides: object) -> WorkerVerdict:
     """Return the verdict on a busy worker: it stays."""
     defaults = {
-        "worker": "debian-ci-builders-1",
+        "worker": "debian-ci-builders-0001",
         "pool": "builders",
         "registry": "debian",
         "verdict": "keep",
@@ -328,7 +328,7 @@ def a_plan(**overrides: object) -> Plan:
 
 def a_stack_outcome(**overrides: object) -> StackOutcome:
     """Return the outcome of the pool `builders`: one worker was created."""
-    defaults = {"pool": "builders", "result": "applied", "created": ("debian-ci-builders-1",)}
+    defaults = {"pool": "builders", "result": "applied", "created": ("debian-ci-builders-0001",)}
     return StackOutcome.model_validate(defaults | overrides)
 
 

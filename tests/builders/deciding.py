@@ -5,7 +5,7 @@ from fleet.plan import Plan, Reason
 from fleet.schema.model import Fleet
 from tests.builders import a_pool, a_request, a_sim_fleet, a_sim_world
 
-FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
 
 
 def fleet_with(**pool: object) -> Fleet:

@@ -18,7 +18,7 @@ from tests.builders import (
     some_inputs,
 )
 
-FIRST, SECOND, THIRD = (f"debian-ci-builders-{number}" for number in (1, 2, 3))
+FIRST, SECOND, THIRD = (f"debian-ci-builders-{number:04}" for number in (1, 2, 3))
 QUEUE = {
     "kind": "debusine",
     "url": "https://debusine.example.org",

@@ -27,17 +27,17 @@ def a_telling_plan() -> Plan:
     """Return a plan in which every section of its text says something."""
     return a_plan(
         actions=(
-            a_create(worker="debian-ci-builders-3"),
-            a_create(worker="debian-ci-builders-4", serves=("102", "103", "104")),
-            a_drain(worker="debian-ci-builders-2"),
-            a_delete(pool="powerful", worker="debian-ci-powerful-1", saves=Decimal("0.5815")),
+            a_create(worker="debian-ci-builders-0003"),
+            a_create(worker="debian-ci-builders-0004", serves=("102", "103", "104")),
+            a_drain(worker="debian-ci-builders-0002"),
+            a_delete(pool="powerful", worker="debian-ci-powerful-0001", saves=Decimal("0.5815")),
         ),
-        withheld=(a_delete(pool="old", worker="debian-ci-old-1"),),
+        withheld=(a_delete(pool="old", worker="debian-ci-old-0001"),),
         workers=(
             a_worker_verdict(),
-            an_idle_verdict(worker="debian-ci-builders-2", verdict="drain"),
+            an_idle_verdict(worker="debian-ci-builders-0002", verdict="drain"),
             an_idle_verdict(
-                worker="debian-ci-powerful-1", pool="powerful", type="ccx63", verdict="delete"
+                worker="debian-ci-powerful-0001", pool="powerful", type="ccx63", verdict="delete"
             ),
         ),
         pools=_telling_pools(),
@@ -63,7 +63,10 @@ def a_telling_plan() -> Plan:
 def a_lively_plan() -> Plan:
     """Return the plan of a fleet on an ordinary day: much at work, one 24-hour build waiting."""
     return a_plan(
-        actions=(a_create(worker="debian-ci-builders-6"), a_drain(worker="debian-ci-builders-2")),
+        actions=(
+            a_create(worker="debian-ci-builders-0006"),
+            a_drain(worker="debian-ci-builders-0002"),
+        ),
         workers=_lively_workers(),
         pools=_lively_pools(),
         signatures=(
@@ -157,7 +160,7 @@ def a_half_blind_plan() -> Plan:
         not_known=("machines", "workers", "cost"),
     )
     unheard = a_worker_verdict(
-        worker="debian-ci-rest-1",
+        worker="debian-ci-rest-0001",
         pool="rest",
         registry=None,
         state="assumed",
@@ -175,7 +178,7 @@ def a_half_blind_plan() -> Plan:
             "pools": (*plan.pools, unread, rest),
             "workers": (*plan.workers, unheard),
             "unread": ("copr",),
-            "attention": ("debian-ci-builders-5: its worker did not register in time",),
+            "attention": ("debian-ci-builders-0005: its worker did not register in time",),
         }
     )
 
@@ -210,7 +213,7 @@ def _lively_workers() -> tuple[WorkerVerdict, ...]:
     return (
         _builder(1, running="debian/10341", since=ago(hours=3, minutes=12)),
         an_idle_verdict(
-            worker="debian-ci-builders-2",
+            worker="debian-ci-builders-0002",
             verdict="drain",
             since=ago(minutes=20),
             reason=Reason.IDLE_TOO_LONG,
@@ -236,7 +239,7 @@ def _lively_workers() -> tuple[WorkerVerdict, ...]:
         ),
         _builder(9, inactive=True, state="disabled", running=None),
         a_worker_verdict(
-            worker="debian-ci-powerful-1",
+            worker="debian-ci-powerful-0001",
             pool="powerful",
             running="debian/10217",
             since=ago(hours=19, minutes=5),
@@ -310,7 +313,7 @@ def _lively_pools() -> tuple[PoolVerdict, ...]:
 
 
 def _builder(number: int, **overrides: object) -> WorkerVerdict:
-    return a_worker_verdict(**({"worker": f"debian-ci-builders-{number}"} | overrides))
+    return a_worker_verdict(**({"worker": f"debian-ci-builders-{number:04}"} | overrides))
 
 
 def an_explanation(**overrides: object) -> Explanation:

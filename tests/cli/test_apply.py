@@ -23,14 +23,14 @@ def test_the_first_apply_creates_what_waiting_requests_need(
 
     assert (applied.returncode, applied.stderr) == (
         0,
-        "big: create trial-big-1\nbuilders: create trial-builders-1\n",
+        "big: create trial-big-0001\nbuilders: create trial-builders-0001\n",
     )
     assert applied.stdout.endswith(
         "Applied: 2 created, 0 drained, 0 deleted (fleet trial)\n"
         "  big: applied\n"
-        "    + created 1: trial-big-1\n"
+        "    + created 1: trial-big-0001\n"
         "  builders: applied\n"
-        "    + created 1: trial-builders-1\n"
+        "    + created 1: trial-builders-0001\n"
     )
 
 
@@ -72,7 +72,7 @@ def test_apply_with_json_prints_the_outcome_and_nothing_else(
 
     outcome = json.loads(applied.stdout)
     assert applied.returncode == 0
-    assert [stack["created"] for stack in outcome["stacks"]] == [[], ["trial-builders-1"]]
+    assert [stack["created"] for stack in outcome["stacks"]] == [[], ["trial-builders-0001"]]
 
 
 # a worker goes in two steps, and never while it works
@@ -89,8 +89,8 @@ def test_a_worker_that_is_idle_for_long_is_drained_first_and_deleted_by_the_next
     first = trial.outcome()["builders"]
     second = trial.outcome()["builders"]
 
-    assert (first["drained"], first["deleted"]) == (["trial-builders-1"], [])
-    assert (second["drained"], second["deleted"]) == ([], ["trial-builders-1"])
+    assert (first["drained"], first["deleted"]) == (["trial-builders-0001"], [])
+    assert (second["drained"], second["deleted"]) == ([], ["trial-builders-0001"])
     assert trial.machines() == []
 
 
@@ -109,13 +109,13 @@ def test_a_busy_worker_is_never_deleted(trial: Trial) -> None:
     trial.wait_for("1")
     trial.apply()
     trial.wait_for()
-    trial.cloud.assign("trial-builders-1", "1")
+    trial.cloud.assign("trial-builders-0001", "1")
     trial.age(hours=9)
 
     trial.apply()
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_worker_that_took_work_after_its_drain_is_not_deleted(trial: Trial) -> None:
@@ -124,11 +124,11 @@ def test_a_worker_that_took_work_after_its_drain_is_not_deleted(trial: Trial) ->
     trial.wait_for()
     trial.age(hours=1)
     trial.apply()
-    trial.cloud.assign("trial-builders-1", "1")
+    trial.cloud.assign("trial-builders-0001", "1")
 
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 # edits of fleet.yaml
@@ -149,7 +149,7 @@ def test_a_pool_that_is_removed_is_kept_where_the_guard_refuses(
         "1 of 1 machine of pool big would go because of a change of config (100%); "
         "allowed are 30% and at most 10" in refused.stdout
     )
-    assert trial.machines() == ["trial-big-1"]
+    assert trial.machines() == ["trial-big-0001"]
 
 
 def test_a_pool_that_is_removed_drains_and_disappears_once_the_guard_allows_it(
@@ -165,8 +165,8 @@ def test_a_pool_that_is_removed_drains_and_disappears_once_the_guard_allows_it(
     second = trial.outcome()["big"]
     third = trial.outcome()
 
-    assert first["drained"] == ["trial-big-1"]
-    assert second["deleted"] == ["trial-big-1"]
+    assert first["drained"] == ["trial-big-0001"]
+    assert second["deleted"] == ["trial-big-0001"]
     assert "big" not in third
     assert "trial-big" not in trial.do("state", "show")[1]
 
@@ -176,7 +176,7 @@ def test_a_lower_max_drains_what_is_idle_and_keeps_what_works(trial: Trial) -> N
     trial.apply()
     trial.age(minutes=1)
     for number in (1, 2):
-        trial.cloud.assign(f"trial-builders-{number}", str(number))
+        trial.cloud.assign(f"trial-builders-{number:04}", str(number))
     pool = BUILDERS.replace("max: 4", "max: 1")
     allowed = "guards: {refuse: {delete: {share: 100%, count: 10}}}\n"
     trial.write(fleet_yaml(pools={"builders": pool}, more=allowed))
@@ -184,7 +184,7 @@ def test_a_lower_max_drains_what_is_idle_and_keeps_what_works(trial: Trial) -> N
     trial.apply()
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
 
 
 def test_a_pool_in_mode_observe_is_shown_and_not_touched(trial: Trial) -> None:
@@ -223,7 +223,7 @@ def test_a_pool_in_mode_pause_stays_as_it_is(trial: Trial) -> None:
 
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFleet) -> None:
@@ -241,7 +241,7 @@ def test_a_pool_does_not_move_to_another_provider(trial: Trial, run_fleet: RunFl
         "its machines are at provider desk, fleet.yaml now says attic; give the pool at attic a "
         "new name" in refused.stdout
     )
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
@@ -255,7 +255,7 @@ def test_a_stack_is_refused_to_an_engine_that_does_not_own_it(
 
     assert refused.returncode == 4
     assert "set `engine: embedded` on provider desk again" in refused.stdout
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 # who watches
@@ -296,10 +296,10 @@ def test_who_watches_sees_each_step_and_how_far_all_of_it_is(trial: Trial, warm:
     assert [stack["result"] for stack in json.loads(written)["stacks"]] == ["applied", "applied"]
     *_, first, second, last = shown.split("\r\x1b[K")
     assert first == (
-        "big: create trial-big-1\r\n[##########..........] 1 of 2 steps; builders 0/1"
+        "big: create trial-big-0001\r\n[##########..........] 1 of 2 steps; builders 0/1"
     )
     assert second == (
-        "builders: create trial-builders-1\r\n[####################] 2 of 2 steps; recording"
+        "builders: create trial-builders-0001\r\n[####################] 2 of 2 steps; recording"
     )
     assert not last, "the bar stays after the end"
 
@@ -309,4 +309,4 @@ def test_in_ci_each_step_is_a_line_and_nothing_is_wiped(trial: Trial, warm: Warm
 
     _, shown = watched(trial, warm, CI="true")
 
-    assert shown == "builders: create trial-builders-1\r\n"
+    assert shown == "builders: create trial-builders-0001\r\n"

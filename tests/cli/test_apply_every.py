@@ -63,7 +63,7 @@ def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> 
 
     def take() -> None:
         trial.wait_for()
-        trial.cloud.assign("trial-builders-1", "1")
+        trial.cloud.assign("trial-builders-0001", "1")
 
     code, said = kept(
         trial,
@@ -71,16 +71,16 @@ def test_until_quiet_goes_from_zero_to_what_is_needed_and_back(trial: Trial) -> 
         between=(
             lambda: trial.age(minutes=1),
             take,
-            lambda: trial.cloud.assign("trial-builders-1", None),
+            lambda: trial.cloud.assign("trial-builders-0001", None),
             lambda: trial.age(hours=1),
             *[nothing] * 5,
         ),
     )
 
     assert code == 0
-    assert "+ created 1: trial-builders-1" in said
-    assert "~ drained 1: trial-builders-1" in said
-    assert "- deleted 1: trial-builders-1" in said
+    assert "+ created 1: trial-builders-0001" in said
+    assert "~ drained 1: trial-builders-0001" in said
+    assert "- deleted 1: trial-builders-0001" in said
     assert said.endswith("quiet: nothing to do and nothing on the way, after 7 runs\n")
     assert trial.machines() == []
 
@@ -103,11 +103,11 @@ def test_with_json_each_run_is_a_line(trial: Trial) -> None:
     create, first, *rest = said.splitlines()
     lines = [json.loads(line) for line in (first, rest[0])]
     assert [[stack["created"] for stack in line["stacks"]] for line in lines] == [
-        [[], ["trial-builders-1"]],
+        [[], ["trial-builders-0001"]],
         [[], []],
     ]
     assert [create, *rest[1:]] == [
-        "builders: create trial-builders-1",
+        "builders: create trial-builders-0001",
         "ended as asked, after 2 runs",
     ]
 
@@ -151,7 +151,7 @@ def test_an_edit_of_an_included_file_is_taken_up_by_the_next_run(trial: Trial) -
 
     assert code == 0
     assert said.count("fleet.yaml has changed; from now on that is applied\n") == 1
-    assert "+ created 1: trial-more-1" in said
+    assert "+ created 1: trial-more-0001" in said
 
 
 def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial: Trial) -> None:
@@ -171,7 +171,7 @@ def test_an_invalid_edit_is_told_once_and_the_fleet_is_cared_for_as_before(trial
     assert said.count("\ngoing on with what fleet.yaml said before\n") == 1
     assert said.count("fleet.yaml has changed; from now on that is applied\n") == 1
     assert said.endswith("ended as asked, after 4 runs, 2 of them not in order\n")
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_loop_whose_file_stays_invalid_does_not_become_quiet(trial: Trial) -> None:
@@ -194,7 +194,7 @@ def test_another_fleets_name_is_not_taken_up(trial: Trial) -> None:
     )
 
     assert said.count("fleet.yaml says another `fleet` or `state` now") == 1
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_an_invalid_file_at_the_start_ends_it(trial: Trial) -> None:
@@ -274,8 +274,8 @@ def test_who_asks_to_end_in_a_step_has_it_finished_and_no_other_begun(trial: Tri
     assert code == 0
     assert "  not begun: builders\n" in said
     assert said.endswith("ended as asked, after 1 run\n")
-    assert trial.machines() == ["trial-big-1"]
-    assert trial.recorded() == ["trial-big-1"]
+    assert trial.machines() == ["trial-big-0001"]
+    assert trial.recorded() == ["trial-big-0001"]
 
 
 def test_who_asks_twice_interrupts_the_step(trial: Trial) -> None:
@@ -284,8 +284,8 @@ def test_who_asks_twice_interrupts_the_step(trial: Trial) -> None:
     with pytest.raises(KeyboardInterrupt):
         struck(trial, Signals(), times=2)
 
-    assert trial.outcome()["builders"]["created"] == ["trial-builders-1"]
-    assert trial.machines() == ["trial-big-1", "trial-builders-1"]
+    assert trial.outcome()["builders"]["created"] == ["trial-builders-0001"]
+    assert trial.machines() == ["trial-big-0001", "trial-builders-0001"]
 
 
 def struck(trial: Trial, signals: Signals, *, times: int) -> tuple[int, str]:
@@ -318,10 +318,10 @@ def test_a_run_that_finds_the_lock_taken_is_left_out(trial: Trial) -> None:
 def test_after_a_kill_the_next_loop_goes_on(trial: Trial, warm: Warm) -> None:
     trial.wait_for("1")
     with looping(trial, warm) as process:
-        hear(process, "+ created 1: trial-builders-1")
+        hear(process, "+ created 1: trial-builders-0001")
         process.kill()
 
     _, said = kept(trial, between=())
 
     assert "Applied: nothing changed (fleet trial)\n" in said
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]

@@ -26,7 +26,7 @@ def test_a_saved_plan_is_applied_while_it_is_the_plan_of_now(trial: Trial) -> No
     code, said = trial.do("apply", "p.json")
 
     assert code == 0, said
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_queue_that_merely_moved_is_no_reason_to_refuse_a_saved_plan(trial: Trial) -> None:
@@ -37,7 +37,7 @@ def test_a_queue_that_merely_moved_is_no_reason_to_refuse_a_saved_plan(trial: Tr
     code, said = trial.do("apply", "p.json")
 
     assert code == 0, said
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_saved_plan_is_refused_with_what_is_done_otherwise_now(trial: Trial) -> None:
@@ -51,7 +51,7 @@ def test_a_saved_plan_is_refused_with_what_is_done_otherwise_now(trial: Trial) -
     assert said.endswith(
         "Refused: nothing changed (fleet trial)\n"
         "  refused: the saved plan is not that of now\n"
-        "    now also: create trial-builders-2 of pool builders [requests-wait]: "
+        "    now also: create trial-builders-0002 of pool builders [requests-wait]: "
         "request work/2 waits and no free worker fits it\n"
         "Next:\n"
         "  look at the plan above; save one again with `fleet plan --out` and apply that\n"
@@ -68,8 +68,8 @@ def test_a_saved_plan_is_refused_where_it_was_applied_already(trial: Trial) -> N
 
     assert code == 4
     assert "stack trial-builders was changed since: not there then, serial " in said
-    assert "no longer: create trial-builders-1 of pool builders [requests-wait]" in said
-    assert trial.machines() == ["trial-builders-1"]
+    assert "no longer: create trial-builders-0001 of pool builders [requests-wait]" in said
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_saved_plan_is_refused_where_the_config_says_something_else(trial: Trial) -> None:
@@ -154,7 +154,7 @@ def test_only_the_pools_named_are_changed(trial: Trial) -> None:
     code, said = trial.do("apply", "--pool", "big")
 
     assert code == 0, said
-    assert trial.machines() == ["trial-big-1"]
+    assert trial.machines() == ["trial-big-0001"]
 
 
 def test_several_pools_may_be_named(trial: Trial) -> None:
@@ -163,7 +163,7 @@ def test_several_pools_may_be_named(trial: Trial) -> None:
     code, said = trial.do("apply", "--pool", "big", "--pool", "builders")
 
     assert code == 0, said
-    assert trial.machines() == ["trial-big-1", "trial-builders-1"]
+    assert trial.machines() == ["trial-big-0001", "trial-builders-0001"]
 
 
 def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> None:
@@ -176,7 +176,7 @@ def test_a_pool_that_is_no_longer_in_fleet_yaml_may_be_named(trial: Trial) -> No
     code, said = trial.do("apply", "--pool", "big")
 
     assert code == 0, said
-    assert "~ drained 1: trial-big-1" in said
+    assert "~ drained 1: trial-big-0001" in said
 
 
 def test_a_pool_that_nobody_knows_is_refused_with_those_that_are_known(trial: Trial) -> None:
@@ -196,7 +196,7 @@ def test_guards_count_the_pools_that_were_not_named_too(trial: Trial) -> None:
     whole = [action["worker"] for action in trial.plan()["actions"]]
     trial.do("apply", "--pool", "big")
 
-    assert whole == ["trial-builders-1"]
+    assert whole == ["trial-builders-0001"]
     assert trial.machines() == []
 
 
@@ -208,4 +208,4 @@ def test_a_saved_plan_is_held_to_the_pools_named_only(trial: Trial) -> None:
     code, said = trial.do("apply", "p.json", "--pool", "builders")
 
     assert code == 0, said
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]

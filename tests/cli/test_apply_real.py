@@ -57,8 +57,8 @@ def test_pools_are_changed_at_once_and_one_that_fails_holds_up_no_other(
 
     assert applied.returncode == 5, applied.stderr
     assert "Partly applied: 2 created, 0 drained, 0 deleted (fleet trial)\n" in applied.stdout
-    assert "  a: applied\n    + created 1: trial-a-1\n  b: failed\n" in applied.stdout
-    assert trial.machines() == ["trial-a-1", "trial-c-1"]
+    assert "  a: applied\n    + created 1: trial-a-0001\n  b: failed\n" in applied.stdout
+    assert trial.machines() == ["trial-a-0001", "trial-c-0001"]
 
 
 def test_the_engine_is_started_once_for_each_operation_and_never_for_nothing(
@@ -93,6 +93,6 @@ def test_pools_are_swept_at_once_by_helpers(trial: Trial, run_fleet: RunFleet, c
     swept = run_fleet("sweep", "--expired", "--apply", env=cli.env)
 
     assert (drained.returncode, swept.returncode) == (0, 0), swept.stderr
-    assert "deleted 1: trial-a-1" in swept.stdout
-    assert "deleted 1: trial-b-1" in swept.stdout
+    assert "deleted 1: trial-a-0001" in swept.stdout
+    assert "deleted 1: trial-b-0001" in swept.stdout
     assert (trial.machines(), cli.started()) == ([], ["up", "up"])

@@ -19,11 +19,11 @@ from tests.rigs.hook_machines import a_hook_cloud
 
 REAL = {"kind": "hcloud", "location": "fsn1", "token": {"env": "TOKEN"}}
 REF = StackRef(project="hooks", name="debian-builders", provider="desk", pool="builders")
-ONE, TWO = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2))
+ONE, TWO = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2))
 SLOW = """\
 case $FLEET_MACHINE in
-*-1) echo "$FLEET_MACHINE" ;;
-*-2) echo begun > begun; exec sleep infinity ;;
+*-0001) echo "$FLEET_MACHINE" ;;
+*-0002) echo begun > begun; exec sleep infinity ;;
 esac
 """
 

@@ -87,7 +87,7 @@ def test_a_request_that_gets_a_machine_is_told_which(trial: Trial, run_fleet: Ru
     explained = run_fleet("explain", "request", "work/1")
 
     assert explained.returncode == 0
-    assert "trial-builders-1" in explained.stdout
+    assert "trial-builders-0001" in explained.stdout
 
 
 def test_a_pool_is_explained_by_what_it_serves(trial: Trial, run_fleet: RunFleet) -> None:
@@ -103,9 +103,9 @@ def test_a_worker_is_explained_by_its_verdict(trial: Trial, run_fleet: RunFleet)
     trial.wait_for("1")
     trial.apply()
     trial.age(minutes=1)
-    trial.cloud.assign("trial-builders-1", "1")
+    trial.cloud.assign("trial-builders-0001", "1")
 
-    explained = run_fleet("explain", "worker", "trial-builders-1")
+    explained = run_fleet("explain", "worker", "trial-builders-0001")
 
     assert explained.returncode == 0
     assert "busy" in explained.stdout
@@ -123,7 +123,7 @@ def test_an_explanation_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet
 
 @pytest.mark.parametrize(
     ("kind", "known"),
-    [("request", "work/1, work/2"), ("pool", "big, builders"), ("worker", "trial-builders-1")],
+    [("request", "work/1, work/2"), ("pool", "big, builders"), ("worker", "trial-builders-0001")],
 )
 def test_a_name_that_nobody_knows_is_answered_with_those_that_are_known(
     trial: Trial, run_fleet: RunFleet, kind: str, known: str
@@ -152,7 +152,11 @@ def test_where_there_is_none_of_its_kind_that_is_said(run_fleet: RunFleet) -> No
     ("kind", "name", "meant"),
     [
         ("pool", "bilders", "; did you mean 'builders'? known are: big, builders"),
-        ("worker", "trial-bilders-1", "; did you mean 'trial-builders-1'? known are: trial-b"),
+        (
+            "worker",
+            "trial-bilders-0001",
+            "; did you mean 'trial-builders-0001'? known are: trial-b",
+        ),
         ("request", "work/9", "; known are: work/1"),
     ],
 )

@@ -82,7 +82,7 @@ def test_an_approval_lets_no_more_pass_than_its_count(big: Trial) -> None:
     for _ in range(4):
         big.do("apply")
 
-    assert big.machines() == ["trial-big-3"]
+    assert big.machines() == ["trial-big-0003"]
 
 
 def test_two_approvals_for_one_pool_add_up(big: Trial) -> None:
@@ -110,7 +110,7 @@ def test_a_removed_pool_that_mostly_works_does_not_drain_away(
     big: Trial, run_fleet: RunFleet
 ) -> None:
     for number in (1, 2):
-        big.cloud.assign(f"trial-big-{number}", str(number))
+        big.cloud.assign(f"trial-big-{number:04}", str(number))
     without_big(big)
 
     refused = run_fleet("apply")
@@ -143,7 +143,7 @@ def test_an_approval_past_the_cost_guard_lets_so_many_machines_be_made(trial: Tr
     code, _ = trial.do("apply")
 
     assert code == 4
-    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
 
 
 def test_throttled_creations_come_run_by_run_until_all_are_there(trial: Trial) -> None:

@@ -85,7 +85,7 @@ def test_a_candidate_replaces_no_more_than_its_share(baked: Trial) -> None:
         {"version": NEW, "was": "tested", "now": "candidate", "share": 20}
     ]
     assert [pool["boots"] for pool in promotion["pools"]] == [OLD, OLD]
-    assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-1"]]
+    assert [pool["replaced"] for pool in promotion["pools"]] == [[], ["trial-builders-0001"]]
 
 
 def test_a_rollback_brings_the_previous_version_back(baked: Trial) -> None:

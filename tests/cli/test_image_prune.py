@@ -68,7 +68,7 @@ def test_what_a_machine_boots_stays(baked: Trial) -> None:
     code, said = baked.do("image", "prune")
 
     assert code == 0
-    assert f"trixie {V1} (retired): machine trial-builders-1 boots it" in said
+    assert f"trixie {V1} (retired): machine trial-builders-0001 boots it" in said
     assert set(baked.versions()) == {V1, V2, V3}
 
 
@@ -80,7 +80,7 @@ def test_what_a_saved_plan_makes_machines_with_stays(baked: Trial) -> None:
 
     _, said = baked.do("image", "prune", "--plan", "plan.json")
 
-    assert "the plan saved in plan.json makes trial-builders-1 with it" in said
+    assert "the plan saved in plan.json makes trial-builders-0001 with it" in said
 
 
 def test_while_an_apply_holds_the_lock_nothing_is_deleted(baked: Trial) -> None:

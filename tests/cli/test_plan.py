@@ -42,7 +42,7 @@ def test_a_plan_as_text_says_what_where_why_and_at_what_cost(
         "",
         "Changes",
         "  builders",
-        "    + create  trial-builders-1  ccx33  +0.0777 EUR/h",
+        "    + create  trial-builders-0001  ccx33  +0.0777 EUR/h",
         "        request work/1 waits and no free worker fits it [requests-wait]",
     ]
 
@@ -66,7 +66,7 @@ def test_a_plan_as_json_is_valid_by_the_published_schema(
     schema = json.loads((ROOT / "docs/schemas/plan.json").read_text())
     plan = json.loads(planned.stdout)
     jsonschema.validate(plan, schema)
-    assert [action["worker"] for action in plan["actions"]] == ["trial-builders-1"]
+    assert [action["worker"] for action in plan["actions"]] == ["trial-builders-0001"]
 
 
 def test_a_plan_as_markdown_begins_with_its_headline(trial: Trial, run_fleet: RunFleet) -> None:
@@ -76,7 +76,7 @@ def test_a_plan_as_markdown_begins_with_its_headline(trial: Trial, run_fleet: Ru
 
     assert planned.returncode == 0
     assert planned.stdout.startswith("#")
-    assert "trial-builders-1" in planned.stdout
+    assert "trial-builders-0001" in planned.stdout
 
 
 def test_out_saves_the_plan_that_is_printed(trial: Trial, run_fleet: RunFleet) -> None:
@@ -241,7 +241,7 @@ def test_a_base_that_cannot_be_used_stops_no_merge_request(
     assert planned.returncode == 0
     assert planned.stderr == f"fleet: warning: what the change does is not known: {because}\n"
     assert f"What this change does is not known\n  ? {because}\n" in planned.stdout
-    assert "+ create  trial-builders-1" in planned.stdout
+    assert "+ create  trial-builders-0001" in planned.stdout
 
 
 def test_a_warning_stands_where_validate_says(trial: Trial, run_fleet: RunFleet) -> None:
@@ -406,7 +406,7 @@ def test_nobody_gets_colour_who_does_not_want_it(trial: Trial, warm: Warm, varia
     said = on_a_terminal(trial, warm, **{variable: "1"})
 
     assert ESCAPE not in said.rpartition("\r\x1b[K")[2]
-    assert "trial-builders-1" in said
+    assert "trial-builders-0001" in said
 
 
 def test_a_pipe_gets_no_colour(trial: Trial, run_fleet: RunFleet) -> None:

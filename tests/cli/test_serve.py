@@ -103,18 +103,18 @@ def test_what_is_taken_is_ordered_and_what_is_closed_is_let_go_long_before_the_n
 
     def script(client: OldClient, console: Heard) -> None:
         first = client.take("extra_powerful", sandbox="ada/ping--ada")
-        console.hear("+ created 1: trial-powerful-1")
+        console.hear("+ created 1: trial-powerful-0001")
         before = len(console.said)
         second = client.take("extra_powerful", sandbox="ada/pong--ada")
         console.hear("nothing changed; on the way: 2 waiting requests", before)
         made.append(counter.machines())
         client.close(second)
         client.close(first)
-        console.hear("- deleted 1: trial-powerful-1")
+        console.hear("- deleted 1: trial-powerful-0001")
 
     code, console = served(counter, script)
 
-    assert (code, made) == (0, [["trial-powerful-1"]])
+    assert (code, made) == (0, [["trial-powerful-0001"]])
     assert counter.machines() == []
     assert console.said[-1] == "ended as asked; nothing was being changed"
 
@@ -135,7 +135,7 @@ def test_what_is_up_when_the_run_that_made_it_ends_is_given_out_at_once(project:
     finally:
         end_machines(project / ".fleet/local-here")
 
-    assert answers == ["trial-powerful-1\n", True]
+    assert answers == ["trial-powerful-0001\n", True]
 
 
 HOOKS = """\
@@ -186,17 +186,17 @@ def test_a_bad_edit_ends_nothing_and_is_told(counter: Trial) -> None:
         counter.write(YAML.replace("machine: ccx63", "machine: ccx63, provider: nowhere"))
         client.take("extra_powerful")
         console.hear("going on with what fleet.yaml said before")
-        console.hear("+ created 1: trial-powerful-1")
+        console.hear("+ created 1: trial-powerful-0001")
         counter.write(YAML)
         said = len(console.said)
         client.take("extra_powerful")
         console.hear("from now on that is applied", said)
-        console.hear("+ created 1: trial-powerful-2", said)
+        console.hear("+ created 1: trial-powerful-0002", said)
 
     code, _ = served(counter, script)
 
     assert code == 0
-    assert counter.machines() == ["trial-powerful-1", "trial-powerful-2"]
+    assert counter.machines() == ["trial-powerful-0001", "trial-powerful-0002"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_tokens_are_those_that_the_file_says_now_or_said_when_it_was_last_right(
         first, second = (client_of(client, nth) for nth in ("first", "second"))
         tokens.write_text("copr the-second-token-of-copr\n")
         first.take("extra_powerful")
-        console.hear("+ created 1: trial-powerful-1")
+        console.hear("+ created 1: trial-powerful-0001")
         with pytest.raises(ProtocolError, match="401"):
             first.take("extra_powerful")
         tokens.write_text("copr\n")

@@ -87,14 +87,14 @@ def test_state_shows_what_a_run_that_never_ended_had_begun(trial: Trial) -> None
     store = DatabaseStore(sqlite_url(trial.folder / ".fleet/store.db"), "trial")
     store.begin_run(started=NOW)
     for number in range(7):
-        store.record_step(started=NOW, step=f"queue work: drain trial-big-{number}")
+        store.record_step(started=NOW, step=f"queue work: drain trial-big-{number:04}")
 
     _, shown = trial.do("state", "show")
     _, as_json = trial.do("state", "show", "--json")
 
     assert shown.splitlines()[-6:] == [
         "           … 2 steps before",
-        *(f"           queue work: drain trial-big-{number}" for number in range(2, 7)),
+        *(f"           queue work: drain trial-big-{number:04}" for number in range(2, 7)),
     ]
     assert len(json.loads(as_json)["runs"][0]["begun"]) == 7
 
@@ -154,20 +154,20 @@ def test_a_machine_that_is_gone_is_forgotten_and_the_next_apply_makes_another(
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
     trial.wait_for("1", "2", "3", "4")
     trial.apply()
-    lose(trial, "trial-builders-2")
+    lose(trial, "trial-builders-0002")
     stuck = trial.plan()["actions"]
 
-    forgotten = run_fleet("state", "forget-machine", "trial-builders-2")
+    forgotten = run_fleet("state", "forget-machine", "trial-builders-0002")
 
     assert stuck == []
     assert (forgotten.returncode, forgotten.stderr) == (0, "")
     assert forgotten.stdout == (
-        "machine trial-builders-2 taken out of the stack of pool builders; nothing else was "
+        "machine trial-builders-0002 taken out of the stack of pool builders; nothing else was "
         "touched, and the next `fleet apply` makes another where one is needed\n"
     )
     assert "1 created" in trial.apply()
     assert len(trial.machines()) == len(trial.recorded()) == 4
-    assert ": forgot trial-builders-2" in trial.do("state", "show")[1]
+    assert ": forgot trial-builders-0002" in trial.do("state", "show")[1]
     assert "lock     free" in trial.do("state", "show")[1]
 
 
@@ -176,11 +176,11 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
 ) -> None:
     trial.wait_for("1")
     trial.apply()
-    lose(trial, "trial-builders-1")
+    lose(trial, "trial-builders-0001")
 
-    explained = run_fleet("explain", "worker", "trial-builders-1")
+    explained = run_fleet("explain", "worker", "trial-builders-0001")
 
-    assert "if it is really gone: fleet state forget-machine trial-builders-1\n" in (
+    assert "if it is really gone: fleet state forget-machine trial-builders-0001\n" in (
         explained.stdout
     )
 
@@ -188,11 +188,11 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
 def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:
     trial.wait_for(big=["1"])
     trial.apply()
-    lose(trial, "trial-big-1")
+    lose(trial, "trial-big-0001")
     trial.write(fleet_yaml(pools={"builders": BUILDERS}))
     trial.wait_for()
 
-    trial.do("state", "forget-machine", "trial-big-1")
+    trial.do("state", "forget-machine", "trial-big-0001")
 
     assert "nothing changed" in trial.apply()
     assert trial.do("state", "show")[1].count("stack    ") == 0
@@ -204,11 +204,13 @@ def test_a_machine_that_its_provider_lists_is_not_forgotten(
     trial.wait_for("1")
     trial.apply()
 
-    refused = run_fleet("state", "forget-machine", "trial-builders-1")
+    refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert (refused.returncode, refused.stdout) == (4, "")
-    assert "provider desk lists trial-builders-1 (id sim-1), so it is not gone" in refused.stderr
-    assert trial.recorded() == ["trial-builders-1"]
+    assert (
+        "provider desk lists trial-builders-0001 (id sim-1), so it is not gone" in refused.stderr
+    )
+    assert trial.recorded() == ["trial-builders-0001"]
     assert "forgot" not in trial.do("state", "show")[1]
 
 
@@ -219,13 +221,13 @@ def test_while_its_provider_cannot_be_read_no_machine_is_forgotten(
     trial.apply()
     trial.cloud.path.write_text("{}")
 
-    refused = run_fleet("state", "forget-machine", "trial-builders-1")
+    refused = run_fleet("state", "forget-machine", "trial-builders-0001")
 
     assert refused.returncode == 4
-    assert "whether trial-builders-1 is gone is not known: machines of provider desk" in (
+    assert "whether trial-builders-0001 is gone is not known: machines of provider desk" in (
         refused.stderr
     )
-    assert trial.recorded() == ["trial-builders-1"]
+    assert trial.recorded() == ["trial-builders-0001"]
 
 
 def test_a_machine_that_no_stack_holds_cannot_be_forgotten(

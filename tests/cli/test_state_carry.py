@@ -85,7 +85,7 @@ def test_what_was_exported_is_all_there_after_an_import(exported: Trial) -> None
     exported.do("state", "export", "--out", "again.json")
     assert content(exported, "again.json") == content(exported)
     assert "nothing changed" in exported.apply()
-    assert exported.recorded() == ["trial-builders-1", "trial-builders-2"]
+    assert exported.recorded() == ["trial-builders-0001", "trial-builders-0002"]
 
 
 def test_a_store_moves_from_sqlite_to_postgresql_and_back(
@@ -333,4 +333,4 @@ def test_the_real_engine_goes_on_in_the_backend_that_its_stacks_were_carried_to(
 
     assert code == 0
     assert "Applied: 1 created, 0 drained, 0 deleted" in said
-    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == trial.recorded() == ["trial-builders-0001", "trial-builders-0002"]

@@ -16,7 +16,7 @@ from tests.rigs.trial import BIG, BUILDERS, Trial, fleet_yaml
 
 POOLS = {"builders": BUILDERS}
 PRICE = Decimal("0.5")
-ONE, TWO = "trial-builders-1", "trial-builders-2"
+ONE, TWO = "trial-builders-0001", "trial-builders-0002"
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_machines_that_were_recorded_stay_in_their_stack(used: Trial) -> None:
 
     used.do("state", "rebuild", "--apply")
 
-    assert used.machines() == used.recorded() == [ONE, TWO, "trial-builders-3"]
+    assert used.machines() == used.recorded() == [ONE, TWO, "trial-builders-0003"]
 
 
 def test_where_nothing_was_lost_there_is_nothing_to_rebuild(used: Trial) -> None:

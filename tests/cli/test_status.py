@@ -19,7 +19,7 @@ def test_status_lists_pools_and_workers_with_state_work_image_and_money(
     trial.wait_for("1", "2")
     trial.apply()
     trial.age(hours=1)
-    trial.cloud.assign("trial-builders-1", "1")
+    trial.cloud.assign("trial-builders-0001", "1")
 
     shown = run_fleet("status")
 
@@ -31,8 +31,8 @@ def test_status_lists_pools_and_workers_with_state_work_image_and_money(
     ]
     workers = [line.split() for line in lines if line.startswith("trial-builders-")]
     assert [(worker[0], worker[1], worker[2], worker[3]) for worker in workers] == [
-        ("trial-builders-1", "builders", "busy", "1"),
-        ("trial-builders-2", "builders", "idle", "-"),
+        ("trial-builders-0001", "builders", "busy", "1"),
+        ("trial-builders-0002", "builders", "idle", "-"),
     ]
     assert [worker[-3:] for worker in workers] == [["trixie", "ccx33", "0.0777"]] * 2
 
@@ -45,7 +45,7 @@ def test_status_as_json_holds_the_same(trial: Trial, run_fleet: RunFleet) -> Non
 
     status = json.loads(shown.stdout)
     assert shown.returncode == 0
-    assert [worker["worker"] for worker in status["workers"]] == ["trial-builders-1"]
+    assert [worker["worker"] for worker in status["workers"]] == ["trial-builders-0001"]
     assert [pool["pool"] for pool in status["pools"]] == ["big", "builders"]
 
 
@@ -60,7 +60,7 @@ def test_status_writes_pages_into_a_folder_that_it_makes(
     site = trial.folder / "public/fleet"
     assert (shown.returncode, shown.stdout) == (0, "")
     assert shown.stderr.startswith("wrote ")
-    assert "trial-builders-1" in (site / "-/status/workers/index.html").read_text()
+    assert "trial-builders-0001" in (site / "-/status/workers/index.html").read_text()
 
 
 @pytest.mark.usefixtures("trial")
@@ -100,7 +100,7 @@ def test_status_of_a_recorded_world_looks_nowhere_else(
     shown = run_fleet("status", "--world", seen)
 
     assert shown.returncode == 0
-    assert "trial-builders-1" in shown.stdout
+    assert "trial-builders-0001" in shown.stdout
 
 
 # whether anybody still runs apply

@@ -9,7 +9,7 @@ import pytest
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
-FIRST = "trial-builders-1"
+FIRST = "trial-builders-0001"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_sweep_shows_what_would_go_and_does_nothing(dead: Trial, run_fleet: Ru
         "Sweep: 0 to create, 1 to drain, 0 to delete; shown only, add --apply to do it",
         "Changes",
         "  builders",
-        "    ~ drain  trial-builders-1  ccx33",
+        "    ~ drain  trial-builders-0001  ccx33",
         "        it expired 1d ago: no run of fleet apply vouches for it [expired]",
     ]
     assert dead.files() == before
@@ -57,7 +57,7 @@ def test_a_sweep_drains_first_and_deletes_the_next_time(dead: Trial) -> None:
     assert [first, second] == [0, 0]
     assert machines == [FIRST]
     assert "a later `fleet sweep --expired --apply` deletes them" in said
-    assert "- deleted 1: trial-builders-1" in then
+    assert "- deleted 1: trial-builders-0001" in then
     assert dead.machines() == dead.recorded() == []
 
 

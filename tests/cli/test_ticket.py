@@ -60,11 +60,11 @@ def test_the_walk_of_the_seed(counter: Trial) -> None:
     assert counter.machines() == []
 
     number = open_ticket(counter, "--tag", "arch_x86_64")
-    assert "create trial-powerful-1" in counter.apply()
-    assert counter.machines() == ["trial-powerful-1"]
+    assert "create trial-powerful-0001" in counter.apply()
+    assert counter.machines() == ["trial-powerful-0001"]
     assert counter.do("ticket", "close", number, "--user", "ada") == (0, "")
 
-    assert "delete trial-powerful-1" in counter.apply()
+    assert "delete trial-powerful-0001" in counter.apply()
     assert counter.machines() == []
     assert "nothing to change" in counter.apply()
 
@@ -74,9 +74,9 @@ def test_a_machine_that_is_up_is_given_to_its_ticket(counter: Trial) -> None:
     counter.apply()
     counter.age(minutes=2)
 
-    assert f"powerful: trial-powerful-1 is given to ticket {number}" in counter.apply()
+    assert f"powerful: trial-powerful-0001 is given to ticket {number}" in counter.apply()
 
-    assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-1\n")
+    assert counter.do("ticket", "check", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
 
 def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
@@ -93,17 +93,17 @@ def test_a_machine_on_demand_goes_to_who_asked_for_it_and_others_cause_none(
         open_ticket(trial, "--sandbox", "s", tag="arch_x86_64", user=user)
     trial.apply()
     asking = open_ticket(trial, "--sandbox", "s", "--tag", "arch_x86_64", user="ben")
-    made = {"trial-normal-1", "trial-powerful-1"}
+    made = {"trial-normal-0001", "trial-powerful-0001"}
 
-    assert "create trial-powerful-1" in trial.apply()
+    assert "create trial-powerful-0001" in trial.apply()
     assert "nothing to change" in trial.apply()
     trial.age(minutes=2)
     said = trial.apply()
 
-    assert f"trial-powerful-1 is given to ticket {asking}" in said
+    assert f"trial-powerful-0001 is given to ticket {asking}" in said
     assert set(trial.machines()) == made
     trial.do("ticket", "close", asking, "--user", "ben")
-    assert "trial-powerful-1 is given to ticket 2" in trial.apply()
+    assert "trial-powerful-0001 is given to ticket 2" in trial.apply()
     assert set(trial.machines()) == made
 
 
@@ -194,9 +194,9 @@ def test_a_released_machine_is_kept_for_its_sandbox_and_serves_no_other(counter:
     counter.apply()
 
     tickets = tickets_of(counter)
-    assert tickets[same]["machine"] == "trial-normal-1"
+    assert tickets[same]["machine"] == "trial-normal-0001"
     assert tickets[other]["state"] == "waiting"
-    assert counter.machines() == ["trial-normal-1", "trial-normal-2"]
+    assert counter.machines() == ["trial-normal-0001", "trial-normal-0002"]
 
 
 def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> None:
@@ -208,7 +208,7 @@ def test_a_machine_is_not_deleted_while_its_ticket_is_open(counter: Trial) -> No
 
     counter.apply()
 
-    assert counter.machines() == ["trial-powerful-1"]
+    assert counter.machines() == ["trial-powerful-0001"]
 
 
 def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
@@ -218,13 +218,13 @@ def test_the_ticket_of_a_machine_that_is_gone_fails(counter: Trial) -> None:
     counter.apply()
     (machine,) = json.loads(counter.cloud.path.read_text())["machines"]
     counter.cloud.delete(machine)
-    counter.do("state", "forget-machine", "trial-powerful-1")
+    counter.do("state", "forget-machine", "trial-powerful-0001")
 
     counter.do("apply")
 
     assert counter.do("ticket", "check", number, "--user", "ada") == (
         1,
-        f"ticket {number} is failed: its machine trial-powerful-1 is gone\n",
+        f"ticket {number} is failed: its machine trial-powerful-0001 is gone\n",
     )
 
 
@@ -356,9 +356,9 @@ def test_a_tag_may_be_dropped_after_a_while(counter: Trial) -> None:
         connection.execute("update fleet_tickets set opened_at = ?", (opened,))
     connection.close()
 
-    assert "create trial-normal-1" in counter.apply()
+    assert "create trial-normal-0001" in counter.apply()
     counter.age(minutes=2)
-    assert f"normal: trial-normal-1 is given to ticket {number}" in counter.apply()
+    assert f"normal: trial-normal-0001 is given to ticket {number}" in counter.apply()
 
 
 def test_waiting_ends_when_a_ticket_has_ended(counter: Trial) -> None:
@@ -403,7 +403,7 @@ def test_waiting_for_a_ready_ticket_prints_its_answer(counter: Trial) -> None:
     counter.age(minutes=2)
     counter.apply()
 
-    assert counter.do("ticket", "wait", number, "--user", "ada") == (0, "trial-powerful-1\n")
+    assert counter.do("ticket", "wait", number, "--user", "ada") == (0, "trial-powerful-0001\n")
 
 
 def test_without_a_queue_of_tickets_there_are_none(trial: Trial) -> None:

@@ -8,7 +8,7 @@ from fleet.facts import WorkerInputs
 from tests.cli.test_ticket import open_ticket, ticket_yaml
 from tests.rigs.trial import Trial
 
-STRAY = "trial-powerful-7"
+STRAY = "trial-powerful-0007"
 
 
 def test_a_machine_that_nobody_knows_goes_at_the_second_listing(project: Path) -> None:

@@ -31,7 +31,7 @@ pools:
 tags:
   big: {on_demand: true}
 """
-FIRST = "trial-powerful-1"
+FIRST = "trial-powerful-0001"
 
 
 class Story:
@@ -136,7 +136,7 @@ def test_where_there_is_room_another_machine_is_made_beside_it(story: Story) -> 
     verdicts = story.planned()
 
     assert verdicts[FIRST] == ("keep", "paid-for")
-    assert verdicts["trial-powerful-2"][0] == "create"
+    assert verdicts["trial-powerful-0002"][0] == "create"
 
 
 def declare(addition: str) -> None:
@@ -175,7 +175,7 @@ def test_it_stays_for_its_paid_hour_beside_a_ticket_that_is_not_served(story: St
 
     assert paid == {FIRST: ("keep", "paid-for")}
     assert beside[FIRST] == ("keep", "paid-for")
-    assert beside["trial-powerful-2"][0] == "create"
+    assert beside["trial-powerful-0002"][0] == "create"
     assert story.planned() == {FIRST: ("delete", "ticket-returned")}
 
 

@@ -41,7 +41,7 @@ def test_the_build_of_a_ticket_gives_it_the_machine_that_a_rule_asks_for(counter
 
     assert "asks for extra_powerful by powerful[0], fleet.yaml:" in shown
     assert (said["machine"], said["granted"]) == (
-        "trial-powerful-1",
+        "trial-powerful-0001",
         ["arch_x86_64", "extra_powerful"],
     )
 
@@ -77,7 +77,7 @@ def test_a_ticket_that_runs_without_its_tag_says_so(counter: Trial) -> None:
     _, checked = counter.do("ticket", "check", "1", "--user", "ada")
 
     assert "ticket 1 runs without extra_powerful: user ada (by ticket) may not ask" in said
-    assert checked.startswith("trial-normal-1\nticket 1 runs without extra_powerful: user ada")
+    assert checked.startswith("trial-normal-0001\nticket 1 runs without extra_powerful: user ada")
     assert tickets_of(counter)["1"]["granted"] == ["arch_x86_64"]
 
 
@@ -98,11 +98,11 @@ def test_a_ticket_that_lost_its_only_tag_counts_to_no_limit_of_it(counter: Trial
     shown = json.loads(counter.do("observe")[1])
 
     assert [(t["machine"], t["granted"]) for t in found.values()] == [
-        ("trial-normal-1", []),
-        ("trial-powerful-1", ["extra_powerful"]),
+        ("trial-normal-0001", []),
+        ("trial-powerful-0001", ["extra_powerful"]),
     ]
     work = {each["name"]: each["work"]["required"] for each in shown["queues"]["work"]["workers"]}
-    assert work == {"trial-normal-1": [], "trial-powerful-1": ["extra_powerful"]}
+    assert work == {"trial-normal-0001": [], "trial-powerful-0001": ["extra_powerful"]}
 
 
 def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial) -> None:
@@ -130,7 +130,7 @@ def test_a_ticket_waits_while_nobody_can_read_who_is_in_the_group(counter: Trial
     assert "who is in which group is not known" in told
     assert "it waits until that can be read" in told
     assert "who is in which group is not known" in because
-    assert machine.startswith("trial-powerful-1")
+    assert machine.startswith("trial-powerful-0001")
 
 
 @pytest.mark.parametrize(

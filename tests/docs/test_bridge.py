@@ -22,7 +22,7 @@ from tests.builders.ticketing import a_ticket
 from tests.rigs.ticket_service import TicketService
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/move-from-resalloc.md"
-MACHINE = "copr-old-1"
+MACHINE = "copr-old-0001"
 LABELS = {"fleet": "copr", "pool": "old"}
 
 
@@ -134,7 +134,7 @@ def test_a_ticket_may_wait_there_for_days() -> None:
     """Else it was closed after boot.deadline, and opened anew behind all others."""
     fleet = pooled()
     waits = a_ticket(tags=("arch_s390x", "copr_builder"), opened_at=ago(days=6), heard_at=NOW)
-    machine = {"name": "copr-old-s390x-1", "type": "own"}
+    machine = {"name": "copr-old-s390x-0001", "type": "own"}
     booting = a_machine(
         **machine,
         pool="old-s390x",
@@ -151,7 +151,7 @@ def test_a_ticket_may_wait_there_for_days() -> None:
             "old-s390x": a_stack(
                 provider="old-s390x",
                 workers=(some_inputs(**machine),),
-                ids={"copr-old-s390x-1": "1"},
+                ids={"copr-old-s390x-0001": "1"},
             )
         },
     )
@@ -159,6 +159,6 @@ def test_a_ticket_may_wait_there_for_days() -> None:
     plan = reconcile(fleet, world)
 
     assert [(each.worker, each.reason) for each in plan.workers] == [
-        ("copr-old-s390x-1", "serves-waiting")
+        ("copr-old-s390x-0001", "serves-waiting")
     ]
     assert plan.actions == ()

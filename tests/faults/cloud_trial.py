@@ -29,7 +29,7 @@ from tests.rigs import postgres
 from tests.rigs.debusine_tables import RequestRow, Tables
 from tests.rigs.process import ROOT, Completed, clean_environment, fleet_command
 
-BUSY, TWO, THREE = (f"trial-builders-{number}" for number in (1, 2, 3))
+BUSY, TWO, THREE = (f"trial-builders-{number:04}" for number in (1, 2, 3))
 C = TypeVar("C", bound=Cloud)
 
 

@@ -23,7 +23,7 @@ def test_what_is_out_of_stock_is_not_asked_for_until_its_time_is_over(trial: Tri
 
     trial.do("apply")
     trial.do("apply")
-    assert trial.attempts() == [("trial-builders-1", "out-of-stock")]
+    assert trial.attempts() == [("trial-builders-0001", "out-of-stock")]
     trial.age(minutes=3)
     trial.do("apply")
 
@@ -42,7 +42,7 @@ def test_what_is_out_of_stock_in_one_pool_is_made_in_the_next_that_fits(trial: T
 
     trial.apply()
 
-    assert trial.machines() == ["trial-big-1"]
+    assert trial.machines() == ["trial-big-0001"]
 
 
 def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Trial) -> None:
@@ -53,7 +53,7 @@ def test_when_the_spot_market_is_empty_the_machine_is_bought_on_demand(trial: Tr
 
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
     markets = [m.inputs.settings.get("market") for m in trial.made()]
     assert sorted(markets, key=str) == [None, "spot"]
 
@@ -74,7 +74,7 @@ def test_one_error_does_not_silence_a_pool(trial: Trial) -> None:
 
     trial.apply()
 
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_errors_without_end_are_tried_ever_more_seldom(trial: Trial) -> None:
@@ -113,4 +113,4 @@ def test_a_boot_that_succeeds_is_remembered_as_such(trial: Trial) -> None:
 
     trial.apply()
 
-    assert trial.attempts() == [("trial-builders-1", "registered")]
+    assert trial.attempts() == [("trial-builders-0001", "registered")]

@@ -16,7 +16,7 @@ from tests.rigs.process import RunFleet, clean_environment
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 from tests.rigs.warm import Started, Warm
 
-TWO = ["trial-builders-1", "trial-builders-2"]
+TWO = ["trial-builders-0001", "trial-builders-0002"]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_interrupted_at_any_step_apply_says_so_and_the_next_one_finishes(
         "code": 130,
         "last words": ["fleet: interrupted; the next apply finishes what was begun"],
         "next apply": "fine",
-        "machines": ["trial-builders-1"],
+        "machines": ["trial-builders-0001"],
         "states": ["starting"],
         "left to do": [],
     }

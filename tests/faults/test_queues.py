@@ -50,7 +50,7 @@ def assert_unknown(trial: Trial, because: str, planned: Completed, applied: Comp
     assert f"demand of queue work is unknown: {because}" in planned.stdout
     assert f"demand of queue work is unknown: {because}" in applied.stdout
     assert "Traceback" not in planned.stderr + applied.stderr
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def assert_secret(trial: Trial, *said: Completed) -> None:
@@ -137,4 +137,4 @@ def test_a_token_that_is_not_set_is_unknown_and_names_the_variable(
     planned = run_fleet("plan")
 
     assert "secret {env: TOKEN}: the environment variable TOKEN is not set" in planned.stdout
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]

@@ -8,7 +8,7 @@ from tests.rigs.trial import Trial, fleet_yaml
 
 OLD = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
 RENAMED = OLD.replace("{provider", "{previously: builders, provider")
-FIRST, SECOND = "trial-builders-1", "trial-heavy-1"
+FIRST, SECOND = "trial-builders-0001", "trial-heavy-0001"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from tests.rigs.trial import Trial, fleet_yaml
 
 POOL = "{provider: desk, machine: ccx33, image: trixie, workers: {max: 4, min: 1}}"
-OLD, NEW = "trial-builders-1", "trial-builders-2"
+OLD, NEW = "trial-builders-0001", "trial-builders-0002"
 
 
 def test_another_machine_type_replaces_a_machine_the_new_one_first(trial: Trial) -> None:

@@ -199,7 +199,7 @@ def test_no_secret_is_left_in_any_file_row_process_or_sentence(
             ("plan", "--markdown"),
             ("status", "--json", "--site", "site"),
             ("doctor", "--json"),
-            ("explain", "worker", "trial-builders-1", "--json"),
+            ("explain", "worker", "trial-builders-0001", "--json"),
             ("observe", "--out", "world.json"),
             ("observe", "--append", "history.jsonl.zst"),
             ("state", "show", "--json"),

@@ -53,7 +53,7 @@ def test_a_store_lost_while_machines_exist_stops_apply(trial: Trial, run_fleet: 
     refused = run_fleet("apply")
 
     assert refused.returncode == 4
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_plan_without_a_store_says_that_nothing_is_known(
@@ -74,7 +74,7 @@ def test_a_store_made_anew_over_old_stacks_changes_nothing(trial: Trial) -> None
 
     trial.apply()
 
-    assert trial.machines() == trial.recorded() == ["trial-builders-1"]
+    assert trial.machines() == trial.recorded() == ["trial-builders-0001"]
 
 
 def test_the_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet) -> None:
@@ -88,7 +88,7 @@ def test_the_store_of_another_fleet_is_refused(trial: Trial, run_fleet: RunFleet
         "fleet: error: .fleet/store.db belongs to fleet trial, not other; give each fleet a "
         "store of its own\n"
     )
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_a_file_that_is_no_store_is_said_to_be_none(project: Path, run_fleet: RunFleet) -> None:
@@ -140,7 +140,7 @@ def test_lost_stacks_stop_apply_and_keep_every_machine(trial: Trial, run_fleet: 
         "stack trial-builders was there before and is missing now; restore the state, or if it "
         "is really gone: fleet state init --forget-stack trial-builders" in refused.stdout
     )
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
@@ -156,10 +156,10 @@ def test_after_a_stack_is_forgotten_its_machines_are_kept_counted_and_not_ours(
         FORGOTTEN,
     )
     assert code == 1
-    assert "trial-builders-1: its provider lists it and it costs money" in said
+    assert "trial-builders-0001: its provider lists it and it costs money" in said
     assert "Applied: 1 created" in said
-    assert trial.machines() == ["trial-builders-1", "trial-builders-2"]
-    assert trial.recorded() == ["trial-builders-2"]
+    assert trial.machines() == ["trial-builders-0001", "trial-builders-0002"]
+    assert trial.recorded() == ["trial-builders-0002"]
 
 
 def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
@@ -171,7 +171,7 @@ def test_rubbish_where_the_stacks_were_is_unknown_not_empty(
 
     assert refused.returncode == 4
     assert "file is not a database; restore a backup, or move the file away" in refused.stdout
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_rubbish_where_the_simulated_cloud_was_is_unknown_not_empty(
@@ -227,7 +227,7 @@ def test_a_disk_that_is_full_during_apply_makes_no_machine(
 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert "is the disk full?" in failed.stderr
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_after_a_full_disk_the_next_apply_finishes(trial: Trial, warm: Warm) -> None:
@@ -236,7 +236,7 @@ def test_after_a_full_disk_the_next_apply_finishes(trial: Trial, warm: Warm) -> 
 
     trial.apply()
 
-    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == trial.recorded() == ["trial-builders-0001", "trial-builders-0002"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="NOT TESTED as root, who may write anywhere")
@@ -249,7 +249,7 @@ def test_a_folder_that_may_not_be_written_is_said(trial: Trial, run_fleet: RunFl
 
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 # state in a throw-away checkout
@@ -264,7 +264,7 @@ def test_apply_in_ci_refuses_state_that_would_be_lost_with_the_checkout(
 
     assert (refused.returncode, refused.stdout) == (4, "")
     assert "is inside this job's checkout and would be lost with it" in refused.stderr
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]
 
 
 def test_apply_in_ci_is_fine_with_state_outside_the_checkout(
@@ -276,4 +276,4 @@ def test_apply_in_ci_is_fine_with_state_outside_the_checkout(
     applied = run_fleet("apply", env={"CI_PROJECT_DIR": str(checkout)})
 
     assert applied.returncode == 0
-    assert trial.machines() == ["trial-builders-1"]
+    assert trial.machines() == ["trial-builders-0001"]

@@ -20,7 +20,7 @@ def test_where_nothing_could_be_made_apply_failed(trial: Trial, run_fleet: RunFl
     assert failed.stdout.endswith(
         "Failed: nothing changed (fleet trial)\n"
         "  builders: failed\n"
-        "    | stack trial-builders: trial-builders-1: resource_unavailable: ccx33 "
+        "    | stack trial-builders: trial-builders-0001: resource_unavailable: ccx33 "
         "(faults.create is out-of-stock); the next apply tries again\n"
         "  unchanged: big\n"
         "Next:\n"
@@ -37,7 +37,7 @@ def test_a_pool_without_stock_holds_up_no_other(trial: Trial, run_fleet: RunFlee
     assert partly.returncode == 5
     assert "Partly applied: 2 created, 0 drained, 0 deleted (fleet trial)\n" in partly.stdout
     assert "resource_unavailable: ccx63: 1 of 1 exist" in partly.stdout
-    assert trial.machines() == trial.recorded() == ["trial-big-1", "trial-builders-1"]
+    assert trial.machines() == trial.recorded() == ["trial-big-0001", "trial-builders-0001"]
 
 
 def test_a_pool_of_which_a_part_could_be_made_is_partly_applied(trial: Trial) -> None:
@@ -60,5 +60,5 @@ def test_when_there_is_stock_again_the_next_apply_finishes(trial: Trial) -> None
     trial.apply()
     again = trial.apply()
 
-    assert trial.machines() == trial.recorded() == ["trial-builders-1", "trial-builders-2"]
+    assert trial.machines() == trial.recorded() == ["trial-builders-0001", "trial-builders-0002"]
     assert "nothing changed" in again

@@ -225,7 +225,7 @@ def test_the_plan_job_leaves_markdown_and_a_terraform_report(kept: Pipeline) -> 
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     plan = (kept.checkout / "plan.md").read_text(encoding="utf-8")
-    assert "ci-builders-1" in plan
+    assert "ci-builders-0001" in plan
     assert "#### The change makes no difference to machines now" in plan
     report = json.loads((kept.checkout / "terraform.json").read_text(encoding="utf-8"))
     assert report == {"create": 1, "update": 0, "delete": 0}
@@ -238,7 +238,7 @@ def test_the_apply_job_makes_the_machines_and_the_pages_job_shows_them(kept: Pip
     assert applied.returncode == 0, applied.stdout + applied.stderr
     assert shown.returncode == 0, shown.stdout + shown.stderr
     page = kept.checkout / "public" / "-" / "status" / "workers" / "index.html"
-    assert "ci-builders-1" in page.read_text(encoding="utf-8")
+    assert "ci-builders-0001" in page.read_text(encoding="utf-8")
 
 
 def test_the_apply_job_refuses_state_that_its_checkout_would_take_along(kept: Pipeline) -> None:

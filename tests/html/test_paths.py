@@ -16,7 +16,7 @@ _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sam
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("debian-ci-builders-1", "debian-ci-builders-1"),
+        ("debian-ci-builders-0001", "debian-ci-builders-0001"),
         ("../../etc/passwd", "..%2F..%2Fetc%2Fpasswd"),
         (".", "%2E"),
         ("..", "%2E."),

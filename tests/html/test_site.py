@@ -80,12 +80,12 @@ def test_the_site_has_a_page_for_each_worker_and_pool(files: dict[str, str]) -> 
         "-/status/pools/powerful/index.html",
         "-/status/queue/index.html",
         "-/status/workers/builder-01/index.html",
-        "-/status/workers/debian-ci-builders-1/index.html",
-        "-/status/workers/debian-ci-builders-2/index.html",
-        "-/status/workers/debian-ci-builders-3/index.html",
-        "-/status/workers/debian-ci-builders-4/index.html",
-        "-/status/workers/debian-ci-builders-5/index.html",
-        "-/status/workers/debian-ci-powerful-1/index.html",
+        "-/status/workers/debian-ci-builders-0001/index.html",
+        "-/status/workers/debian-ci-builders-0002/index.html",
+        "-/status/workers/debian-ci-builders-0003/index.html",
+        "-/status/workers/debian-ci-builders-0004/index.html",
+        "-/status/workers/debian-ci-builders-0005/index.html",
+        "-/status/workers/debian-ci-powerful-0001/index.html",
         "-/status/workers/index.html",
         "index.html",
         "status.json",
@@ -135,17 +135,17 @@ def test_every_page_has_one_heading_one_main_and_a_viewport(pages: dict[str, _Pa
 def test_workers_show_their_pool_and_link_to_their_page(files: dict[str, str]) -> None:
     page = files["-/status/workers/index.html"]
 
-    assert '<a href="../../../-/status/workers/debian-ci-powerful-1/index.html">' in page
+    assert '<a href="../../../-/status/workers/debian-ci-powerful-0001/index.html">' in page
     assert '<a href="../../../-/status/pools/powerful/index.html">powerful</a>' in page
 
 
 def test_inactive_workers_are_hidden_and_counted(files: dict[str, str]) -> None:
-    assert not any("debian-ci-builders-9" in text for text in files.values())
+    assert not any("debian-ci-builders-0009" in text for text in files.values())
     assert "1 inactive worker not shown" in files["-/status/workers/index.html"]
 
 
 def test_a_worker_page_tells_of_its_pool(files: dict[str, str]) -> None:
-    page = files["-/status/workers/debian-ci-powerful-1/index.html"]
+    page = files["-/status/workers/debian-ci-powerful-0001/index.html"]
 
     assert "debian/10217" in page
     assert "19 h 5 min" in page
@@ -197,7 +197,7 @@ def test_hostile_names_stay_inside_the_site() -> None:
 def test_a_worker_of_a_pool_that_is_gone_still_has_its_page() -> None:
     files = site(a_plan(workers=(a_worker_verdict(pool="gone"),)))
 
-    page = files["-/status/workers/debian-ci-builders-1/index.html"]
+    page = files["-/status/workers/debian-ci-builders-0001/index.html"]
 
     assert "This pool is no longer in the configuration." in page
 
@@ -250,11 +250,11 @@ def test_what_was_read_is_said_beside_what_was_not() -> None:
     assert '<strong class="words">at least 6</strong>' in overview
     assert '<strong class="words">at least 1.18</strong> <span>EUR an hour now</span>' in overview
     assert "What waits in queue copr is not known" in overview
-    assert "Needs a person:</strong> debian-ci-builders-5" in overview
+    assert "Needs a person:</strong> debian-ci-builders-0005" in overview
 
 
 def test_a_worker_that_no_registry_tells_of_is_said_to_do_nothing_known() -> None:
-    page = site(a_half_blind_plan())["-/status/workers/debian-ci-rest-1/index.html"]
+    page = site(a_half_blind_plan())["-/status/workers/debian-ci-rest-0001/index.html"]
 
     assert '<span class="state state-plain">not known</span></dd>' in page
     assert "<dt>Runs</dt><dd>not known</dd>" in page
@@ -362,7 +362,7 @@ class _Facts(HTMLParser):
 
 
 def test_a_worker_s_page_shows_its_machine_and_its_work() -> None:
-    name = "debian-ci-builders-1"
+    name = "debian-ci-builders-0001"
     work = Work(task="sbuild", package="chromium", started_at=ago(minutes=30))
     world = a_world(
         queues={"debian": a_reading(workers=(a_worker(busy=True, work=work),))},

@@ -77,11 +77,12 @@ def test_what_is_run_at_a_release_and_its_counters_are_kept() -> None:
     assert hooks.named_counters == ["ip", "vlan"]
 
 
-def test_commands_of_a_pool_that_is_renamed_are_told_its_old_name() -> None:
+def test_a_pool_keeps_its_name_and_what_its_list_ends_with_means_nothing() -> None:
     found = import_resalloc("pools.yaml", f"A_b:\n{COMMANDS}".encode(), "demo")
 
-    hooks = _hooks(fleet_of(found), "a-b")
-    assert hooks.new == ["env", "RESALLOC_POOL_ID=A_b", "sh", "-c", "new"]
+    hooks = _hooks(fleet_of(found), "A_b")
+    assert hooks.new == ["sh", "-c", "new"]
+    assert hooks.list_exit == "ignored"
 
 
 def test_a_pool_without_a_list_gets_one_that_fails_so_that_nothing_counts_as_gone() -> None:
@@ -254,11 +255,11 @@ def test_braces_in_a_command_are_the_commands_own() -> None:
 
 
 def test_names_that_fleet_cannot_take_are_changed_and_stay_apart() -> None:
-    text = "".join(f"{name}:\n{COMMANDS}" for name in ("A_b", "a.b", "4x", "x" * 40))
+    text = "".join(f"{name}:\n{COMMANDS}" for name in ("A_b", "a.b", "4x", "x" * 60))
     found = import_resalloc("pools.yaml", text.encode(), "demo")
 
-    assert list(fleet_of(found).pools) == ["a-b", "a-b-2", "p-4x", "x" * 31]
-    assert len(said(found, "renamed")) == 4
+    assert list(fleet_of(found).pools) == ["A_b", "a-b", "p-4x", "x" * 31]
+    assert len(said(found, "renamed")) == 3
 
 
 def test_whatever_a_description_holds_stays_a_comment() -> None:
@@ -274,7 +275,7 @@ def test_a_secret_is_not_copied() -> None:
 
 
 def test_a_name_that_is_cut_is_told_as_cut() -> None:
-    text = f"copr_hv_ppc64le_osuosl_production_01:\n{COMMANDS}short_name:\n{COMMANDS}"
+    text = f"copr.hv.ppc64le.osuosl.production.01:\n{COMMANDS}short.name:\n{COMMANDS}"
 
     found = said(import_resalloc("pools.yaml", text.encode(), "demo"), "renamed")
 

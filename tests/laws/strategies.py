@@ -163,7 +163,7 @@ def budgeted(draw: st.DrawFn) -> tuple[Fleet, World]:
         },
         pool={"machine": {"type": "ccx63", "price": "0.77 EUR/h"}, "workers": {"max": 9}},
     )
-    names = [f"debian-ci-powerful-{nth}" for nth in range(1, draw(st.integers(0, 3)) + 1)]
+    names = [f"debian-ci-powerful-{nth:04}" for nth in range(1, draw(st.integers(0, 3)) + 1)]
     tickets = [
         a_ticket(nth, team=draw(st.sampled_from(_TEAMS)), tags=("arch_x86_64", "extra_powerful"))
         for nth in range(10, 10 + draw(st.integers(1, 6)))

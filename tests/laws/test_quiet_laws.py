@@ -54,7 +54,7 @@ def quiet_worlds(draw: st.DrawFn) -> World:
     count = draw(st.integers(0, 4))
     workers = tuple(
         a_worker(
-            name=f"debian-ci-builders-{number}",
+            name=f"debian-ci-builders-{number:04}",
             busy=draw(st.booleans()),
             draining=draw(st.booleans()),
         )

@@ -66,7 +66,7 @@ def test_chromium_at_a_real_debusine(
 
     now = changed(now, {there: here for here, there in trial.real.items()})
     number = int((trial.shell.project / "request").read_text())
-    assert journal.given_to([number]) == {"big-powerful-1"}, now
+    assert journal.given_to([number]) == {"big-powerful-0001"}, now
     assert journal.retried([number]) == {}
     assert "worker:class:powerful" in tags_of(trial.workspace.server, number)
     assert journal.live_tokens("big") == []

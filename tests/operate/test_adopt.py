@@ -89,7 +89,7 @@ def test_its_inputs_are_recorded_so_that_a_preview_changes_nothing(desk: Desk) -
 
 
 def test_what_the_stack_held_stays(desk: Desk) -> None:
-    before = a_sim_worker("debian-builders-1")
+    before = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [before], lambda _: None)
 
     desk.adopt()
@@ -137,11 +137,11 @@ def test_where_the_mark_does_not_show_nothing_is_recorded(tmp_path: Path) -> Non
 
 def test_where_the_engine_would_do_more_nothing_is_marked(tmp_path: Path) -> None:
     desk = Desk(EmbeddedRig(tmp_path))
-    lost = a_sim_worker("debian-builders-1")
+    lost = a_sim_worker("debian-builders-0001")
     desk.rig.engine.up(REF, [lost], lambda _: None)
-    desk.rig.die_making("debian-builders-2", [lost, a_sim_worker("debian-builders-2")])
+    desk.rig.die_making("debian-builders-0002", [lost, a_sim_worker("debian-builders-0002")])
 
-    with pytest.raises(PlanRefused, match="would create debian-builders-2; nothing was marked"):
+    with pytest.raises(PlanRefused, match="would create debian-builders-0002; nothing was marked"):
         desk.adopt()
 
     marked = {each.machine.name for each in desk.cloud.find("pool", REF.pool)}

@@ -35,7 +35,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
 
-FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
 REF = StackRef(project="sim", name="debian-ci-builders", provider="desk", pool="builders")
 
 
@@ -359,7 +359,7 @@ def test_a_worker_that_stays_because_it_took_work_is_taken_back(bench: Bench) ->
 # several pools
 
 POOLS = (a_pool_verdict(provider="desk"), a_pool_verdict(pool="other", provider="desk"))
-OTHER = a_create(pool="other", worker="debian-ci-other-1")
+OTHER = a_create(pool="other", worker="debian-ci-other-0001")
 
 
 def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: Bench) -> None:
@@ -371,7 +371,7 @@ def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: B
     )
 
     assert [stack.pool for stack in outcome.stacks] == ["builders", "other"]
-    assert bench.said == ["other: create debian-ci-other-1", f"builders: create {FIRST}"]
+    assert bench.said == ["other: create debian-ci-other-0001", f"builders: create {FIRST}"]
 
 
 def test_pools_that_were_not_begun_when_somebody_asked_to_end_are_named(bench: Bench) -> None:

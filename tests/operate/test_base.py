@@ -27,7 +27,7 @@ ASKED = {"network": {"ip_range": "10.20.0.0/16", "zone": "eu-central"}}
 WIDER = {"network": {"ip_range": "10.0.0.0/8", "zone": "eu-central"}}
 USED = a_stack(
     provider="hetzner",
-    workers=(some_inputs(name="debian-ci-builders-1", settings={"network_ids": "1"}),),
+    workers=(some_inputs(name="debian-ci-builders-0001", settings={"network_ids": "1"}),),
 )
 
 
@@ -158,7 +158,7 @@ def test_what_instances_share_beside_their_template_is_not_made_anew() -> None:
     assert isinstance(desk.engine.base, Base)
     desk.engine.base = desk.engine.base.model_copy(update={"laid": False})
     desk.engine.besides = [Step(worker=f"{template.name}-group", operation="replace")]
-    inputs = some_inputs(name="debian-ci-builders-1", settings={"template": template.name})
+    inputs = some_inputs(name="debian-ci-builders-0001", settings={"template": template.name})
 
     _, (trouble,) = desk.lay(
         fleet, stacks={"builders": a_stack(provider="hetzner", workers=(inputs,))}
@@ -178,13 +178,13 @@ def test_what_somebody_else_put_into_a_base_is_not_deleted() -> None:
     assert "it would delete of-anas-experiment, and fleet did not put it there" in trouble.error
 
 
-STRAY = a_machine(name="debian-ci-builders-7", id="hcloud-7")
+STRAY = a_machine(name="debian-ci-builders-0007", id="hcloud-7")
 
 
 @pytest.mark.parametrize(
     ("listing", "because"),
     [
-        (a_listing(STRAY), "no stack records debian-ci-builders-7"),
+        (a_listing(STRAY), "no stack records debian-ci-builders-0007"),
         (Unknown(unknown="it timed out"), "provider hetzner is unknown: it timed out"),
     ],
 )
@@ -209,7 +209,7 @@ def test_what_a_machine_may_use_that_no_stack_records_stays_without_its_key() ->
     (said,) = desk.said
     assert said == (
         f"{NETWORK} is no longer in fleet.yaml, but it is unknown what uses it "
-        "(no stack records debian-ci-builders-7): it stays"
+        "(no stack records debian-ci-builders-0007): it stays"
     )
 
 
@@ -310,7 +310,7 @@ def test_a_saved_plan_that_names_what_was_made_anew_since_is_outdated() -> None:
     planned, drift = under_saved(before, after, "debian-ci-hetzner-network")
 
     assert planned == 1
-    assert any("debian-ci-builders-1" in each for each in drift)
+    assert any("debian-ci-builders-0001" in each for each in drift)
 
 
 def test_what_is_new_of_a_base_waits_for_the_next_plan() -> None:

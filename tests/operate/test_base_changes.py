@@ -52,7 +52,7 @@ def test_each_part_that_is_made_changed_or_deleted_is_told() -> None:
 
 def test_machines_that_were_made_without_what_is_new_are_counted_and_said() -> None:
     fleet = sharing(**ASKED)
-    names = [f"debian-ci-builders-{number}" for number in (1, 2, 3)]
+    names = [f"debian-ci-builders-{number:04}" for number in (1, 2, 3)]
     workers = tuple(some_inputs(name=name) for name in names)
     ids = {name: str(index) for index, name in enumerate(names[:2])}
     stacks = {"builders": a_stack(provider="hetzner", workers=workers, ids=ids)}

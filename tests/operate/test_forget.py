@@ -25,7 +25,7 @@ from tests.fakes.queue import FakeProvider
 from tests.fakes.registry import FakeRegistry
 from tests.operate.test_apply import REF
 
-ONE, TWO = "debian-ci-builders-1", "debian-ci-builders-2"
+ONE, TWO = "debian-ci-builders-0001", "debian-ci-builders-0002"
 
 
 class SilentRegistry(FakeRegistry):

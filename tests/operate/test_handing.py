@@ -16,7 +16,7 @@ from tests.fakes.desk import FakeDesk
 from tests.fakes.lender import FakeLender
 from tests.fakes.store import FakeStore, Shelf
 
-NAME = "debian-ci-powerful-1"
+NAME = "debian-ci-powerful-0001"
 LATER = NOW + timedelta(minutes=1)
 RECORDED = {
     "powerful": a_stack(

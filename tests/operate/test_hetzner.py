@@ -27,7 +27,7 @@ from tests.ports.test_sharer import hetzner_base
 from tests.spec.test_shared import NETWORK, RULE, a_sharing_fleet
 
 pytestmark = pytest.mark.engine
-FIRST = "debian-ci-builders-1"
+FIRST = "debian-ci-builders-0001"
 
 
 @dataclass

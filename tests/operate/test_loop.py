@@ -211,7 +211,7 @@ def on_the_way(fleet: Fleet, world: World) -> list[str]:
         (a_sim_world(a_worker()), ["1 idle worker"]),
         (a_sim_world(a_worker(since=ago(hours=3))), ["1 action"]),
         (
-            a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-1",)),
+            a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-0001",)),
             ["1 waiting request", "1 starting worker"],
         ),
         (a_sim_world(requests=(a_request(required=("riscv",)),)), []),

@@ -7,7 +7,7 @@ from fleet.operate.spending import used_so_far
 from tests.builders import a_stack, a_worker, some_inputs
 
 DARK = Unknown(unknown="no answer")
-ONE = "debian-ci-builders-1"
+ONE = "debian-ci-builders-0001"
 
 
 def holding_one() -> Stack:

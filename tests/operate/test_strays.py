@@ -23,8 +23,8 @@ from tests.fakes.keeper import FakeKeeper
 from tests.fakes.registry import FakeRegistry
 from tests.fakes.store import FakeStore, Shelf
 
-FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
-MADE = StackOutcome(pool="builders", result="applied", created=("debian-ci-builders-3",))
+FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
+MADE = StackOutcome(pool="builders", result="applied", created=("debian-ci-builders-0003",))
 
 
 class Bench:

@@ -137,7 +137,7 @@ def test_the_overview_is_dark_where_that_is_preferred(browser: Browser, folder: 
 
 
 def test_a_page_is_styled_below_a_path_of_a_server(browser: Browser, served: str) -> None:
-    url = f"{served}/-/status/workers/debian-ci-powerful-1/index.html"
+    url = f"{served}/-/status/workers/debian-ci-powerful-0001/index.html"
 
     picture = browser.screenshot(url, "worker", size="1280,900")
 
@@ -155,11 +155,11 @@ def test_the_workers_page_has_a_row_per_active_worker(browser: Browser, folder: 
     dom = browser.dom((folder / "-/status/workers/index.html").as_uri())
 
     assert dom.count('<th scope="row"><a href="../../../-/status/workers/') == 7
-    assert "debian-ci-builders-9" not in dom
+    assert "debian-ci-builders-0009" not in dom
 
 
 def test_a_worker_page_leads_to_its_pool(browser: Browser, served: str) -> None:
-    dom = browser.dom(f"{served}/-/status/workers/debian-ci-powerful-1/index.html")
+    dom = browser.dom(f"{served}/-/status/workers/debian-ci-powerful-0001/index.html")
 
     assert '<a href="../../../../-/status/pools/powerful/index.html">powerful</a>' in dom
 

@@ -34,7 +34,7 @@ USER_DATA = "#cloud-config token: of-the-test"
 
 
 def a_worker(number: int, **settings: str) -> WorkerInputs:
-    name = f"debian-builders-{number}"
+    name = f"debian-builders-{number:04}"
     labels = {"fleet": "debian", "pool": "builders", "worker": name, "digest": "0123"}
     return WorkerInputs(
         name=name,

@@ -18,7 +18,7 @@ from tests.fakes.debusine_admin import run_here
 from tests.fakes.registry import FakeRegistry
 from tests.rigs.debusine_tables import Tables
 
-WORKER = "debian-builders-1"
+WORKER = "debian-builders-0001"
 
 
 class EnrollingRegistry(Registry, Enroller, Protocol):

@@ -7,7 +7,7 @@ from fleet.facts import Listing, Unknown
 from tests.builders import a_listing, a_machine
 from tests.ports.engines import a_sim_worker
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 IDS = {ONE.name: "1", TWO.name: "2"}
 NONE = a_listing()
 BOTH = a_listing(*(a_machine(name=name, id=each) for name, each in IDS.items()))

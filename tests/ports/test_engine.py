@@ -29,7 +29,7 @@ FIRST_TEXT, SECOND_TEXT = (
     write_user_data("https://debusine.example.org", f"the-token-of-{number}" * 4)
     for number in ("one", "two")
 )
-ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2, 3))
+ONE, TWO, THREE = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2, 3))
 
 
 REAL = [pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcloud", "aws")]

@@ -38,7 +38,7 @@ __all__ = ["postgres_url"]
 
 pytestmark = pytest.mark.engine
 
-ONE, TWO = (a_sim_worker(f"debian-builders-{number}") for number in (1, 2))
+ONE, TWO = (a_sim_worker(f"debian-builders-{number:04}") for number in (1, 2))
 PASSPHRASE = "a passphrase for tests"
 
 

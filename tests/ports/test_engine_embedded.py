@@ -15,7 +15,7 @@ from tests.builders import NOW
 from tests.fakes.engine import FixedClock, Killed
 from tests.ports.engines import MENU, REF, EmbeddedRig, a_sim_worker, names_in, quiet, read
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_stack_that_the_state_gives_to_another_engine_is_refused(rig: Embedded
 def test_changed_inputs_of_a_recorded_worker_are_refused(rig: EmbeddedRig) -> None:
     rig.engine.up(REF, [ONE], quiet)
 
-    with pytest.raises(PlanRefused, match=r"replace debian-builders-1 \(type\)"):
+    with pytest.raises(PlanRefused, match=r"replace debian-builders-0001 \(type\)"):
         rig.engine.up(REF, [a_sim_worker(ONE.name, type="ccx63")], quiet)
 
     assert read(rig.engine).workers == (ONE,)
@@ -266,7 +266,7 @@ def test_a_worker_without_an_ownership_label_is_refused_by_name(rig: EmbeddedRig
 
 
 def test_two_workers_of_one_name_are_refused(rig: EmbeddedRig) -> None:
-    with pytest.raises(PlanRefused, match="declared twice: debian-builders-1"):
+    with pytest.raises(PlanRefused, match="declared twice: debian-builders-0001"):
         rig.engine.preview(REF, [ONE, ONE])
 
 

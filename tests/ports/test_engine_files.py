@@ -17,7 +17,7 @@ from tests.ports.engines import REF, PulumiRig, a_sim_worker, quiet, skip_withou
 
 pytestmark = pytest.mark.engine
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 SETTINGS = f"home/work/fleet-sim/Pulumi.{REF.name}.yaml"
 STATE = "state/.pulumi"
 

@@ -28,7 +28,7 @@ from tests.ports.test_sharer import REF as BASE
 from tests.rigs.hetzner import a_server
 
 pytestmark = pytest.mark.engine
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 GIVEN = {each.name: f"#cloud-config token of {each.name}" for each in (ONE, TWO)}
 LATER = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -135,7 +135,7 @@ def test_a_snapshot_goes_by_its_id(rig: HcloudRig) -> None:
     made = act_on_server(rig.api.state, source, "create_image", {"type": "snapshot"})
     assert made.content is not None
     rig.api.state.settle()
-    worker = a_sim_worker("debian-builders-3", image=str(made.content["image"]["id"]))
+    worker = a_sim_worker("debian-builders-0003", image=str(made.content["image"]["id"]))
     rig.engine.up(rig.ref, [worker], quiet, {worker.name: "#cloud-config {}"})
 
     stack = by_hand(rig)

@@ -30,7 +30,7 @@ from tests.ports.engines import (
     skip_without_cli,
 )
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 CHECKPOINT = f"state/.pulumi/stacks/fleet-sim/{REF.name}.json"
 LOCKS = f"state/.pulumi/locks/organization/fleet-sim/{REF.name}"
 

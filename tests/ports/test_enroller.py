@@ -25,7 +25,7 @@ def test_another_token_registers_nobody(place: Place) -> None:
 
 
 def test_each_enrolment_has_a_token_of_its_own(place: Place) -> None:
-    other = "debian-builders-2"
+    other = "debian-builders-0002"
 
     one, two = (place.registry.enrol(an_enrolment(name)) for name in (WORKER, other))
 

@@ -19,11 +19,11 @@ from tests.rigs.hook_machines import a_hook_cloud, hooks_over, write_hooks
 
 SECONDS = 20
 REF = StackRef(project="hooks", name="debian-builders", provider="desk", pool="builders")
-WORKERS = [a_sim_worker(f"debian-builders-{number}") for number in range(1, 4)]
+WORKERS = [a_sim_worker(f"debian-builders-{number:04}") for number in range(1, 4)]
 TWO_MEET = """\
 case $FLEET_MACHINE in
-*-1) echo from 1 > meeting ;;
-*-2) cat meeting > heard ;;
+*-0001) echo from 1 > meeting ;;
+*-0002) cat meeting > heard ;;
 esac
 echo "$FLEET_MACHINE"
 """
@@ -116,7 +116,7 @@ def test_machines_of_ones_own_commands_are_made_at_once(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_made_leaves_the_others_made_and_recorded(tmp_path: Path) -> None:
-    refuse = 'case $FLEET_MACHINE in *-2) exit 1 ;; esac; echo "$FLEET_MACHINE"'
+    refuse = 'case $FLEET_MACHINE in *-0002) exit 1 ;; esac; echo "$FLEET_MACHINE"'
     engine = EmbeddedEngine(
         tmp_path / "state.db", {"desk": a_hook_cloud(tmp_path, new=refuse, list="echo []")}
     )
@@ -124,13 +124,16 @@ def test_one_that_is_not_made_leaves_the_others_made_and_recorded(tmp_path: Path
     with pytest.raises(StackFailed, match="2 other steps are done and recorded") as failed:
         engine.up(REF, WORKERS, quiet)
 
-    assert sorted(failed.value.done) == ["debian-builders-1", "debian-builders-3"]
-    assert list(failed.value.failed) == ["debian-builders-2"]
+    assert sorted(failed.value.done) == ["debian-builders-0001", "debian-builders-0003"]
+    assert list(failed.value.failed) == ["debian-builders-0002"]
 
 
 def test_an_interrupted_run_ends_the_commands_that_run_and_forgets_none(tmp_path: Path) -> None:
     slow = """\
-case $FLEET_MACHINE in *-1) cat meeting > pid ;; *) echo $$ > meeting; exec sleep infinity ;; esac
+case $FLEET_MACHINE in
+*-0001) cat meeting > pid ;;
+*) echo $$ > meeting; exec sleep infinity ;;
+esac
 """
     os.mkfifo(tmp_path / "meeting")
     engine = EmbeddedEngine(
@@ -145,7 +148,7 @@ case $FLEET_MACHINE in *-1) cat meeting > pid ;; *) echo $$ > meeting; exec slee
 
     left = engine.read(REF)
     assert isinstance(left, Stack)
-    assert (left.interrupted, set(left.ids)) == (True, {"debian-builders-1"})
+    assert (left.interrupted, set(left.ids)) == (True, {"debian-builders-0001"})
     assert [worker.name for worker in left.workers] == [worker.name for worker in WORKERS[:2]]
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -13,7 +13,7 @@ from tests.fakes.lender import FakeLender
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks
 
-GOOD, BAD = "debian-builders-1", "debian-builders-2"
+GOOD, BAD = "debian-builders-0001", "debian-builders-0002"
 RELEASE = f'test "$FLEET_MACHINE" != {BAD} || {{ echo no room >&2; exit 1; }}'
 CHECK = f'test "$FLEET_MACHINE" != {BAD}'
 NAMES = """\

@@ -25,8 +25,8 @@ from tests.rigs.hook_machines import a_hook_cloud, hooks_over
 from tests.rigs.local_machines import a_local_cloud
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-DEMO = ("demo-builders-2", "demo-builders-1")
-OTHER = "demo-two-builders-1"
+DEMO = ("demo-builders-0002", "demo-builders-0001")
+OTHER = "demo-two-builders-0001"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,10 @@ def _sim(_: ExitStack, folder: Path) -> Example:
     cloud = SimCloud(folder / "cloud.json", FixedClock(NOW))
     cloud.configure(Menu(types={"ccx33": None}))
     for name in (*DEMO, OTHER):
-        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        labels = {
+            "fleet": name.rpartition("-builders-")[0],
+            "pool": "builders",
+        }
         cloud.create(WorkerInputs(name=name, type="ccx33", image="trixie", labels=labels))
     (folder / "broken.json").write_text("no JSON")
     return Example(cloud, SimCloud(folder / "broken.json", FixedClock(NOW)))
@@ -65,7 +68,10 @@ def _sim(_: ExitStack, folder: Path) -> Example:
 def _local(stack: ExitStack, folder: Path) -> Example:
     machines = a_local_cloud(folder / "machines", NOW)
     for name in (*DEMO, OTHER):
-        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        labels = {
+            "fleet": name.rpartition("-builders-")[0],
+            "pool": "builders",
+        }
         inputs = a_sim_worker(name, labels=labels, settings={"run": "sleep infinity"})
         stack.callback(machines.delete, machines.create(inputs))
     (folder / "broken").write_text("no folder")
@@ -75,7 +81,10 @@ def _local(stack: ExitStack, folder: Path) -> Example:
 def _hooks(_: ExitStack, folder: Path) -> Example:
     machines = a_hook_cloud(folder / "here")
     for name in (*DEMO, OTHER):
-        labels = {"fleet": name[: -len("-builders-N")], "pool": "builders"}
+        labels = {
+            "fleet": name.rpartition("-builders-")[0],
+            "pool": "builders",
+        }
         machines.create(a_sim_worker(name, labels=labels))
     machines = hooks_over(folder / "here", NOW)
     return Example(machines, a_hook_cloud(folder / "broken", list="echo []; exit 1"))
@@ -98,7 +107,11 @@ def _hcloud(stack: ExitStack, _: Path) -> Example:
 def _aws(stack: ExitStack, _: Path) -> Example:
     amazon = stack.enter_context(Amazon())
     for name in (*DEMO, OTHER):
-        amazon.launch(name, fleet=name[: -len("-builders-N")], type="ccx33")
+        amazon.launch(
+            name,
+            fleet=name.rpartition("-builders-")[0],
+            type="ccx33",
+        )
     nowhere = AwsProvider.model_validate({"kind": "aws", "region": "the moon"})
     return Example(AwsMachines(PROVIDER, now=lambda: NOW), AwsMachines(nowhere))
 

@@ -85,7 +85,7 @@ def test_another_content_of_the_same_version_is_refused(place: Place, folder: Pa
 
 
 def test_the_uploads_of_another_fleet_are_not_ours(place: Place, folder: Path) -> None:
-    theirs = place.open("debian-ci-2")
+    theirs = place.open("debian-ci-0002")
     published = theirs.publish(a_build(folder, image="sid"), str(folder), Watcher())
     ours = place.open("debian-ci")
 

@@ -11,7 +11,7 @@ from fleet.ports import Step
 if TYPE_CHECKING:
     from pulumi.automation import EngineEvent
 
-URN = "urn:pulumi:debian-builders::fleet-hcloud::hcloud:index/server:Server::debian-builders-1"
+URN = "urn:pulumi:debian-builders::fleet-hcloud::hcloud:index/server:Server::debian-builders-0001"
 BRIDGED = "error: 1 error occurred:\n\t* creating it: limit reached (resource_limit_exceeded)\n\n"
 
 
@@ -49,7 +49,7 @@ def test_of_a_preview_nothing_is_done() -> None:
     events(begins(URN, "create"))
     events(ends(URN, "create"))
 
-    assert events.planned == (Step(worker="debian-builders-1", operation="create"),)
+    assert events.planned == (Step(worker="debian-builders-0001", operation="create"),)
     assert events.done == ()
 
 
@@ -63,14 +63,16 @@ def test_of_an_update_that_goes_on_after_its_preview_only_what_follows_is_done()
     events(ends(URN, "delete"))
 
     assert nothing == ()
-    assert events.done == tuple(told) == (Step(worker="debian-builders-1", operation="delete"),)
+    assert events.done == tuple(told) == (Step(worker="debian-builders-0001", operation="delete"),)
 
 
 def test_a_step_on_what_is_no_worker_is_seen() -> None:
     events = Events(secrets=())
 
     events(
-        begins(URN.replace("server:Server::debian-builders-1", "network:Network::net"), "create")
+        begins(
+            URN.replace("server:Server::debian-builders-0001", "network:Network::net"), "create"
+        )
     )
 
     assert events.planned == (Step(worker="net", operation="create"),)
@@ -100,7 +102,7 @@ def test_a_failure_is_told_by_the_name_of_its_worker() -> None:
     events(event("resource_unavailable: ccx33", URN))
     events(event("update failed", URN))
 
-    assert events.failed == {"debian-builders-1": "resource_unavailable: ccx33"}
+    assert events.failed == {"debian-builders-0001": "resource_unavailable: ccx33"}
 
 
 def test_the_code_of_a_failure_is_kept_wherever_it_stands() -> None:
@@ -127,7 +129,7 @@ def test_what_only_the_makers_of_a_plugin_need_is_left_out() -> None:
     )
     events(event(f"error: 1 error occurred:\n\t* {refused}\n\n", URN))
 
-    assert events.failed == {"debian-builders-1": refused}
+    assert events.failed == {"debian-builders-0001": refused}
     assert events.errors == (refused,)
 
 
@@ -146,4 +148,4 @@ def test_secrets_are_left_out_of_what_is_remembered() -> None:
 
     events(event("server_error: token hunter2 is wrong", URN))
 
-    assert events.failed == {"debian-builders-1": "server_error: token *** is wrong"}
+    assert events.failed == {"debian-builders-0001": "server_error: token *** is wrong"}

@@ -16,7 +16,7 @@ from fleet.errors import EngineMismatch, StoreFailed
 from fleet.facts import Stack
 from tests.ports.engines import REF, a_sim_worker
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 URN = "urn:pulumi:s::fleet-sim::sim:index:Machine::"
 
 

@@ -24,7 +24,7 @@ from tests.fakes.engine import FixedClock
 from tests.fakes.prober import FakeProber
 from tests.rigs.hetzner import a_server
 
-NAME = "demo-builders-1"
+NAME = "demo-builders-0001"
 HETZNER = {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}}
 AMAZON = {"kind": "aws", "region": PROVIDER.region}
 
@@ -207,7 +207,7 @@ def test_a_machine_that_alone_cannot_be_tried_is_not_known_and_the_others_are(
     prober.up["192.0.2.1", 22] = ""
     prober.unreachable.add("2001:db8::1")
     machines = [
-        a_machine(name=f"demo-builders-{n}", id=str(n), pool="builders", address=address)
+        a_machine(name=f"demo-builders-{n:04}", id=str(n), pool="builders", address=address)
         for n, address in enumerate(("192.0.2.1", "2001:db8::1"), start=1)
     ]
     looks = ReadyLooks(fleet, store.looks, prober, FixedClock(NOW))

@@ -16,7 +16,7 @@ from tests.builders import NOW, a_fleet
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_worker_registers_itself_when_its_machine_has_booted(
 def test_a_machine_of_a_type_that_never_boots_has_no_worker(
     cloud: SimCloud, clock: FixedClock
 ) -> None:
-    cloud.create(a_sim_worker("debian-builders-1", type="ccx63"))
+    cloud.create(a_sim_worker("debian-builders-0001", type="ccx63"))
     clock.moment += timedelta(days=1)
 
     assert workers(cloud) == ()
@@ -73,7 +73,9 @@ def test_a_machine_of_a_type_that_never_boots_has_no_worker(
 
 
 def test_a_worker_reports_the_tags_of_its_settings(cloud: SimCloud, clock: FixedClock) -> None:
-    cloud.create(a_sim_worker("debian-builders-1", settings={"provides": "b a", "requires": "c"}))
+    cloud.create(
+        a_sim_worker("debian-builders-0001", settings={"provides": "b a", "requires": "c"})
+    )
     clock.moment += timedelta(seconds=60)
 
     (worker,) = workers(cloud)
@@ -215,7 +217,7 @@ def test_a_name_is_given_once(cloud: SimCloud) -> None:
 def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
     first = cloud.create(ONE)
     cloud.create(TWO)
-    three = a_sim_worker("debian-builders-3")
+    three = a_sim_worker("debian-builders-0003")
 
     with pytest.raises(CreationRefused, match="resource_unavailable: ccx33: 2 of 2 exist"):
         cloud.create(three)
@@ -226,7 +228,7 @@ def test_stock_runs_out_and_comes_back(cloud: SimCloud) -> None:
 
 def test_a_type_that_is_not_sold_is_refused(cloud: SimCloud) -> None:
     with pytest.raises(CreationRefused, match="type 'big' is not sold; ccx33, ccx63"):
-        cloud.create(a_sim_worker("debian-builders-1", type="big"))
+        cloud.create(a_sim_worker("debian-builders-0001", type="big"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import MENU, a_sim_worker, names_in
 
-ONE = a_sim_worker("debian-builders-1")
+ONE = a_sim_worker("debian-builders-0001")
 URN = f"urn:pulumi:s::fleet-sim::sim:index:Machine::{ONE.name}"
 
 

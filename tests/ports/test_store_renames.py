@@ -42,13 +42,13 @@ def test_what_both_names_were_charged_in_one_hour_adds_up(store: Store) -> None:
 
 def test_tries_follow_the_stack_of_a_renamed_pool(store: Store) -> None:
     store.record_stack(a_record(pool="builders"))
-    store.record_attempts([an_attempt(), an_attempt(pool="other", worker="debian-ci-other-1")])
+    store.record_attempts([an_attempt(), an_attempt(pool="other", worker="debian-ci-other-0001")])
 
     store.record_stack(a_record(pool="heavy"))
 
     assert {(each.pool, each.worker) for each in store.attempts(5)} == {
-        ("heavy", "debian-ci-builders-1"),
-        ("other", "debian-ci-other-1"),
+        ("heavy", "debian-ci-builders-0001"),
+        ("other", "debian-ci-other-0001"),
     }
 
 

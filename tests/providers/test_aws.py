@@ -41,13 +41,13 @@ def _why_unknown(*answers: Answer, **wiring: Callable[[], float]) -> str:
 
 def test_an_instance_is_read_with_everything_a_decision_rests_on(amazon: Amazon) -> None:
     more = {"fleet:digest": "abc123", "fleet:expires": LATER.isoformat()}
-    made = amazon.launch("demo-builders-1", more)
+    made = amazon.launch("demo-builders-0001", more)
 
     (machine,) = _machines()
 
     known = amazon.ask("describe_instances")["Reservations"][0]["Instances"][0]
     assert machine == Machine(
-        name="demo-builders-1",
+        name="demo-builders-0001",
         id=made,
         pool="builders",
         type="c7a.2xlarge",
@@ -61,19 +61,19 @@ def test_an_instance_is_read_with_everything_a_decision_rests_on(amazon: Amazon)
 
 
 def test_an_instance_that_is_terminated_is_gone(amazon: Amazon) -> None:
-    amazon.ask("terminate_instances", InstanceIds=[amazon.launch("demo-builders-1")])
+    amazon.ask("terminate_instances", InstanceIds=[amazon.launch("demo-builders-0001")])
 
     assert _machines() == ()
 
 
 def test_of_two_instances_of_one_worker_the_older_goes_by_its_id(amazon: Amazon) -> None:
-    ids = sorted(amazon.launch("demo-builders-1") for _ in range(2))
+    ids = sorted(amazon.launch("demo-builders-0001") for _ in range(2))
 
     machines = _machines()
 
     assert sorted(machine.id for machine in machines) == ids
     assert [machine.name for machine in machines if machine.name != machine.id] == [
-        "demo-builders-1"
+        "demo-builders-0001"
     ]
 
 
@@ -81,7 +81,7 @@ def test_of_two_instances_of_one_worker_the_older_goes_by_its_id(amazon: Amazon)
 def test_an_instance_of_this_fleet_without_its_marks_makes_the_listing_unknown(
     amazon: Amazon, missing: str
 ) -> None:
-    made = amazon.launch("demo-builders-1")
+    made = amazon.launch("demo-builders-0001")
     amazon.ask("delete_tags", Resources=[made], Tags=[{"Key": missing}])
 
     unknown = _read()
@@ -92,13 +92,13 @@ def test_an_instance_of_this_fleet_without_its_marks_makes_the_listing_unknown(
 
 @pytest.mark.parametrize("moment", ["tomorrow", "2026-11-22T09:00:00"])
 def test_an_expiry_that_is_no_moment_is_none(amazon: Amazon, moment: str) -> None:
-    amazon.launch("demo-builders-1", {"fleet:expires": moment})
+    amazon.launch("demo-builders-0001", {"fleet:expires": moment})
 
     assert [machine.expires for machine in _machines()] == [None]
 
 
 def test_instances_of_another_region_are_not_listed(amazon: Amazon) -> None:
-    amazon.launch("demo-builders-1")
+    amazon.launch("demo-builders-0001")
     elsewhere = AwsProvider.model_validate({"kind": "aws", "region": "eu-north-1"})
 
     listing = AwsMachines(elsewhere).list("demo")
@@ -117,7 +117,7 @@ def test_an_expiry_is_noted_at_more_machines_than_one_question_may_name(amazon: 
 
 
 def test_an_expiry_leaves_every_other_tag_alone(amazon: Amazon) -> None:
-    made = amazon.launch("demo-builders-1", {"own": "kept"})
+    made = amazon.launch("demo-builders-0001", {"own": "kept"})
 
     AwsMachines(PROVIDER).extend([made], LATER)
 

@@ -54,7 +54,7 @@ def test_a_server_is_read_with_everything_a_decision_rests_on(api: SimulatedHetz
 
     assert _machines(api) == (
         Machine(
-            name="demo-builders-1",
+            name="demo-builders-0001",
             id=str(server["id"]),
             pool="builders",
             type="ccx33",
@@ -125,7 +125,7 @@ def test_a_status_that_fleet_does_not_know_makes_the_listing_unknown(
 ) -> None:
     a_server(api, status="dreaming")
 
-    assert "server 'demo-builders-1' is in the state 'dreaming'" in _why_unknown(api.endpoint)
+    assert "server 'demo-builders-0001' is in the state 'dreaming'" in _why_unknown(api.endpoint)
 
 
 def test_a_server_of_this_fleet_without_a_pool_makes_the_listing_unknown(
@@ -161,8 +161,8 @@ def test_an_api_that_ignores_the_selector_does_not_make_other_servers_ours(
 
 
 def test_half_a_listing_is_unknown(api: SimulatedHetzner) -> None:
-    a_server(api, "demo-builders-1")
-    a_server(api, "demo-builders-2")
+    a_server(api, "demo-builders-0001")
+    a_server(api, "demo-builders-0002")
     api.fail(Fault("GET", "/servers", half_page=True))
 
     assert "listed 1 servers of fleet demo, but counts 2" in _why_unknown(api.endpoint)
@@ -273,7 +273,7 @@ def test_what_the_provider_refuses_is_said(api: SimulatedHetzner, status: int, s
 
 
 def test_servers_that_cannot_be_labelled_keep_no_other_from_it(api: SimulatedHetzner) -> None:
-    servers = [a_server(api, f"demo-builders-{number}") for number in range(1, 5)]
+    servers = [a_server(api, f"demo-builders-{number:04}") for number in range(1, 5)]
     ids = sorted(str(server["id"]) for server in servers)
     for locked in ids[:2]:
         api.fail(Fault("PUT", f"/servers/{locked}", status=423, count=None))
@@ -288,7 +288,7 @@ def test_servers_that_cannot_be_labelled_keep_no_other_from_it(api: SimulatedHet
 def test_a_refusal_that_is_about_every_server_is_asked_for_once(
     api: SimulatedHetzner, status: int
 ) -> None:
-    ids = sorted(str(a_server(api, f"demo-builders-{number}")["id"]) for number in (1, 2))
+    ids = sorted(str(a_server(api, f"demo-builders-{number:04}")["id"]) for number in (1, 2))
     api.fail(Fault("PUT", f"/servers/{ids[0]}", status=status))
 
     with pytest.raises(SourceUnreachable, match=f"status {status}"):

@@ -10,9 +10,9 @@ from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import hooks_over, write_hooks
 
-ONE, TWO = a_sim_worker("debian-builders-1"), a_sim_worker("debian-builders-2")
+ONE, TWO = a_sim_worker("debian-builders-0001"), a_sim_worker("debian-builders-0002")
 STEP = timedelta(minutes=5)
-FAILS = '[ "$FLEET_ID" != debian-builders-1 ]'
+FAILS = '[ "$FLEET_ID" != debian-builders-0001 ]'
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_clock_that_was_set_back_does_not_stop_the_checks(folder: Path) -> Non
 def test_a_machine_of_the_same_id_that_was_gone_meanwhile_begins_anew(folder: Path) -> None:
     states(folder, NOW, livecheck_failures=2)
     cloud = hooks_over(folder)
-    cloud.delete("debian-builders-1")
+    cloud.delete("debian-builders-0001")
     states(folder, NOW + STEP, livecheck_failures=2)
     cloud.create(ONE)
 

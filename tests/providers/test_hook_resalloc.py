@@ -2,7 +2,9 @@
 
 import base64
 import fcntl
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -23,14 +25,20 @@ echo "ssh_port: 2222"
 """
 DELETE = 'env | grep ^RESALLOC_ | sort > told; rm -f "machines/$RESALLOC_NAME"'
 LIST = "mkdir -p machines; ls machines"
-ONE, TWO, THREE = (f"debian-builders-{number}" for number in (1, 2, 3))
+ONE, TWO, THREE = (f"builders_f{number:04}" for number in (1, 2, 3))
 
 
-def a_cloud(folder: Path, *, provider: str = "desk", **scripts: str) -> HookMachines:
+def a_cloud(
+    folder: Path,
+    more: Mapping[str, object] = MappingProxyType({}),
+    *,
+    provider: str = "desk",
+    **scripts: str,
+) -> HookMachines:
     for name, script in ({"new": NEW, "delete": DELETE, "list": LIST} | scripts).items():
         (folder / f"{name}.sh").write_text(script, encoding="utf-8")
     keys = {"interface": "resalloc", "livecheck": None, "named_counters": ["ip"]}
-    return hooks_among({}, folder, NOW, keys, provider)
+    return hooks_among({}, folder, NOW, {**keys, **more}, provider)
 
 
 def made(cloud: HookMachines, *names: str) -> None:
@@ -57,7 +65,6 @@ def test_new_is_told_its_numbers_and_names(tmp_path: Path) -> None:
         f"RESALLOC_NAME={ONE}",
         "RESALLOC_NAMED_COUNTER_ip=0",
         "RESALLOC_POOL_ID=builders",
-        "RESALLOC_RESOURCE_DATA=",
     ]
 
 
@@ -169,15 +176,99 @@ def test_a_machine_that_nobody_remembers_can_be_deleted(tmp_path: Path) -> None:
 
     cloud.delete(ONE)
 
-    assert told(tmp_path) == [f"RESALLOC_NAME={ONE}"]
+    assert told(tmp_path) == [f"RESALLOC_NAME={ONE}", "RESALLOC_POOL_ID=builders"]
     assert listed(cloud) == ()
 
 
 @pytest.mark.parametrize(
-    "name", ["aws_x86_64_00000007", "debian-builders", "debian-builders-1-2", "other-builders-1"]
+    "name",
+    ["builders_00010001_20261122_181715", "debian-builders", "builders_f1_2", "others_f0001"],
 )
 def test_a_machine_that_is_called_otherwise_is_nobody_s(tmp_path: Path, name: str) -> None:
     assert listed(a_cloud(tmp_path, list=f"echo {name}")) == ()
+
+
+def test_a_machine_that_has_a_name_of_before_is_still_one_of_its_pool(tmp_path: Path) -> None:
+    (machine,) = listed(a_cloud(tmp_path, list="echo debian-builders-12"))
+
+    assert (machine.name, machine.pool) == ("debian-builders-12", "builders")
+
+
+def test_list_is_told_its_pool_and_what_resalloc_says_instead_of_a_machine(tmp_path: Path) -> None:
+    listed(a_cloud(tmp_path, list=f"env | grep ^RESALLOC_ | sort > told; {LIST}"))
+
+    assert told(tmp_path) == [
+        "RESALLOC_ID=0",
+        "RESALLOC_ID_IN_POOL=None",
+        "RESALLOC_NAME=None",
+        "RESALLOC_POOL_ID=builders",
+    ]
+
+
+def test_a_pool_that_is_gone_from_fleet_yaml_is_listed_while_it_has_machines(
+    tmp_path: Path,
+) -> None:
+    cloud = a_cloud(tmp_path, list='ls machines | grep "^$RESALLOC_POOL_ID"')
+    made(cloud, ONE)
+    cloud.create(a_sim_worker("gone_f0001", labels={"fleet": "debian", "pool": "gone"}))
+
+    assert [machine.name for machine in listed(cloud)] == [ONE, "gone_f0001"]
+
+
+GREP = 'mkdir -p machines; ls machines | grep "^$RESALLOC_POOL_ID"'
+
+
+def test_a_list_that_ends_in_a_grep_of_nothing_is_unknown_at_first(tmp_path: Path) -> None:
+    assert isinstance(a_cloud(tmp_path, list=GREP).list("debian"), Unknown)
+
+
+def test_such_a_list_is_empty_where_fleet_yaml_says_so(tmp_path: Path) -> None:
+    assert listed(a_cloud(tmp_path, {"list_exit": "ignored"}, list=GREP)) == ()
+
+
+def test_such_a_list_is_empty_once_it_was_seen_to_work(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, list=GREP)
+    made(cloud, ONE)
+    cloud.delete(ONE)
+
+    assert listed(cloud) == ()
+
+
+@pytest.mark.parametrize("exits", ["believed", "ignored"])
+def test_such_a_list_is_unknown_while_a_machine_is_known(tmp_path: Path, exits: str) -> None:
+    cloud = a_cloud(tmp_path, {"list_exit": exits}, list=GREP)
+    made(cloud, ONE)
+    (tmp_path / "machines" / ONE).unlink()
+
+    assert isinstance(cloud.list("debian"), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("script", "exits"),
+    [
+        ("echo no cable >&2; exit 1", "believed"),
+        ("echo half; exit 1", "ignored"),
+        ("kill -9 $$", "ignored"),
+    ],
+    ids=["complains", "prints", "is killed"],
+)
+def test_a_list_that_fails_otherwise_is_unknown(tmp_path: Path, script: str, exits: str) -> None:
+    made(a_cloud(tmp_path), ONE)
+    a_cloud(tmp_path).delete(ONE)
+
+    listing = a_cloud(tmp_path, {"list_exit": exits}, list=script).list("debian")
+
+    assert isinstance(listing, Unknown)
+
+
+def test_a_delete_by_the_beginning_of_a_name_takes_no_other_machine(tmp_path: Path) -> None:
+    cloud = a_cloud(tmp_path, delete='rm -f "machines/$RESALLOC_NAME"*')
+    names = [f"builders_f{number:04}" for number in range(1, 21)]
+    made(cloud, *names)
+
+    cloud.delete(names[0])
+
+    assert [machine.name for machine in listed(cloud)] == names[1:]
 
 
 def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
@@ -192,7 +283,7 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("echo a name", "list printed 'a name', which is no name of a machine"),
+        ("echo name!", "list printed 'name!', which is no name of a machine"),
         ("exit 1", "list ended with status 1"),
         ("yes machine", "printed more than 16777216 bytes"),
     ],

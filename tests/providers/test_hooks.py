@@ -13,7 +13,7 @@ from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
 from tests.rigs.hook_machines import a_hook_cloud, hooks_among, hooks_over, write_hooks
 
-NAME = "debian-builders-1"
+NAME = "debian-builders-0001"
 ONE = a_sim_worker(NAME, settings={"cores": "48", "memory_mib": "262144", "swap_mib": "131072"})
 TOKEN = "5ec4e7" * 10
 LABELS = {"fleet": "debian", "pool": "builders", "worker": NAME, "digest": "0123456789abcdef"}
@@ -353,7 +353,10 @@ def test_an_odd_machine_makes_all_unknown(
 
 @pytest.mark.parametrize(("key", "value"), [("name", NAME), ("id", "i-1")])
 def test_what_is_listed_twice_makes_all_unknown(tmp_path: Path, key: str, value: str) -> None:
-    one, two = a_printed_machine(id="i-1"), a_printed_machine(id="i-2", name="debian-builders-2")
+    one, two = (
+        a_printed_machine(id="i-1"),
+        a_printed_machine(id="i-2", name="debian-builders-0002"),
+    )
 
     said = unknown(printing(tmp_path, one, two | {key: value}))
 

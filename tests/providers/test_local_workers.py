@@ -100,5 +100,5 @@ def test_a_busy_worker_is_not_disabled(cloud: LocalWorkers, folder: Path) -> Non
 
 
 def test_a_worker_that_nobody_knows_is_named(cloud: LocalWorkers) -> None:
-    with pytest.raises(SourceUnreachable, match="worker debian-builders-9 is out of reach"):
-        cloud.drain("debian-builders-9")
+    with pytest.raises(SourceUnreachable, match="worker debian-builders-0009 is out of reach"):
+        cloud.drain("debian-builders-0009")

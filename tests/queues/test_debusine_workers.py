@@ -140,7 +140,7 @@ def test_a_worker_of_this_fleet_has_its_machine_and_pool(debusine: Debusine) -> 
     assert (worker.machine, worker.pool, worker.static) == ("m-1", "builders", False)
 
 
-@pytest.mark.parametrize("theirs", [{}, OURS | {marks.FLEET: "debian-ci-2"}, {marks.FLEET: 5}])
+@pytest.mark.parametrize("theirs", [{}, OURS | {marks.FLEET: "debian-ci-0002"}, {marks.FLEET: 5}])
 def test_a_worker_of_somebody_else_is_static(
     debusine: Debusine, theirs: dict[str, object]
 ) -> None:

@@ -27,12 +27,12 @@ Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.388
   pool builders
     * max 3 -> 8; machine type ccx23 -> ccx33
     * workers.spare 1 -> 2
-    ~ 2 machines outdated, replaced in turn: debian-ci-builders-1, debian-ci-builders-2
+    ~ 2 machines outdated, replaced in turn: debian-ci-builders-0001, debian-ci-builders-0002
     + 2 more to create, 5 instead of 3, ccx33, +0.1554 EUR/h
         request debian/16 waits and no free worker fits it [requests-wait]
   pool old
     * is removed
-    ~ 2 more to drain, kept back by a guard, debian-ci-old-1, debian-ci-old-2
+    ~ 2 more to drain, kept back by a guard, debian-ci-old-0001, debian-ci-old-0002
         its pool is no longer in fleet.yaml [pool-removed]
   queue debian
     + 2 requests served: debian/16, debian/17
@@ -43,7 +43,7 @@ Because of this change, while replacing: +0.1554 EUR/h (0.2331 without it, 0.388
     ! newly refuses
         2 of 2 would go; limit: guards.refuse.delete in fleet.yaml; way out: raise it [delete]
   needs a person
-    ! debian-ci-builders-9: it costs money
+    ! debian-ci-builders-0009: it costs money
   ? queue old is only in the base and was not read
 Below is the whole plan: also what is due without this change.
 """
@@ -56,20 +56,20 @@ MARKDOWN = """\
 | --- | --- | --- |
 | pool `builders` | max 3 → 8; machine type ccx23 → ccx33 |  |
 | pool `builders` | workers.spare 1 → 2 |  |
-| pool `builders` | 2 machines outdated, replaced in turn: debian-ci-builders-1, \
-debian-ci-builders-2 |  |
+| pool `builders` | 2 machines outdated, replaced in turn: debian-ci-builders-0001, \
+debian-ci-builders-0002 |  |
 | pool `builders` | 2 more to create, 5 instead of 3, ccx33, `+0.1554` EUR/h | request debian/16 \
 waits and no free worker fits it (`requests-wait`) |
 | pool `old` | is removed |  |
-| pool `old` | 2 more to drain, kept back by a guard, debian-ci-old-1, debian-ci-old-2 | its pool \
-is no longer in fleet.yaml (`pool-removed`) |
+| pool `old` | 2 more to drain, kept back by a guard, debian-ci-old-0001, debian-ci-old-0002 | \
+its pool is no longer in fleet.yaml (`pool-removed`) |
 | queue `debian` | 2 requests served: debian/16, debian/17 | pool builders makes machines for \
 them |
 | queue `debian` | 1 request not served any more: debian/3 | no pool fits; see \
 pools.builders.provides in fleet.yaml |
 | guard of pool `old` | newly refuses | 2 of 2 would go; limit: guards.refuse.delete in \
 fleet.yaml; way out: raise it (`delete`) |
-| needs a person | debian-ci-builders-9: it costs money |  |
+| needs a person | debian-ci-builders-0009: it costs money |  |
 
 - queue old is only in the base and was not read
 
@@ -120,7 +120,7 @@ CREATES = ActionsChange(
     because="request debian/16 waits and no free worker fits it",
 )
 OUTDATES = OutdatedChange(
-    pool="builders", outdated=True, workers=("debian-ci-builders-1", "debian-ci-builders-2")
+    pool="builders", outdated=True, workers=("debian-ci-builders-0001", "debian-ci-builders-0002")
 )
 SPARE = ConfigChange(path=("pools", "builders", "workers", "spare"), before="1", after="2")
 DRAINS = ActionsChange(
@@ -131,7 +131,7 @@ DRAINS = ActionsChange(
     before=0,
     after=2,
     cost=Decimal(0),
-    workers=("debian-ci-old-1", "debian-ci-old-2"),
+    workers=("debian-ci-old-0001", "debian-ci-old-0002"),
     because="its pool is no longer in fleet.yaml",
 )
 REQUESTS = (
@@ -171,7 +171,7 @@ def a_telling_change() -> Changes:
         config=(SPARE,),
         requests=REQUESTS,
         guards=(REFUSES,),
-        attention=("debian-ci-builders-9: it costs money",),
+        attention=("debian-ci-builders-0009: it costs money",),
         unknown=("queue old is only in the base and was not read",),
     )
 
@@ -252,7 +252,7 @@ def test_machines_that_are_no_longer_outdated_are_said() -> None:
 
     assert (
         "  pool builders\n"
-        "    * 2 machines no longer outdated: debian-ci-builders-1, debian-ci-builders-2\n"
+        "    * 2 machines no longer outdated: debian-ci-builders-0001, debian-ci-builders-0002\n"
     ) in in_text(a_change(outdated=(back,)))
 
 

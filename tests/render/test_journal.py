@@ -32,11 +32,11 @@ def test_a_run_over_no_pool_had_nothing_to_do() -> None:
 
 
 def test_a_machine_that_was_forgotten_is_named_and_has_no_plan() -> None:
-    outcome = an_outcome(a_stack_outcome(created=(), forgotten=("ci-builders-1",)))
+    outcome = an_outcome(a_stack_outcome(created=(), forgotten=("ci-builders-0001",)))
     run = a_run(outcome.model_dump_json()) | {"plan": ""}
 
     assert run_to_text(run, running=False) == (
-        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00: forgot ci-builders-1"
+        "run      2026-11-21T08:00:00+00:00 to 2026-11-21T08:00:07+00:00: forgot ci-builders-0001"
     )
 
 

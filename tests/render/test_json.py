@@ -30,7 +30,7 @@ from tests.builders.telling import an_explanation
 def _a_full_plan() -> Plan:
     return a_plan(
         actions=(a_create(), a_drain(), a_delete()),
-        withheld=(a_delete(worker="debian-ci-builders-2"),),
+        withheld=(a_delete(worker="debian-ci-builders-0002"),),
         workers=(a_worker_verdict(),),
         pools=(a_pool_verdict(),),
         signatures=(a_signature(by_worker={"b": "w", "a": "w"}),),

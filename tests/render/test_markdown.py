@@ -25,20 +25,20 @@ TELLING = """\
 
 | Worker | Pool | Type | EUR/h | Why |
 | --- | --- | --- | --: | --- |
-| `debian-ci-builders-3` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
-| `debian-ci-builders-4` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
+| `debian-ci-builders-0003` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
+| `debian-ci-builders-0004` | `builders` | `ccx33` | +0.12 | 1 request waits and no idle worker fits it (`requests-wait`) |
 
 #### 1 to drain
 
 | Worker | Pool | Why |
 | --- | --- | --- |
-| `debian-ci-builders-2` | `builders` | idle for 20 min; 15 min are allowed (`idle-too-long`) |
+| `debian-ci-builders-0002` | `builders` | idle for 20 min; 15 min are allowed (`idle-too-long`) |
 
 #### 1 to delete
 
 | Worker | Pool | EUR/h | Why |
 | --- | --- | --: | --- |
-| `debian-ci-powerful-1` | `powerful` | -0.5815 | drained, and idle for 25 min; 15 min are allowed (`idle-too-long`) |
+| `debian-ci-powerful-0001` | `powerful` | -0.5815 | drained, and idle for 25 min; 15 min are allowed (`idle-too-long`) |
 
 <details><summary>2 pools</summary>
 
@@ -104,7 +104,7 @@ def test_a_long_table_is_folded() -> None:
 def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
     gone = Release(
         pool="builders",
-        worker="debian-ci-builders-1",
+        worker="debian-ci-builders-0001",
         registry="debian",
         because="its machine is gone: request 90 goes back to the queue",
     )
@@ -113,7 +113,9 @@ def test_workers_without_a_machine_have_a_table_of_their_own() -> None:
 
     assert "1 to release" in text.splitlines()[0]
     assert "#### 1 to release" in text
-    assert "| `debian-ci-builders-1` | `builders` | its machine is gone: request 90 goes" in text
+    assert (
+        "| `debian-ci-builders-0001` | `builders` | its machine is gone: request 90 goes" in text
+    )
 
 
 def test_a_very_long_table_ends_with_a_count() -> None:

@@ -6,7 +6,9 @@ from tests.builders import a_create, a_guard_result, a_plan, a_stack_outcome, an
 
 def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next() -> None:
     outcome = an_outcome(
-        a_stack_outcome(created=("ci-builders-1", "ci-builders-2"), drained=("ci-builders-7",)),
+        a_stack_outcome(
+            created=("ci-builders-0001", "ci-builders-0002"), drained=("ci-builders-0007",)
+        ),
         a_stack_outcome(pool="arm", result="failed", created=(), error="out of stock\ncax41"),
         a_stack_outcome(pool="big", result="unchanged", created=()),
     )
@@ -14,8 +16,8 @@ def test_a_partial_outcome_says_what_was_done_what_failed_and_what_next() -> Non
     assert outcome_to_text(outcome, a_plan(), colour=False) == (
         "Partly applied: 2 created, 1 drained, 0 deleted (fleet debian-ci)\n"
         "  builders: applied\n"
-        "    + created 2: ci-builders-1, ci-builders-2\n"
-        "    ~ drained 1: ci-builders-7\n"
+        "    + created 2: ci-builders-0001, ci-builders-0002\n"
+        "    ~ drained 1: ci-builders-0007\n"
         "  arm: failed\n"
         "    | out of stock\n"
         "    | cax41\n"

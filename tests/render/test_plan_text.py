@@ -31,13 +31,13 @@ Pools               busy  idle  starting  other  max   EUR/h   after
 
 Changes
   builders
-    + create  debian-ci-builders-3  ccx33  +0.1200 EUR/h  for 101
-    + create  debian-ci-builders-4  ccx33  +0.1200 EUR/h  for 102, 103, 104
+    + create  debian-ci-builders-0003  ccx33  +0.1200 EUR/h  for 101
+    + create  debian-ci-builders-0004  ccx33  +0.1200 EUR/h  for 102, 103, 104
         1 request waits and no idle worker fits it [requests-wait]
-    ~ drain   debian-ci-builders-2  ccx33
+    ~ drain   debian-ci-builders-0002  ccx33
         idle for 20 min; 15 min are allowed [idle-too-long]
   powerful
-    - delete  debian-ci-powerful-1  ccx63  -0.5815 EUR/h
+    - delete  debian-ci-powerful-0001  ccx63  -0.5815 EUR/h
         drained, and idle for 25 min; 15 min are allowed [idle-too-long]
 
 Not served in this run: 2 requests
@@ -72,15 +72,15 @@ def test_a_quiet_plan_is_short() -> None:
 
 
 def test_two_hundred_alike_are_three_and_a_count() -> None:
-    creates = [a_create(worker=f"debian-ci-builders-{number}") for number in range(1, 201)]
+    creates = [a_create(worker=f"debian-ci-builders-{number:04}") for number in range(1, 201)]
 
     text = plan_to_text(a_plan(actions=creates), colour=False)
 
     assert (
         "  builders\n"
-        "    + create  debian-ci-builders-1  ccx33  +0.12 EUR/h  for 101\n"
-        "    + create  debian-ci-builders-2  ccx33  +0.12 EUR/h  for 101\n"
-        "    + create  debian-ci-builders-3  ccx33  +0.12 EUR/h  for 101\n"
+        "    + create  debian-ci-builders-0001  ccx33  +0.12 EUR/h  for 101\n"
+        "    + create  debian-ci-builders-0002  ccx33  +0.12 EUR/h  for 101\n"
+        "    + create  debian-ci-builders-0003  ccx33  +0.12 EUR/h  for 101\n"
         "    + … and 197 more to create alike, +23.64 EUR/h\n"
         "        1 request waits and no idle worker fits it [requests-wait]\n"
     ) in text
@@ -88,18 +88,18 @@ def test_two_hundred_alike_are_three_and_a_count() -> None:
 
 def test_alike_for_different_figures_each_say_their_own() -> None:
     drains = [
-        a_drain(worker=f"debian-ci-builders-{number}", because=f"idle for {number} h")
+        a_drain(worker=f"debian-ci-builders-{number:04}", because=f"idle for {number} h")
         for number in range(2, 9)
     ]
 
     text = plan_to_text(a_plan(actions=drains), colour=False)
 
     assert (
-        "    ~ drain  debian-ci-builders-2\n"
+        "    ~ drain  debian-ci-builders-0002\n"
         "        idle for 2 h [idle-too-long]\n"
-        "    ~ drain  debian-ci-builders-3\n"
+        "    ~ drain  debian-ci-builders-0003\n"
         "        idle for 3 h [idle-too-long]\n"
-        "    ~ drain  debian-ci-builders-4\n"
+        "    ~ drain  debian-ci-builders-0004\n"
         "        idle for 4 h [idle-too-long]\n"
         "    ~ … and 4 more to drain alike [idle-too-long]\n"
     ) in text

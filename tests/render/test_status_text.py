@@ -23,7 +23,9 @@ def test_pools_come_first_and_then_their_workers() -> None:
             a_pool_verdict(idle=1, cost_before=Decimal("0.24")),
         ),
         workers=(
-            an_idle_verdict(worker="debian-ci-builders-2", since=ago(seconds=40), outdated=True),
+            an_idle_verdict(
+                worker="debian-ci-builders-0002", since=ago(seconds=40), outdated=True
+            ),
             a_worker_verdict(since=ago(hours=26), running="10341"),
         ),
         signatures=(a_signature(requests=("101", "102")),),
@@ -41,9 +43,12 @@ def test_pools_come_first_and_then_their_workers() -> None:
         "builders     1     1         0      0    3   0.24  apply\n"
         "powerful     0     0         0      0   12   0.00  pause\n"
         "\n"
-        "WORKER                POOL      STATE           RUNS     SINCE  IMAGE     TYPE   EUR/h\n"
-        "debian-ci-builders-1  builders  busy            10341  1 d 2 h  trixie-1  ccx33   0.12\n"
-        "debian-ci-builders-2  builders  idle, outdated  -         40 s  trixie-1  ccx33   0.12\n"
+        "WORKER                   POOL      STATE           RUNS     SINCE  IMAGE   "
+        "  TYPE   EUR/h\n"
+        "debian-ci-builders-0001  builders  busy            10341  1 d 2 h  trixie-1"
+        "  ccx33   0.12\n"
+        "debian-ci-builders-0002  builders  idle, outdated  -         40 s  trixie-1"
+        "  ccx33   0.12\n"
     )
 
 
@@ -100,8 +105,8 @@ def test_what_was_read_is_said_beside_what_was_not() -> None:
     assert text.splitlines()[1] == (
         "at least 1.1815 EUR/h; at least 6 requests wait, 3 with a machine there or coming"
     )
-    assert "needs a person: debian-ci-builders-5: its worker did not register in time" in text
-    assert re.search(r"debian-ci-rest-1 +rest +not known +not known .* not known\n", text)
+    assert "needs a person: debian-ci-builders-0005: its worker did not register in time" in text
+    assert re.search(r"debian-ci-rest-0001 +rest +not known +not known .* not known\n", text)
     assert "\nThe workers of pool far are not known.\n" in text
 
 

@@ -10,7 +10,7 @@ DEMO = {"fleet": "demo", "pool": "builders"}
 
 def a_server(
     api: SimulatedHetzner,
-    name: str = "demo-builders-1",
+    name: str = "demo-builders-0001",
     labels: dict[str, str] | None = None,
     **overrides: object,
 ) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.builders import NOW
 from tests.fakes.engine import FixedClock
 from tests.ports.engines import a_sim_worker
 
-NAME = "debian-builders-1"
+NAME = "debian-builders-0001"
 FOREVER = ("sleep", "infinity")
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -45,9 +45,9 @@ def make(client: Client, name: str = "one", **labels: str) -> BoundServer:
 
 
 def test_a_server_comes_as_it_was_ordered(client: Client) -> None:
-    server = make(client, "demo-builders-1", fleet="demo")
+    server = make(client, "demo-builders-0001", fleet="demo")
 
-    assert (server.name, server.labels) == ("demo-builders-1", {"fleet": "demo"})
+    assert (server.name, server.labels) == ("demo-builders-0001", {"fleet": "demo"})
     assert (told(server.server_type).name, told(server.location).name) == ("ccx13", "fsn1")
     assert (told(server.image).name, told(server.image).architecture) == ("debian-13", "x86")
     assert (server.status, server.primary_disk_size) == ("running", 80)

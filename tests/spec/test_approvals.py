@@ -26,7 +26,7 @@ def a_fleet_without_old(*approvals: dict[str, object], **overrides: object) -> F
 def old_pool(idle: int, busy: int = 0, draining: int = 0, **overrides: object) -> World:
     workers = [
         a_worker(
-            name=f"debian-ci-old-{n}",
+            name=f"debian-ci-old-{n:04}",
             pool="old",
             busy=n < busy,
             draining=busy <= n < busy + draining,

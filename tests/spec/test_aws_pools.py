@@ -44,7 +44,7 @@ def tried(result: AttemptResult) -> Attempt:
         pool="builders",
         type="c7a.8xlarge",
         market="spot",
-        worker="debian-ci-builders-1",
+        worker="debian-ci-builders-0001",
         image="ami-0a1b",
         at=NOW,
         result=result,

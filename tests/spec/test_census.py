@@ -172,13 +172,13 @@ def test_a_disconnected_worker_serves_nothing_and_is_kept() -> None:
 
 
 def test_a_registration_whose_machine_is_gone_is_inactive_and_counts_to_nothing() -> None:
-    row = a_worker(name="debian-ci-builders-7")
+    row = a_worker(name="debian-ci-builders-0007")
     world = a_sim_world(queues={"debian": a_reading(a_request(), workers=(row,))})
 
     plan = reconcile(fleet_with(max=1), world)
 
     assert actions_of(plan) == [("create", FIRST)]
-    assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-7"]
+    assert [v.worker for v in plan.workers if v.inactive] == ["debian-ci-builders-0007"]
 
 
 def test_a_machine_made_from_older_config_is_told_and_kept() -> None:
@@ -237,7 +237,7 @@ def test_machines_that_one_witness_misses_never_cause_a_drain_above_max() -> Non
 
 
 def test_machines_that_are_missing_do_not_stand_in_for_min() -> None:
-    missing = [f"debian-ci-builders-{number}" for number in (3, 4)]
+    missing = [f"debian-ci-builders-{number:04}" for number in (3, 4)]
     workers = (a_worker(name=FIRST, since=ago(days=1)), a_worker(name=SECOND, since=ago(days=1)))
     stack = a_stack(
         provider="desk",

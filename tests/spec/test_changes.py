@@ -95,8 +95,8 @@ def test_a_change_that_only_later_makes_a_difference_is_quiet_now_and_names_the_
 
 
 def test_another_free_name_for_a_new_machine_is_no_difference() -> None:
-    base = a_plan(actions=(a_create(worker="debian-ci-builders-1"),))
-    head = a_plan(actions=(a_create(worker="debian-ci-builders-7"),))
+    base = a_plan(actions=(a_create(worker="debian-ci-builders-0001"),))
+    head = a_plan(actions=(a_create(worker="debian-ci-builders-0007"),))
 
     assert compare(base, head).is_quiet
 
@@ -181,7 +181,7 @@ def test_machines_that_a_change_outdates_are_named_though_nothing_goes_in_this_r
     change = changes(base, head, there)
 
     assert [(each.pool, each.outdated, each.workers) for each in change.outdated] == [
-        ("builders", True, ("debian-ci-builders-1", "debian-ci-builders-2"))
+        ("builders", True, ("debian-ci-builders-0001", "debian-ci-builders-0002"))
     ]
     assert (change.actions, change.cost_before) == ((), change.cost_after)
     assert not change.is_quiet
@@ -285,11 +285,11 @@ def test_a_guard_that_refuses_with_and_without_the_change_is_none_of_its_doing()
 
 
 def test_a_machine_that_newly_needs_a_person_is_said() -> None:
-    base, head = a_plan(), a_plan(attention=("debian-ci-builders-1: it costs money",))
+    base, head = a_plan(), a_plan(attention=("debian-ci-builders-0001: it costs money",))
 
     change = compare(base, head)
 
-    assert change.attention == ("debian-ci-builders-1: it costs money",)
+    assert change.attention == ("debian-ci-builders-0001: it costs money",)
     assert not change.is_quiet
 
 

@@ -24,7 +24,7 @@ from fleet.tickets.desk import attend, read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, ago, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet, used
 
-NAME = "debian-ci-powerful-1"
+NAME = "debian-ci-powerful-0001"
 FLEET = a_ticket_fleet()
 
 
@@ -261,12 +261,12 @@ def test_a_ticket_gets_a_machine_on_demand_only_where_no_usual_one_is_free() -> 
 
     leases = hand_out(fleet, world, "tickets", [first, second]).leases
 
-    assert leases == [(7, "debian-ci-usual-1"), (8, NAME)]
+    assert leases == [(7, "debian-ci-usual-0001"), (8, NAME)]
 
 
 def with_another(world: World, pool: str) -> World:
     """Return a world with a machine of another pool."""
-    name = f"debian-ci-{pool}-1"
+    name = f"debian-ci-{pool}-0001"
     (machine,) = listing_of().machines
     other = machine.model_copy(update={"name": name, "pool": pool, "id": "2"})
     inputs = some_inputs(name=name, type="ccx63")
@@ -291,7 +291,7 @@ def test_a_machine_that_a_rule_gave_a_ticket_counts_to_the_limit_of_its_tag() ->
     fleet = a_ticket_fleet(tag={"asked_by": ["rules"], "limits": {"total": 1}}, powerful=[rule])
     build = {"project": "ping", "chroot": "fedora-43", "package": "chromium"}
     tags = ("arch_x86_64", "extra_powerful")
-    other = a_ticket(7, machine="debian-ci-powerful-2", state="ready", granted=tags, **build)
+    other = a_ticket(7, machine="debian-ci-powerful-0002", state="ready", granted=tags, **build)
     waits = a_ticket(8, **build)
     world = world_of(a_reading(other, waits), listing_of())
 

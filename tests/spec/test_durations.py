@@ -261,7 +261,7 @@ def test_a_build_that_ends_nowhere_in_time_is_said_to_with_its_figures() -> None
 
 def test_a_worker_that_would_not_end_in_time_is_not_waited_for() -> None:
     fleet = two_sizes([{"takes": "55h", "machine": "norm"}], "48h")
-    worker = a_worker(name="debian-ci-normal-1", pool="normal")
+    worker = a_worker(name="debian-ci-normal-0001", pool="normal")
     waiting = a_request(id="1", task="sbuild")
 
     world = with_machines(a_sim_world(worker, requests=(waiting,)), type="norm")

@@ -239,7 +239,7 @@ def test_pools_that_were_removed_are_swept_too() -> None:
 
 
 def test_a_sweep_lets_go_of_as_much_as_the_throttle_allows_at_once() -> None:
-    workers = [a_worker(name=f"debian-ci-builders-{n}", draining=True) for n in range(30)]
+    workers = [a_worker(name=f"debian-ci-builders-{n:04}", draining=True) for n in range(30)]
     fleet = a_sim_fleet(
         pools={"builders": a_pool(provider="desk", max=30)},
         guards={"throttle": {"delete": {"count": 20}}},

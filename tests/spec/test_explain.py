@@ -94,7 +94,7 @@ def test_a_request_that_the_next_run_would_not_serve_is_not_told_that_nothing_is
 
     found = of_request(fleet, late)
 
-    assert found.headline.endswith("gets a new machine: debian-ci-powerful-1")
+    assert found.headline.endswith("gets a new machine: debian-ci-powerful-0001")
     assert found.next_steps == (
         (
             "see to it soon: planned again for the next run, the request would wait: no pool "

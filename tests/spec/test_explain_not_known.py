@@ -61,7 +61,7 @@ def test_without_a_store_nobody_says_that_a_pool_holds_nothing_or_that_nothing_w
 
 def test_a_worker_without_a_price_costs_what_is_not_known() -> None:
     plan = a_plan(workers=(a_worker_verdict(cost=0, cost_known=False),))
-    explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-1")
+    explained = explain_worker(a_fleet(), a_world(), plan, "debian-ci-builders-0001")
 
     assert explained is not None
     assert any(fact.endswith(", price not known") for fact in explained.facts)

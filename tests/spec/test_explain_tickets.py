@@ -13,7 +13,7 @@ from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, a_worker, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 
-NAME = "debian-ci-powerful-1"
+NAME = "debian-ci-powerful-0001"
 LIMITED = a_ticket_fleet(queues={"tickets": {"kind": "tickets", "limits": {"total": 1}}})
 
 
@@ -93,7 +93,7 @@ def test_the_rule_that_gives_a_ticket_a_tag_is_named_with_its_place() -> None:
     assert found is not None
     assert (found.reasons[0].path, found.headline) == (
         ("powerful", 0),
-        "request tickets/1 gets a new machine: debian-ci-powerful-1",
+        "request tickets/1 gets a new machine: debian-ci-powerful-0001",
     )
     assert found.reasons[0].because.startswith("asks for extra_powerful by powerful[0]: pattern ")
 

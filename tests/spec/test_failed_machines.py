@@ -21,7 +21,7 @@ from tests.builders.deciding import (
 )
 from tests.spec.test_replacing import THIRD, idle, outdated
 
-FOURTH = "debian-ci-builders-4"
+FOURTH = "debian-ci-builders-0004"
 
 
 def failing(world: World, *names: str) -> World:

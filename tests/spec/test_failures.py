@@ -38,7 +38,7 @@ def some(results: str, *, minutes: float = 10, **said: object) -> list[Attempt]:
     return [
         an_attempt(
             result=word,
-            worker=f"debian-ci-builders-{number}",
+            worker=f"debian-ci-builders-{number:04}",
             at=ago(minutes=minutes * (len(words) - number) - minutes + 1),
             **said,
         )
@@ -101,7 +101,7 @@ def test_each_run_that_fails_again_doubles_the_time_up_to_half_an_hour() -> None
 
 def test_many_failures_of_one_run_count_once() -> None:
     tries = [
-        an_attempt(result=OUT, at=ago(minutes=1), worker=f"debian-ci-builders-{number}")
+        an_attempt(result=OUT, at=ago(minutes=1), worker=f"debian-ci-builders-{number:04}")
         for number in range(9)
     ]
 
@@ -235,7 +235,7 @@ def test_a_result_is_never_changed() -> None:
 
 
 def test_a_boot_that_just_failed_counts_in_the_same_plan() -> None:
-    names = [f"debian-ci-builders-{number}" for number in range(4)]
+    names = [f"debian-ci-builders-{number:04}" for number in range(4)]
     tries = tuple(an_attempt(result="starting", worker=name, at=ago(minutes=1)) for name in names)
     world = with_machines(a_sim_world(starting=tuple(names)), created_at=ago(minutes=11))
     known = world.model_copy(update={"attempts": tries})

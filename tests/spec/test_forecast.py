@@ -69,7 +69,7 @@ def test_a_machine_of_this_plan_takes_work_once_it_has_booted() -> None:
 
 
 def test_a_machine_that_boots_has_only_the_rest_of_its_boot_to_go() -> None:
-    world = a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-1",))
+    world = a_sim_world(requests=(a_request(),), starting=("debian-ci-builders-0001",))
 
     assert starts(one_worker(), world) == {"debian/101": 1}
 

@@ -229,7 +229,7 @@ def test_a_share_just_above_one_machine_lets_two_be_replaced_at_a_time() -> None
 
 def test_of_two_deletions_a_pool_says_that_a_guard_keeps_the_one_that_waits() -> None:
     fleet = with_guards(throttle={"delete": {"count": 1}})
-    two = tuple(a_delete(worker=f"debian-ci-builders-{n}", cause=Cause.DEMAND) for n in (1, 2))
+    two = tuple(a_delete(worker=f"debian-ci-builders-{n:04}", cause=Cause.DEMAND) for n in (1, 2))
     pools = (a_pool_verdict(idle=2, delete=2, because="nothing waits"),)
 
     (pool,) = guard(fleet, a_plan(actions=two, pools=pools)).pools

@@ -27,7 +27,7 @@ from tests.builders import (
 )
 from tests.builders.deciding import with_machines
 
-WORKERS = tuple(f"debian-ci-builders-{number}" for number in range(1, 10))
+WORKERS = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 10))
 OLD, NEW, NEWEST = "20261107T060000Z", "20261114T060000Z", "20261121T060000Z"
 
 

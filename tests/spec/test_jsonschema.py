@@ -17,7 +17,7 @@ def schema() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        {"fleet": "x", "pools": {"Name": {"static": ["a"]}}},
+        {"fleet": "x", "pools": {"na.me": {"static": ["a"]}}},
         {"fleet": "x", "pools": {"a": {"static": []}}},
         {"fleet": "x", "tags": {"a b": {}}},
         {"fleet": "x", "money": {"exchange": {"eur": {"rate": 1, "as_of": "2026-11-21"}}}},

@@ -42,7 +42,7 @@ def test_a_machine_is_given_the_template_of_its_account_once_the_base_holds_it()
 def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
     (old,) = parts_of(at_aws(), "amazon")
     base = Base(serial=1, parts=(old,), ids={old.key: "lt-0a1b"})
-    worker = some_inputs(name="debian-ci-builders-1", settings={"template": old.name})
+    worker = some_inputs(name="debian-ci-builders-0001", settings={"template": old.name})
     stack = a_stack(provider="amazon", workers=(worker,))
     edited = at_aws(key_pair="ops")
 
@@ -58,7 +58,7 @@ def test_a_template_that_machines_were_made_from_stays_while_they_do() -> None:
 def test_only_machines_of_another_template_are_outdated_by_a_new_one() -> None:
     fleet = at_aws()
     (part,) = parts_of(fleet, "amazon")
-    named = {"debian-ci-builders-1": part.name, "debian-ci-builders-2": "of-before"}
+    named = {"debian-ci-builders-0001": part.name, "debian-ci-builders-0002": "of-before"}
     workers = tuple(some_inputs(name=k, settings={"template": v}) for k, v in named.items())
     stack = a_stack(provider="amazon", workers=workers, ids={name: name for name in named})
 

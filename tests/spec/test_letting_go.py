@@ -31,7 +31,7 @@ from tests.builders.deciding import (
     with_machines,
 )
 
-THIRD = "debian-ci-builders-3"
+THIRD = "debian-ci-builders-0003"
 
 
 BY_THE_SECOND = {"desk": {"kind": "sim", "billing": {"increment": "1s"}}}

@@ -11,7 +11,7 @@ from fleet.schema.model import Fleet
 from tests.builders import NOW, a_pool, a_request, a_sim_fleet, a_sim_world, a_worker, ago
 
 POWER = "extra_powerful"
-GIANT = "debian-ci-giants-1"
+GIANT = "debian-ci-giants-0001"
 
 
 def powerful(max: int = 9, **rule: object) -> Fleet:  # noqa: A002 - the key of fleet.yaml

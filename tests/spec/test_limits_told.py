@@ -27,7 +27,7 @@ def asked(number: int, who: str | None) -> Request:
 def busy(number: int, **work: object) -> Worker:
     """Return a giant that runs what `work` says; nobody knows what where it says nothing."""
     said = {"required": (POWER,)} | work if work else None
-    return a_worker(name=f"debian-ci-giants-{number}", pool="giants", busy=True, work=said)
+    return a_worker(name=f"debian-ci-giants-{number:04}", pool="giants", busy=True, work=said)
 
 
 def figures(plan: Plan) -> list[tuple[str | None, int, int, int]]:

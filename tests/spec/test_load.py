@@ -207,7 +207,7 @@ def test_tags_are_told_apart_from_what_was_written(
 
 
 def test_a_key_that_is_wrong_itself_is_pointed_at() -> None:
-    (finding,) = loaded("fleet: x\npools: {Bad: {static: [a]}}\n").findings
+    (finding,) = loaded("fleet: x\npools: {b@d: {static: [a]}}\n").findings
 
     assert (finding.at, str(finding.span)) == ("key", "fleet.yaml:2:9")
 

@@ -9,7 +9,7 @@ from fleet.reconcile import reconcile
 from tests.builders import a_request, a_sim_world, a_worker, ago, an_attempt
 from tests.builders.deciding import FIRST, fleet_with, reason_of, with_machines
 
-NAMES = tuple(f"debian-ci-builders-{number}" for number in range(1, 11))
+NAMES = tuple(f"debian-ci-builders-{number:04}" for number in range(1, 11))
 
 
 def forgetful(*attempts: Attempt, known: int = 0, requests: tuple[Request, ...] = ()) -> World:
@@ -83,7 +83,7 @@ def test_machines_that_really_never_registered_go_as_demands_doing(result: str) 
 
 
 def test_a_machine_older_than_all_that_is_remembered_counts_as_one_that_had_registered() -> None:
-    other = an_attempt(worker="debian-ci-builders-99", at=ago(minutes=50))
+    other = an_attempt(worker="debian-ci-builders-0099", at=ago(minutes=50))
 
     assert reason_of(plan_of(forgetful(other)), FIRST) is Reason.REGISTRATION_LOST
     assert reason_of(plan_of(forgetful()), FIRST) is Reason.BOOT_FAILED

@@ -16,7 +16,7 @@ from tests.builders import (
 )
 
 SILENT = Unknown(unknown="no answer")
-ONE = "debian-ci-builders-1"
+ONE = "debian-ci-builders-0001"
 
 
 def pool_of(plan: Plan) -> PoolVerdict:

@@ -18,7 +18,7 @@ from tests.builders import NOW, a_listing, a_machine, a_stack, ago, some_inputs
 from tests.builders.deciding import actions_of, reason_of, sentence_of
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 
-ORPHAN, OTHER = "debian-ci-powerful-1", "debian-ci-powerful-2"
+ORPHAN, OTHER = "debian-ci-powerful-0001", "debian-ci-powerful-0002"
 EMPTY: Mapping[str, Stack | Unknown] = {"powerful": a_stack(provider="desk", workers=(), ids={})}
 
 
@@ -183,7 +183,7 @@ def test_where_its_stack_does_not_say_that_it_is_nobody_s_it_stays(
     assert (ORPHAN, Reason.ORPHAN) not in [(a.worker, a.reason) for a in plan.actions]
 
 
-@pytest.mark.parametrize("name", ["build-host", "debian-ci-other-1", "debian-ci-powerful-one"])
+@pytest.mark.parametrize("name", ["build-host", "debian-ci-other-0001", "debian-ci-powerful-one"])
 def test_what_fleet_would_not_call_so_stays_for_a_person_may_adopt_it(name: str) -> None:
     plan = planned(machine(name), tenancies=[drained(60, name)])
 
@@ -193,9 +193,9 @@ def test_what_fleet_would_not_call_so_stays_for_a_person_may_adopt_it(name: str)
 
 def test_one_that_bears_the_old_name_of_its_pool_goes() -> None:
     fleet = a_ticket_fleet(pool={"previously": "big"})
-    old = machine("debian-ci-big-1", pool="big")
+    old = machine("debian-ci-big-0001", pool="big")
 
-    assert actions_of(planned(old, fleet=fleet)) == [("drain", "debian-ci-big-1")]
+    assert actions_of(planned(old, fleet=fleet)) == [("drain", "debian-ci-big-0001")]
 
 
 def test_explain_says_that_there_is_nothing_to_do() -> None:
@@ -217,7 +217,7 @@ def test_in_a_pool_that_is_paused_it_stays() -> None:
 
 
 def test_of_a_pool_that_is_no_longer_in_fleet_yaml_none_goes() -> None:
-    gone = machine("debian-ci-gone-1", pool="gone")
+    gone = machine("debian-ci-gone-0001", pool="gone")
     stacks = {**EMPTY, "gone": a_stack(provider="desk", workers=(), ids={})}
 
     assert actions_of(planned(gone, stacks=stacks)) == []
@@ -231,7 +231,7 @@ def test_few_go_although_their_pool_has_no_other_machine() -> None:
 
 def test_more_than_an_accident_leaves_behind_are_refused() -> None:
     """Ten are what `guards.refuse.delete.count` allows; one of the eleven is drained already."""
-    names = [f"debian-ci-powerful-{number}" for number in range(11)]
+    names = [f"debian-ci-powerful-{number:04}" for number in range(11)]
     machines = [machine(name) for name in names]
 
     few = planned(*machines[1:])
@@ -243,7 +243,7 @@ def test_more_than_an_accident_leaves_behind_are_refused() -> None:
 
 
 def test_those_that_were_let_pass_go_although_more_are_refused() -> None:
-    machines = [machine(f"debian-ci-powerful-{number}") for number in range(11)]
+    machines = [machine(f"debian-ci-powerful-{number:04}") for number in range(11)]
     later = [drained(11, each.name) for each in machines[:3]]
 
     plan = planned(*machines, tenancies=later)
@@ -253,7 +253,7 @@ def test_those_that_were_let_pass_go_although_more_are_refused() -> None:
 
 
 def test_of_those_that_are_listed_only_what_no_guard_withholds_goes_by_itself() -> None:
-    fleet, machines = a_ticket_fleet(), [machine(f"debian-ci-powerful-{n}") for n in range(11)]
+    fleet, machines = a_ticket_fleet(), [machine(f"debian-ci-powerful-{n:04}") for n in range(11)]
     world = seen(fleet, *machines, tenancies=[drained(5, machines[0].name)])
 
     found = find_orphans(fleet, world, guard(fleet, reconcile(fleet, world)))

@@ -42,7 +42,7 @@ def told(world: World, fleet: Fleet = FLEET) -> Explanation:
 def test_who_waited_long_enough_gets_a_machine_without_the_tag_and_is_told_why() -> None:
     answer = told(waiting(40))
 
-    assert answer.headline.endswith("gets a new machine: debian-ci-normal-1, without power")
+    assert answer.headline.endswith("gets a new machine: debian-ci-normal-0001, without power")
     assert answer.reasons[0].because == (
         "it waited 30m for power: since 2026-11-21 07:50 UTC it may run without power"
     )

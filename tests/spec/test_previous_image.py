@@ -101,7 +101,7 @@ def test_what_a_worker_tells_is_weighed_by_the_version_that_is_booted() -> None:
 
     (signature,) = reconcile(fleet, world).signatures
 
-    assert signature.by_worker == {"debian/101": "debian-ci-builders-1"}
+    assert signature.by_worker == {"debian/101": "debian-ci-builders-0001"}
 
 
 def test_a_pool_that_is_on_demand_by_the_version_that_is_booted_reserves_no_idle_time() -> None:

@@ -88,30 +88,32 @@ def test_what_fleet_yaml_names_by_its_id_stays() -> None:
 
 
 def test_what_a_machine_boots_stays() -> None:
-    listing = a_listing(a_machine(name="debian-ci-builders-7", image=f"id-{V1}"))
+    listing = a_listing(a_machine(name="debian-ci-builders-0007", image=f"id-{V1}"))
 
     reasons = kept(quiet(providers={"hetzner": listing}))
 
-    assert reasons[V1] == "machine debian-ci-builders-7 boots it"
+    assert reasons[V1] == "machine debian-ci-builders-0007 boots it"
 
 
 def test_what_a_stack_records_stays() -> None:
-    stack = a_stack(workers=(some_inputs(name="debian-ci-builders-7", image=f"id-{V1}"),))
+    stack = a_stack(workers=(some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),))
 
     reasons = kept(quiet(stacks={"builders": stack}))
 
-    assert reasons[V1] == "the stack of pool builders records debian-ci-builders-7, which boots it"
+    assert (
+        reasons[V1] == "the stack of pool builders records debian-ci-builders-0007, which boots it"
+    )
 
 
 def test_what_a_saved_plan_makes_machines_with_stays() -> None:
     create = a_create(
-        worker="debian-ci-builders-7",
-        inputs=some_inputs(name="debian-ci-builders-7", image=f"id-{V1}"),
+        worker="debian-ci-builders-0007",
+        inputs=some_inputs(name="debian-ci-builders-0007", image=f"id-{V1}"),
     )
 
     reasons = kept(quiet(), plans={"plan.json": a_plan(actions=(create,))})
 
-    assert reasons[V1] == "the plan saved in plan.json makes debian-ci-builders-7 with it"
+    assert reasons[V1] == "the plan saved in plan.json makes debian-ci-builders-0007 with it"
 
 
 def test_what_an_approval_is_about_stays_until_that_is_used_up_or_over() -> None:
@@ -186,7 +188,7 @@ def test_of_an_image_that_left_fleet_yaml_only_what_machines_boot_stays() -> Non
     world = quiet(providers={"hetzner": a_listing(machine)})
     versions = [each.model_copy(update={"image": "buster"}) for each in OLD]
 
-    assert kept(world, *versions) == {V2: "machine debian-ci-builders-1 boots it"}
+    assert kept(world, *versions) == {V2: "machine debian-ci-builders-0001 boots it"}
 
 
 def test_of_what_was_baked_elsewhere_nothing_is_deleted_at_the_provider() -> None:

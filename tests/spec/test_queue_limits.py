@@ -11,7 +11,7 @@ from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, some_inputs
 from tests.builders.ticketing import a_ticket, a_ticket_fleet, used
 
-MACHINE = "debian-ci-powerful-1"
+MACHINE = "debian-ci-powerful-0001"
 QUEUES = ("one", "two")
 FLEET = a_ticket_fleet(
     queues={name: {"kind": "tickets", "limits": {"total": 1}} for name in QUEUES}

@@ -15,7 +15,7 @@ from fleet.tickets.desk import read_desk
 from tests.builders import NOW, a_listing, a_machine, a_stack, ago, an_attempt, some_inputs
 from tests.builders.ticketing import a_tenancy, a_ticket, a_ticket_fleet
 
-NAME = "debian-ci-powerful-1"
+NAME = "debian-ci-powerful-0001"
 READY = {"port": 22, "within": "5m"}
 CLOUDS = {
     "hcloud": {"kind": "hcloud", "location": "fsn1", "token": {"env": "HCLOUD_TOKEN"}},

@@ -312,12 +312,12 @@ def test_a_lowered_max_drains_idle_workers_and_keeps_busy_ones() -> None:
 
 
 def test_a_pool_removed_from_fleet_yaml_drains() -> None:
-    worker = a_worker(name="debian-ci-old-1", pool="old")
+    worker = a_worker(name="debian-ci-old-0001", pool="old")
 
     plan = reconcile(a_sim_fleet(), a_sim_world(worker))
 
-    assert actions_of(plan) == [("drain", "debian-ci-old-1")]
-    assert reason_of(plan, "debian-ci-old-1") is Reason.POOL_REMOVED
+    assert actions_of(plan) == [("drain", "debian-ci-old-0001")]
+    assert reason_of(plan, "debian-ci-old-0001") is Reason.POOL_REMOVED
 
 
 def test_a_pool_told_to_drain_drains_and_makes_nothing() -> None:
@@ -337,7 +337,10 @@ def test_a_paused_pool_is_left_alone() -> None:
 
 
 def test_a_new_worker_takes_the_smallest_free_name() -> None:
-    workers = (a_worker(name=FIRST, busy=True), a_worker(name="debian-ci-builders-3", busy=True))
+    workers = (
+        a_worker(name=FIRST, busy=True),
+        a_worker(name="debian-ci-builders-0003", busy=True),
+    )
 
     plan = reconcile(a_sim_fleet(), a_sim_world(*workers, requests=(a_request(),)))
 

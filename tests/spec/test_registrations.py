@@ -19,7 +19,7 @@ from tests.builders import (
     some_inputs,
 )
 
-FIRST = "debian-ci-builders-1"
+FIRST = "debian-ci-builders-0001"
 IDS = {FIRST: "hcloud-1"}
 
 
@@ -106,7 +106,7 @@ def test_a_name_that_a_static_pool_lists_is_never_given_to_a_machine() -> None:
         }
     )
 
-    assert [worker for _, worker, _ in actions_of(fleet, world)] == ["debian-ci-builders-2"]
+    assert [worker for _, worker, _ in actions_of(fleet, world)] == ["debian-ci-builders-0002"]
 
 
 def test_a_static_worker_at_two_queues_serves_one_request() -> None:

@@ -28,7 +28,7 @@ from tests.builders.deciding import (
     with_machines,
 )
 
-THIRD = "debian-ci-builders-3"
+THIRD = "debian-ci-builders-0003"
 MON_TO_FRI, AT_NIGHT = "mon-fri 07:00-17:00 Europe/Berlin", "mon-sun 22:00-06:00"
 """NOW is a Saturday, 8:00 UTC."""
 
@@ -147,7 +147,7 @@ def test_a_share_of_three_is_rounded_up_to_whole_workers(share: int, at_once: in
 
 
 def test_left_out_a_tenth_goes_at_a_time_rounded_up() -> None:
-    names = [f"debian-ci-builders-{number}" for number in range(1, 12)]
+    names = [f"debian-ci-builders-{number:04}" for number in range(1, 12)]
 
     plan = reconcile(fleet_with(max=20), outdated(a_sim_world(*idle(*names))))
 

@@ -22,7 +22,7 @@ from tests.builders.deciding import (
     with_machines,
 )
 
-THIRD = "debian-ci-builders-3"
+THIRD = "debian-ci-builders-0003"
 
 
 def outdated(world: World, *names: str) -> World:

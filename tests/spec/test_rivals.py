@@ -72,7 +72,7 @@ def test_what_is_drained_is_norivalry() -> None:
     drain = Drain.model_validate(
         {
             "pool": "builders",
-            "worker": "debian-ci-builders-1",
+            "worker": "debian-ci-builders-0001",
             "registry": "debian",
             "reason": "idle-too-long",
             "cause": "demand",

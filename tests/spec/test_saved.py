@@ -67,11 +67,11 @@ def test_a_plan_that_was_edited_is_refused() -> None:
 def test_whom_a_machine_is_for_and_how_much_waits_make_no_difference() -> None:
     saved = a_plan(
         actions=(a_create(serves=("debian/1",), because="1 request waits", turn=0),),
-        workers=(an_idle_verdict(worker="debian-ci-builders-2"),),
+        workers=(an_idle_verdict(worker="debian-ci-builders-0002"),),
     )
     now = a_plan(
         actions=(a_create(serves=("debian/7",), because="9 requests wait", turn=4),),
-        workers=(a_worker_verdict(worker="debian-ci-builders-2"),),
+        workers=(a_worker_verdict(worker="debian-ci-builders-0002"),),
     )
 
     assert find_drift(saved, now) == ()
@@ -105,27 +105,27 @@ def test_labels_that_each_run_writes_anew_make_no_difference() -> None:
         (
             {"actions": (a_create(),)},
             {},
-            "no longer: create debian-ci-builders-1 of pool builders [requests-wait]",
+            "no longer: create debian-ci-builders-0001 of pool builders [requests-wait]",
         ),
         (
             {},
             {"actions": (a_create(because="1 waits"),)},
-            "now also: create debian-ci-builders-1 of pool builders [requests-wait]: 1 waits",
+            "now also: create debian-ci-builders-0001 of pool builders [requests-wait]: 1 waits",
         ),
         (
             {"actions": (a_create(inputs=some_inputs(image="trixie-1")),)},
             {"actions": (a_create(inputs=some_inputs(image="trixie-2")),)},
-            "create debian-ci-builders-1 of pool builders: image trixie-1 then, trixie-2 now",
+            "create debian-ci-builders-0001 of pool builders: image trixie-1 then, trixie-2 now",
         ),
         (
             {"actions": (a_create(cost="0.1"),)},
             {"actions": (a_create(cost="0.2"),)},
-            "create debian-ci-builders-1 of pool builders: cost 0.1000 then, 0.2000 now",
+            "create debian-ci-builders-0001 of pool builders: cost 0.1000 then, 0.2000 now",
         ),
         (
             {"actions": (a_delete(revokes=False),)},
             {"actions": (a_delete(revokes=True),)},
-            "delete debian-ci-builders-1 of pool builders: revokes False then, True now",
+            "delete debian-ci-builders-0001 of pool builders: revokes False then, True now",
         ),
         (
             {"workers": (an_idle_verdict(worker="w", verdict="keep"),)},
@@ -153,7 +153,7 @@ def test_the_serial_of_a_stack_that_is_left_alone_makes_no_difference() -> None:
 
 
 def test_what_a_guard_keeps_from_being_made_makes_no_difference() -> None:
-    planned = a_worker_verdict(worker="debian-ci-builders-9", verdict="create", state="planned")
-    now = a_plan(withheld=(a_create(worker="debian-ci-builders-9"),), workers=(planned,))
+    planned = a_worker_verdict(worker="debian-ci-builders-0009", verdict="create", state="planned")
+    now = a_plan(withheld=(a_create(worker="debian-ci-builders-0009"),), workers=(planned,))
 
     assert find_drift(a_plan(), now) == ()

@@ -126,7 +126,7 @@ def test_another_network_is_another_digest() -> None:
 
 def test_a_part_that_machines_use_is_wanted_after_it_left_fleet_yaml() -> None:
     base = a_base(a_sharing_fleet(**SHARED))
-    inputs = some_inputs(name="debian-ci-builders-1", settings={"network_ids": "1"})
+    inputs = some_inputs(name="debian-ci-builders-0001", settings={"network_ids": "1"})
     stack = a_stack(provider="hetzner", workers=(inputs,))
     world = a_world(bases={"hetzner": base}, stacks={"builders": stack})
 

@@ -30,7 +30,7 @@ from tests.builders.deciding import (
     with_machines,
 )
 
-THIRD = "debian-ci-builders-3"
+THIRD = "debian-ci-builders-0003"
 
 
 def test_a_deletion_that_a_killed_apply_had_begun_is_finished() -> None:
@@ -261,7 +261,7 @@ def test_no_spare_machine_is_made_while_requests_wait_for_its_pool() -> None:
 def test_nothing_is_said_of_spare_machines_that_are_there_while_requests_wait() -> None:
     giants = a_pool(provider="desk", provides=["giant"], spare=1)
     fleet = a_sim_fleet(pools={"giants": giants}, tags={"giant": {"limits": {"total": 1}}})
-    names = ("debian-ci-giants-1", "debian-ci-giants-2")
+    names = ("debian-ci-giants-0001", "debian-ci-giants-0002")
     busy = a_worker(name=names[0], pool="giants", busy=True, work={"required": ("giant",)})
     idle = a_worker(name=names[1], pool="giants")
 

@@ -221,23 +221,17 @@ def test_a_static_worker_that_vanished_is_neither_capacity_nor_touched() -> None
     assert (created(plan), plan.releases) == ([FIRST], ())
 
 
-def test_the_name_of_a_worker_that_is_over_is_used_again() -> None:
-    over = ours(state=WorkerState.DISABLED)
-    world = a_debusine_world(over, machines=(), requests=(a_request(),))
-
-    assert created(planned(a_debusine_fleet(), world)) == [FIRST]
-
-
 @pytest.mark.parametrize(
     "worker",
     [
         ours(state=WorkerState.ENROLLED),
+        ours(state=WorkerState.DISABLED),
         ours(state=WorkerState.DISABLED, running="90"),
         ours(state=WorkerState.DISABLED).model_copy(update={"machine": None}),
     ],
-    ids=["awaited", "with a request", "not ours"],
+    ids=["awaited", "over", "with a request", "not ours"],
 )
-def test_the_name_of_any_other_worker_is_taken(worker: Worker) -> None:
+def test_the_name_of_a_worker_is_taken_while_its_row_is_there(worker: Worker) -> None:
     world = a_debusine_world(worker, machines=(), requests=(a_request(),))
 
     assert created(planned(a_debusine_fleet(), world)) == [SECOND]

@@ -99,7 +99,7 @@ def test_a_busy_worker_of_a_full_pool_is_waited_for_until_it_is_expected_to_be_f
     world = a_sim_world(a_worker(busy=True, work=work), requests=(a_request(),))
 
     assert said(a_sim_fleet(pools=pools(max=1)), world) == [
-        "wait until a worker is free (debian-ci-builders-1), expected 2026-11-21 08:10 UTC",
+        "wait until a worker is free (debian-ci-builders-0001), expected 2026-11-21 08:10 UTC",
         "raise pools.builders.workers.max from 1 to 2",
     ]
 
@@ -108,13 +108,13 @@ def test_a_busy_worker_that_nobody_can_time_is_waited_for_without_a_moment() -> 
     world = a_sim_world(a_worker(busy=True), requests=(a_request(),))
 
     assert said(a_sim_fleet(pools=pools(max=1)), world)[0] == (
-        "wait until a worker is free (debian-ci-builders-1), when is not known: "
+        "wait until a worker is free (debian-ci-builders-0001), when is not known: "
         "nothing says how long"
     )
 
 
 def test_as_many_busy_workers_are_waited_for_as_wait_before_it() -> None:
-    busy = [a_worker(name=f"debian-ci-builders-{n}", busy=True) for n in (1, 2, 3)]
+    busy = [a_worker(name=f"debian-ci-builders-{n:04}", busy=True) for n in (1, 2, 3)]
     world = a_sim_world(*busy, requests=(a_request(id="1"), a_request(id="2")))
 
     found = remedies(a_sim_fleet(), world, "debian/2")
@@ -286,7 +286,7 @@ def test_a_back_off_is_waited_for_until_it_ends() -> None:
     attempts = tuple(
         Attempt(
             pool="builders",
-            worker=f"debian-ci-builders-{number}",
+            worker=f"debian-ci-builders-{number:04}",
             type="ccx33",
             image="trixie",
             at=ago(minutes=number),
@@ -304,7 +304,7 @@ def test_boots_that_fail_are_waited_for_or_allowed_once_more() -> None:
     attempts = tuple(
         Attempt(
             pool="builders",
-            worker=f"debian-ci-builders-{number}",
+            worker=f"debian-ci-builders-{number:04}",
             type="ccx33",
             image="trixie",
             at=ago(minutes=20 * number),

@@ -17,7 +17,7 @@ from tests.builders import (
     some_inputs,
 )
 
-FIRST, SECOND = "debian-ci-builders-1", "debian-ci-builders-2"
+FIRST, SECOND = "debian-ci-builders-0001", "debian-ci-builders-0002"
 DARK = Unknown(unknown="no answer")
 
 

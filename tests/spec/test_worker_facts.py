@@ -9,7 +9,7 @@ from fleet.reconcile import reconcile
 from fleet.schema.model import Fleet
 from tests.builders import a_fleet, a_listing, a_machine, a_pool, a_reading, a_worker, a_world, ago
 
-NAME = "debian-ci-builders-1"
+NAME = "debian-ci-builders-0001"
 WORK = Work(task="sbuild", package="chromium", requester="ann", started_at=ago(minutes=30))
 
 

@@ -20,9 +20,9 @@ def a_worker_of(project: str, **overrides: object) -> dict[str, Any]:
         "hcloud": {"location": "fsn1"},
         "local": {"run": "sleep infinity"},
     }
-    labels = {"fleet": "debian", "pool": "big", "worker": "debian-big-1", "digest": "0123"}
+    labels = {"fleet": "debian", "pool": "big", "worker": "debian-big-0001", "digest": "0123"}
     worker: dict[str, Any] = {
-        "name": "debian-big-1",
+        "name": "debian-big-0001",
         "type": "ccx33",
         "image": "trixie",
         "architecture": "amd64",
@@ -36,5 +36,5 @@ def accepted(project: str, *workers: object, **overrides: object) -> dict[str, A
     """Return a program's inputs for these workers."""
     given: dict[str, Any] = {"workers": list(workers) or [a_worker_of(project)]}
     if project in ("aws", "hcloud"):
-        given["user_data"] = {"debian-big-1": "#cloud-config token: of-the-test"}
+        given["user_data"] = {"debian-big-0001": "#cloud-config token: of-the-test"}
     return given | overrides

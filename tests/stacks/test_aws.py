@@ -48,7 +48,7 @@ def test_an_instance_that_exists_is_declared_without_user_data() -> None:
 
 
 def test_an_adopted_instance_is_declared_without_user_data() -> None:
-    (instance,) = declared("aws", accepted("aws", adopt={"debian-big-1": "i-1"}))
+    (instance,) = declared("aws", accepted("aws", adopt={"debian-big-0001": "i-1"}))
 
     assert (instance.adopts, instance.secrets) == ("i-1", ())
 
@@ -158,8 +158,8 @@ def test_a_security_group_stands_in_the_network_that_is_named() -> None:
     [
         ({}, r"workers\[0\].settings lacks template"),
         (SETTINGS | {"size": "1"}, "settings has unknown keys: size"),
-        (SETTINGS | {"disk": "big"}, "debian-big-1: disk must be whole GiB, not big"),
-        (SETTINGS | {"market": "black"}, "debian-big-1: market must be spot or on-demand"),
+        (SETTINGS | {"disk": "big"}, "debian-big-0001: disk must be whole GiB, not big"),
+        (SETTINGS | {"market": "black"}, "debian-big-0001: market must be spot or on-demand"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, str], says: str) -> None:

@@ -111,7 +111,7 @@ def test_fleet_itself_calls_only_what_the_policy_allows() -> None:
     with Amazon() as amazon:
         machines = AwsMachines(PROVIDER)
         note_calls(machines, calls)
-        made = amazon.launch("demo-builders-1")
+        made = amazon.launch("demo-builders-0001")
         machines.list("demo")
         machines.extend([made], NOW)
         machines.delete(made)

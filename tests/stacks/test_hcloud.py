@@ -28,7 +28,7 @@ def test_a_server_that_exists_is_declared_without_user_data() -> None:
 
 
 def test_an_adopted_server_is_declared_without_user_data() -> None:
-    (server,) = declared("hcloud", accepted("hcloud", adopt={"debian-big-1": "42"}))
+    (server,) = declared("hcloud", accepted("hcloud", adopt={"debian-big-0001": "42"}))
 
     assert (server.adopts, server.secrets) == ("42", ())
 

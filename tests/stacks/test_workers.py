@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("project", PROJECTS)
 def test_a_worker_is_one_resource_of_its_name(project: str) -> None:
     (resource,) = declared(project, accepted(project))
 
-    assert resource.name == "debian-big-1"
+    assert resource.name == "debian-big-0001"
     assert resource.adopts == ""
 
 
@@ -48,7 +48,7 @@ def test_no_worker_is_no_resource(project: str) -> None:
 
 
 def test_an_adopted_machine_is_imported_by_its_id(project: str) -> None:
-    (resource,) = declared(project, accepted(project, adopt={"debian-big-1": "42"}))
+    (resource,) = declared(project, accepted(project, adopt={"debian-big-0001": "42"}))
 
     assert resource.adopts == "42"
 

@@ -27,10 +27,10 @@ def test_a_maintainers_allow_list_edit(walk: Walk, play: Play) -> None:
 
     plan = walk.json("fleet plan --json")
     (chromium,) = [s for s in plan["signatures"] if "copr/302" in s["requests"]]
-    assert chromium["by_worker"] == {"copr/302": "copr-ci-powerful-1"}
+    assert chromium["by_worker"] == {"copr/302": "copr-ci-powerful-0001"}
     assert plan["actions"] == []
     workers = {each["worker"]: each["state"] for each in plan["workers"]}
-    assert workers == {"copr-ci-normal-1": "idle", "copr-ci-powerful-1": "idle"}
+    assert workers == {"copr-ci-normal-0001": "idle", "copr-ci-powerful-0001": "idle"}
     assert walk.json("cat terraform.json") == {"create": 1, "update": 0, "delete": 0}
 
     walk.run("mkdir .old && git archive main~1 | tar -x -C .old")

@@ -9,8 +9,8 @@ def test_a_user_with_an_allow_listed_package_and_a_limit(walk: Walk, play: Play)
 
     first, second, usual = (walk.json(f"fleet ticket show {n} --json") for n in (1, 2, 3))
     assert first["granted"] == second["granted"] == ["arch_x86_64", "extra_powerful"]
-    assert first["machine"] == second["machine"] == "farm-powerful-1"
-    assert (usual["granted"], usual["machine"]) == (["arch_x86_64"], "farm-usual-1")
+    assert first["machine"] == second["machine"] == "farm-powerful-0001"
+    assert (usual["granted"], usual["machine"]) == (["arch_x86_64"], "farm-usual-0001")
     assert [each["id"] for each in walk.json("fleet ticket list --json")] == [4]
     plan = walk.json("fleet plan --json")
     pools = {each["pool"]: each for each in plan["pools"]}

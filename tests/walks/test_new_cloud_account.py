@@ -37,13 +37,13 @@ def test_a_new_cloud_account(
 
     play("new-cloud-account", settled_money)
 
-    assert servers(api) == ["nova-everyday-2"]
+    assert servers(api) == ["nova-everyday-0002"]
     (server,) = api.state.servers.values()
     assert len(server["private_net"]) == 1
     assert {kind: len(api.state.resources[kind]) for kind in _SHARED} == dict.fromkeys(_SHARED, 1)
     made = [each.body["name"] for each in api.requests if each.body.get("server_type")]
-    assert made == ["nova-everyday-1", "nova-everyday-2"]
+    assert made == ["nova-everyday-0001", "nova-everyday-0002"]
     assert walk.json("fleet plan --json")["actions"] == []
     (worker,) = walk.json("fleet status --json")["workers"]
-    assert (worker["worker"], worker["cost"]) == ("nova-everyday-2", "0.0096")
+    assert (worker["worker"], worker["cost"]) == ("nova-everyday-0002", "0.0096")
     assert booting.port

@@ -113,7 +113,7 @@ def see_a_machine_that_never_answers(
     walk: Walk, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
     """Hold that it is a failed boot, and that the ticket gets another machine."""
-    booting.dead.add("hz-powerful-1")
+    booting.dead.add("hz-powerful-0001")
     walk.run("fleet ticket open --tag extra_powerful --user copr")
     walk.run("fleet apply")
     walk.run("later 1m")
@@ -167,7 +167,7 @@ def test_a_ticket_closed_early(
     api.watch = watch
     play("a-ticket-closed-early", settled)
 
-    assert made == ["early-powerful-1"] * 2
+    assert made == ["early-powerful-0001"] * 2
     assert not servers(api)
     assert walk.json("fleet status --json")["workers"] == []
     assert booting.port
@@ -181,7 +181,7 @@ def test_without_ready_a_ticket_gets_a_machine_that_runs(
     walk.run("fleet state init")
     walk.run("fleet ticket open --tag extra_powerful --user ada")
     planned = walk.json("fleet plan --json")["actions"]
-    assert [each["worker"] for each in planned] == ["hz-powerful-1"]
+    assert [each["worker"] for each in planned] == ["hz-powerful-0001"]
     walk.run("fleet apply")
     walk.run("later 1m")
     walk.run("fleet apply")
