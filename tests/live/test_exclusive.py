@@ -33,6 +33,6 @@ def test_the_scheduler_keeps_other_work_away_from_the_powerful_worker(
     project.fleet("apply", "--every", "5s", "--until-quiet", "--for", "5m")
 
     assert journal.retried([*plain, powerful]) == {}
-    assert journal.given_to([powerful]) == {"exclusive-powerful-1"}
-    assert journal.given_to(plain) == {"exclusive-builders-1"}
+    assert journal.given_to([powerful]) == {"exclusive-powerful-0001"}
+    assert journal.given_to(plain) == {"exclusive-builders-0001"}
     assert journal.order([*plain, powerful])[-1] != powerful
