@@ -152,15 +152,19 @@ class _Search:
     def minimised(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
         """Return the edits with every figure as small as it serves; none if that took too long.
 
-        One that only led to another, and that this one needs no more, is left out.
+        One that only led to another, and that this one needs no more, is left out; some are
+        needed beside a figure that is wide open, and not beside a small one.
         """
-        for edit in edits:
-            fewer = tuple(each for each in edits if each is not edit)
-            if fewer and self._serves(fewer):
-                edits = fewer
-        for number, edit in enumerate(edits):
-            if edit.knob is not None:
-                edits = self._turned_down(edits, number)
+        before: tuple[Edit, ...] = ()
+        while edits != before:
+            before = edits
+            for edit in before:
+                fewer = tuple(each for each in edits if each.path != edit.path)
+                if fewer and self._serves(fewer):
+                    edits = fewer
+            for number, edit in enumerate(edits):
+                if edit.knob is not None:
+                    edits = self._turned_down(edits, number)
         return () if self.replans.is_spent else edits
 
     def harms(self, plan: Plan, edits: tuple[Edit, ...]) -> tuple[str, ...]:
