@@ -113,7 +113,10 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
     if pools:
         now = "no pool makes machines before you say `mode: apply`: one after the other"
         notes.change("to-do", pools[0].place, "mode: pause of every pool", now)
-        now = "each has one (`hooks.timeouts`), and its exit status is believed"
+        now = (
+            "each has one (`hooks.timeouts`: new and delete 30m, release 10m, list 2m, livecheck "
+            "1m), and its exit status is believed"
+        )
         what = (
             "commands (Resalloc: no time-outs; what cmd_delete and cmd_list exit with is ignored)"
         )

@@ -7,6 +7,7 @@ A command that fails is believed to have failed, not to have done nothing: what 
 import fcntl
 import json
 import re
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,12 +29,14 @@ from fleet.providers.hook_livechecks import FileMemory, Livechecks
 from fleet.providers.hook_memory import HookMemory, noting
 from fleet.schema.sources import Hooks
 from fleet.store.command import Call, CommandFailed, run
-from fleet.store.masking import words_of
+from fleet.store.masking import mask, words_of
 
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 NOTHING: Mapping[str, str] = MappingProxyType({})
+_SHOWN = 100
+"""Letters of a command that a message shows."""
 _MOST_SAID = 65536
 """Bytes that any other command may print."""
 _ID = re.compile(r"[!-~]{1,200}")
@@ -278,12 +281,20 @@ class HookMachines:
                     "FLEET_PROVIDER": self._around.provider,
                 },
                 timeout=getattr(self._hooks.timeouts, hook),
+                advice=self._advice(hook, mask(shlex.join(command), given.values())),
                 secrets=frozenset(given.values()) | words_of(user_data),
                 stdin=user_data,
                 most=MOST_LISTED if hook == "list" else _MOST_SAID,
                 keeps=keeps,
                 is_cut=self._cut.is_set,
             )
+        )
+
+    def _advice(self, hook: str, command: str) -> str:
+        """Return what to do about a command that takes too long."""
+        return (
+            f"; what ran: {command[:_SHOWN]}; where it needs longer, raise "
+            f"`timeouts: {{{hook}: …}}` of the hooks of {self._around.provider}"
         )
 
     def _given(self) -> dict[str, str]:

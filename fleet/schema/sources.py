@@ -213,11 +213,11 @@ class LocalProvider(Section):
 class HookTimeouts(Section):
     """How long each command may take; then it is ended, and all that it started."""
 
-    new: Seconds = Field(600, description="To make a machine.")
-    delete: Seconds = Field(300, description="To delete one.")
-    list: Seconds = Field(60, description="To print all.")
-    livecheck: Seconds = Field(30, description="To look at one.")
-    release: Seconds = Field(60, description="To clean one that a ticket gave back.")
+    new: Seconds = Field(1800, description="To make a machine.")
+    delete: Seconds = Field(1800, description="To delete one.")
+    list: Seconds = Field(120, description="To print all.")
+    livecheck: Seconds = Field(60, description="To look at one.")
+    release: Seconds = Field(600, description="To clean one that a ticket gave back.")
 
 
 class Hooks(Section):

@@ -48,6 +48,8 @@ class Call:
     stdin: str = field(default="", repr=False)
     most: int = _CHUNK
     """Bytes that it may print."""
+    advice: str = ""
+    """What a message says of one that was ended because it took too long."""
     shows: bool = True
     """Whether messages tell the last of its complaints."""
     keeps: tuple[int, ...] = ()
@@ -206,7 +208,8 @@ def _talk(process: subprocess.Popen[bytes], call: Call, said: _Said) -> None:
                     return
     spent = write_duration(int(call.timeout)) if call.timeout >= 1 else f"{call.timeout:g}s"
     raise CommandFailed(
-        f"{call.what} did not end within {spent}, and was ended{said.last()}", in_time=False
+        f"{call.what} did not end within {spent}, and was ended{said.last()}{call.advice}",
+        in_time=False,
     )
 
 

@@ -157,6 +157,24 @@ def test_a_creation_that_took_too_long_may_yet_make_something(tmp_path: Path) ->
         cloud.create(ONE)
 
 
+def test_a_delete_that_took_too_long_says_what_ran_and_how_to_let_it_run_longer(
+    tmp_path: Path,
+) -> None:
+    cloud = a_hook_cloud(tmp_path)
+    cloud.create(ONE)
+    write_hooks(tmp_path, delete="exec sleep 99")
+    (machine,) = listed(cloud)
+    slow = hooks_over(tmp_path, timeouts={"delete": "1s"})
+
+    with pytest.raises(
+        SourceUnreachable, match=rf"{NAME}: delete did not end within 1s"
+    ) as failed:
+        slow.delete(machine.id)
+
+    assert "what ran: sh delete.sh;" in str(failed.value)
+    assert "`timeouts: {delete: …}` of the hooks of desk" in str(failed.value)
+
+
 def test_a_creation_that_failed_while_nothing_can_be_listed_is_not_known(tmp_path: Path) -> None:
     cloud = a_hook_cloud(tmp_path, new="exit 1", list="echo no answer >&2; exit 2")
 
