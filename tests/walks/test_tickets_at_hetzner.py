@@ -113,7 +113,7 @@ def see_a_machine_that_never_answers(
     walk: Walk, api: SimulatedHetzner, booting: BootingServers
 ) -> None:
     """Hold that it is a failed boot, and that the ticket gets another machine."""
-    booting.dead.add("hz-powerful-0001")
+    booting.dead.update(f"hz-powerful-{number:04}" for number in range(1, 10))
     walk.run("fleet ticket open --tag extra_powerful --user copr")
     walk.run("fleet apply")
     walk.run("later 1m")
@@ -167,7 +167,7 @@ def test_a_ticket_closed_early(
     api.watch = watch
     play("a-ticket-closed-early", settled)
 
-    assert made == ["early-powerful-0001"] * 2
+    assert made == ["early-powerful-0001", "early-powerful-0002"]
     assert not servers(api)
     assert walk.json("fleet status --json")["workers"] == []
     assert booting.port
