@@ -121,6 +121,12 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
             "commands (Resalloc: no time-outs; what cmd_delete and cmd_list exit with is ignored)"
         )
         notes.change("changed", pools[0].place, what, now)
+        now = (
+            "each gets PATH, LANG and what it is told, and what `hooks.environment` names: write "
+            "there what else it reads (HOME, a proxy, a cloud's account)"
+        )
+        what = "environment of commands (Resalloc: that of its server)"
+        notes.change("to-do", pools[0].place, what, now)
     on_demand = {tag for pool in pools for tag in pool.on_demand}
     for pool in pools:
         for tag in sorted(on_demand & set(pool.tags)):

@@ -1,6 +1,7 @@
 """This module writes one Resalloc pool as a pool of fleet.yaml, and says what that changes."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from fleet.imports.changes import Notes
 from fleet.imports.resalloc_pool import PoolOptions
@@ -9,6 +10,8 @@ from fleet.imports.writing import Block, duration
 _NO_LIST = "echo 'write a command that prints the names of the machines of this pool' >&2; exit 1"
 _SHELL = ["sh", "-c"]
 _LONGEST_LINE = 1000
+_TOLD = frozenset({"PATH", "LANG", "PWD", "OLDPWD", "IFS", "UID", "PPID", "RANDOM", "SECONDS"})
+"""What each command is given, or its shell knows."""
 _INVENTED = {"cores": 1, "memory": "1GiB", "price": "0.01 EUR/h"}
 _NOTHING_LIKE_IT = {
     "start_delay": "see guards.throttle.create, which bounds the machines that one run makes",
@@ -57,6 +60,8 @@ def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
     if "cmd_list" in pool.commands:
         yield "list_exit", "ignored"
     yield from _livechecks(pool, notes)
+    if read := _variables(pool.commands.values()):
+        yield "environment", read
     if pool.counters:
         yield "named_counters", pool.counters
 
@@ -69,6 +74,15 @@ def _command(pool: PoolOptions, hook: str, notes: Notes) -> list[str]:
     path = f"hooks/{pool.name}-{hook}.sh"
     notes.scripts[path] = f"#!/bin/sh\n{text}\n"
     return [f"./{path}"]
+
+
+def _variables(commands: Iterable[str]) -> list[str]:
+    """Return the variables that commands read and do not set, nor are told anyway."""
+    read: set[str] = set()
+    for text in commands:
+        found = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", text))
+        read |= found - set(re.findall(r"\b([A-Z][A-Z0-9_]*)=", text))
+    return sorted(name for name in read - _TOLD if not name.startswith("RESALLOC_"))
 
 
 def _livechecks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:

@@ -85,6 +85,15 @@ def test_a_pool_keeps_its_name_and_what_its_list_ends_with_means_nothing() -> No
     assert hooks.list_exit == "ignored"
 
 
+def test_variables_that_commands_read_are_passed_through() -> None:
+    text = "p:\n  cmd_new: X=1 new $X ${HOME} $RESALLOC_NAME $PATH\n  cmd_delete: d $HTTP_PROXY\n"
+
+    found = import_resalloc("pools.yaml", text.encode(), "demo")
+
+    assert _hooks(fleet_of(found), "p").environment == ["HOME", "HTTP_PROXY"]
+    assert any("hooks.environment" in change for change in said(found, "to-do"))
+
+
 def test_a_pool_without_a_list_gets_one_that_fails_so_that_nothing_counts_as_gone() -> None:
     found = import_resalloc("pools.yaml", b"p: {cmd_new: new, cmd_delete: delete}", "demo")
 
