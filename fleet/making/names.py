@@ -8,6 +8,7 @@ remembers it.
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, count
 
 from fleet.facts import Listing, Unknown, Worker, WorkerState, World
@@ -30,6 +31,16 @@ class Names:
     past: frozenset[str] = frozenset()
     """Of what is over, and remembered."""
 
+    @cached_property
+    def every(self) -> frozenset[str]:
+        """Return the names of all of them."""
+        return self.present | self.past
+
+    @cached_property
+    def in_order(self) -> list[str]:
+        """Return those, sorted: one search finds what begins with a name."""
+        return sorted(self.every)
+
 
 def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     """Yield names like `<fleet>-<pool>-0001`, smallest number first, that nobody remembers.
@@ -37,23 +48,23 @@ def worker_names(fleet: Fleet, pool: str, known: Names) -> Iterator[str]:
     Where those of four digits are used up, it yields names of what is over, then longer ones.
     """
     begins = beginning_of(fleet, pool)
-    every = known.present | known.past
     # A pool may be called like a machine of another one.
-    others = sorted({*every, *(beginning_of(fleet, each) for each in fleet.pools)})
+    pools = [beginning_of(fleet, each) for each in fleet.pools]
 
     def numbered(first: int, last: int | None) -> Iterator[str]:
         numbers = count(first) if last is None else range(first, last + 1)
         return (f"{begins}{number:0{_DIGITS}}" for number in numbers)
 
     def is_free(name: str) -> bool:
-        after = bisect_left(others, name)
-        is_beginning = any(each.startswith(name) for each in others[after : after + 1])
+        after = bisect_left(known.in_order, name)
+        others = (*known.in_order[after : after + 1], *pools)
+        is_beginning = any(each.startswith(name) for each in others)
         ends = range(len(begins) + 1, len(name) + 1)
-        return not (is_beginning or any(name[:end] in every for end in ends))
+        return not (is_beginning or any(name[:end] in known.every for end in ends))
 
     new = filter(is_free, numbered(1, _MOST))
-    old = (name for name in numbered(1, _MOST) if name in known.past - known.present)
-    longer = (name for name in numbered(_MOST + 1, None) if name not in every)
+    old = (name for name in numbered(1, _MOST) if name in known.past and name not in known.present)
+    longer = (name for name in numbered(_MOST + 1, None) if name not in known.every)
     return chain(new, old, longer)
 
 
