@@ -19,6 +19,7 @@ from fleet.imports.writing import (
     name_of,
     renaming,
     scalar,
+    templates_to_lines,
 )
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import Node, lines_of
@@ -156,10 +157,7 @@ def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Ite
         yield from (f"  {scalar(tag)}: {flow({'on_demand': True})}" for tag in on_demand)
     blocks = [(pool.name, pool_block(pool, set(on_demand), notes)) for pool in pools]
     templates = {_INVENTED: machine_block()} | share(blocks, "resalloc", _INVENTED)
-    if pools:
-        yield from ("", "templates:")
-        for key, block in templates.items():
-            yield from block_to_lines(key, block)
+    yield from templates_to_lines(templates if pools else {})
     yield ""
     yield "pools:" if pools else "pools: {}"
     for key, block in blocks:
