@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import reduce
 
+from fleet.schema.concealed import holds_secret
 from fleet.schema.findings import Finding, did_you_mean, quoted
 from fleet.schema.nodes import Node
 from fleet.schema.units import NAME_PATTERN
@@ -31,12 +32,11 @@ def apply_templates(root: Node, findings: list[Finding]) -> frozenset[str]:
         root.entries.remove(section)
         root.dropped.append(section)
     templates = _Templates(section[1] if section else None, findings)
-    pools = next((value for key, value in root.entries if key.value == "pools"), None)
+    pools = next((value.entries for key, value in root.entries if key.value == "pools"), [])
     partial = set()
-    for number, (key, pool) in enumerate(pools.entries if pools else ()):
+    for number, (key, pool) in enumerate(pools):
         merged, is_whole = templates.extended(pool)
-        if pools is not None:
-            pools.entries[number] = (key, merged)
+        pools[number] = (key, merged)
         if not is_whole:
             partial.add(key.value)
     templates.report_unused()
@@ -51,12 +51,12 @@ class _Templates:
         self._written: dict[str, tuple[Node, Node]] = {}
         self._found: dict[str, tuple[Node, bool]] = {}
         self._bases: dict[tuple[str, ...], Node] = {}
-        self._size = 0
+        self._size = self._unknowns = 0
         if section is not None and (section.kind == "list" or section.value is not None):
             self._report(section, "wrong-type", "expected a mapping of templates by their names")
         for key, value in section.entries if section else ():
             if not re.match(NAME_PATTERN.removesuffix("$") + r"\Z", key.value):
-                message = f"expected a name like base-1, found {quoted(key.value)}"
+                message = f"expected a name like base-1, found {_shown(key.value)}"
                 self._report(key, "wrong-value", message)
             if value.kind == "mapping":
                 self._written[key.value] = (key, value)
@@ -115,11 +115,14 @@ class _Templates:
         return _part(name), False
 
     def _unknown(self, name: Node) -> None:
-        known = sorted(self._written)
+        known = sorted(each for each in self._written if not holds_secret(each))
+        self._unknowns += 1
         more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
         allowed = f"; known: {', '.join(known[:_MOST_SHOWN])}{more}" if known else ""
-        message = f"there is no template {quoted(name.value)}{allowed}"
-        hint = did_you_mean(name.value, known) if known else f"add templates: {{{name.value}: …}}"
+        message = f"there is no template {_shown(name.value)}{allowed}"
+        hint = "declare it under `templates`" if not known else ""
+        if known and self._unknowns <= _MOST_SHOWN:
+            hint = did_you_mean(name.value, known)
         self._report(name, "unknown-template", message, hint)
 
     def _merged(self, base: Node, over: Node) -> Node:
@@ -137,6 +140,10 @@ class _Templates:
 
     def _report(self, node: Node, rule: str, message: str, hint: str = "") -> None:
         self._findings.append(Finding(rule, message, hint=hint, span=node.span))
+
+
+def _shown(name: str) -> str:
+    return "(hidden)" if holds_secret(name) else quoted(name)
 
 
 def _part(

@@ -140,6 +140,15 @@ def test_a_secret_in_a_template_is_found_and_never_shown() -> None:
     assert "aVery" not in str(found.document.line("fleet.yaml", 6))
 
 
+def test_a_name_that_is_a_secret_is_not_repeated() -> None:
+    secret = "glpat-" + "aB3dE5gH7jK9mN1pQ2rS"
+
+    found = checked(f"pools: {{p: {{extends: [{secret}]}}}}\n", "{}")
+
+    assert {"inline-secret", "unknown-template"} <= {each.rule for each in found.findings}
+    assert secret not in str(found.findings)
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_what_is_printed_as_resolved_is_the_same_fleet(file: str) -> None:
     found = check_file(file, NOW.date(), LocalFiles())
