@@ -13,7 +13,7 @@ from fleet.schema.nodes import Node
 from fleet.schema.units import NAME_PATTERN
 
 MAX_CHAIN = 20
-MAX_MERGED = 1_000_000
+MAX_MERGED = 500_000
 """Values of all pools together, counted in each pool that a template brings them to."""
 _MOST_SHOWN = 10
 
