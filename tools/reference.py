@@ -122,6 +122,9 @@ def _tables(key: str, part: Mapping[str, Any], defs: Mapping[str, Any]) -> Itera
     for each in forms:
         listed = each.get("type") == "array"
         form = _resolved(each["items"], defs) if listed else each
+        if form is defs["Template"]:
+            # What it has of a pool stands in the tables of pools.
+            form = {**form, "properties": {"extends": form["properties"]["extends"]}}
         rows = list(_rows((*path[:-1], f"{path[-1]}[]") if listed else path, form, defs))
         if not rows:
             continue

@@ -98,7 +98,13 @@ def _count(text: str) -> int:
 def _validate(verbs: _Verbs) -> None:
     parser = _verb(verbs, "validate", "check fleet.yaml and say what is wrong, all at once")
     _world(parser)
-    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--json", action="store_true", help="print findings as JSON")
+    what.add_argument(
+        "--resolved",
+        action="store_true",
+        help="print fleet.yaml with its templates applied and its files included",
+    )
     parser.add_argument(
         "--gitlab-code-quality",
         metavar="FILE",

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from fleet.ports import Console
-from fleet.schema.jsonschema import Direction, json_schema
+from fleet.schema.jsonschema import Direction, json_schema, with_templates
 from fleet.store.files import LocalFiles
 
 
@@ -23,6 +23,8 @@ def schema_text(document: str) -> str:
     """Return the JSON Schema of a document as text."""
     model, title, direction = _document(document)
     schema = json_schema(document, model, title=title, direction=direction)
+    if document == "fleet":
+        schema = with_templates(schema)
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -28,12 +28,17 @@ def run(args: argparse.Namespace, console: "Console") -> int:
     findings = in_order([*checked.findings, *absent], args.file)
     if args.gitlab_code_quality:
         LocalFiles().write_text(args.gitlab_code_quality, to_gitlab(findings) + "\n")
+    tell = console.note if args.resolved else console.out
     if args.json:
         console.out(to_json(findings))
     else:
         if findings:
-            console.out(to_text(findings, checked.document, colour=console.colour) + "\n")
-        console.out(to_summary(findings, checked.document))
+            tell(to_text(findings, checked.document, colour=console.colour) + "\n")
+        tell(to_summary(findings, checked.document))
+    if args.resolved and not has_errors(findings):
+        from fleet.render.resolved import to_yaml
+
+        console.out(to_yaml(checked.document))
     return 1 if has_errors(findings) else 0
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fleet.errors import FileUnreadable
 from fleet.imports.changes import Change, Imported, Notes, decoded, read_plain
 from fleet.imports.copr_limits import import_limits, is_backend
+from fleet.imports.jinja import is_filled_in, without_jinja
 from fleet.imports.prefixes import (
     NeverMatches,
     NotTakenOver,
@@ -55,10 +56,11 @@ def import_copr(
     written = read_plain(name, text or "")
     if text is None:
         return Imported(written, findings=(wrong,) if wrong else ())
-    if is_backend(text):
-        return import_limits(written, text, fleet)
     notes = Notes()
-    rules = list(_rules(name, text, notes))
+    text = without_jinja(name, text, notes)
+    if is_backend(text):
+        return import_limits(written, text, fleet, notes)
+    rules = [rule for rule in _rules(name, text, notes) if not _is_filled_in(rule, notes)]
     if notes.findings:
         return Imported(written, findings=tuple(notes.findings))
     blocks = [block for rule in rules for block in _block(rule, notes)]
@@ -213,7 +215,7 @@ class _Reader:
 
     def _tag(self, node: ast.expr) -> str | None:
         text = self._text(node)
-        if text is None or re.match(TAG_PATTERN.removesuffix("$") + r"\Z", text):
+        if text is None or "{{" in text or re.match(TAG_PATTERN.removesuffix("$") + r"\Z", text):
             return text
         self.refuse(node, f"expected a tag without spaces, got {text!r}")
         return None
@@ -263,6 +265,12 @@ def _comments(text: str) -> _Comments:
     except (tokenize.TokenError, SyntaxError):
         return found
     return found
+
+
+def _is_filled_in(rule: Rule, notes: Notes) -> bool:
+    return is_filled_in(
+        f"{rule.pattern} for {', '.join(rule.tags)}", rule.place, "pattern ", notes
+    )
 
 
 def _block(rule: Rule, notes: Notes) -> Iterator[Block]:

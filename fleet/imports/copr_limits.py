@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fleet.imports.changes import Imported, Notes
+from fleet.imports.jinja import is_filled_in
 from fleet.imports.writing import comments, document, flow, scalar
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.document import Document
@@ -36,6 +37,8 @@ class _Part:
 
     text: str
     place: Span
+    above: str
+    """The comment right above it."""
 
 
 @dataclass
@@ -43,7 +46,9 @@ class _Limits:
     """The limits that were read: of all tickets, and of each tag."""
 
     tickets: dict[str, int] = field(default_factory=dict)
-    blocked: list[str] = field(default_factory=list)
+    blocked: dict[str, str] = field(default_factory=dict)
+    """Owners, each with its line and why."""
+    why_blocked: str = ""
     tags: dict[str, dict[str, int]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
 
@@ -54,9 +59,9 @@ def is_backend(text: str) -> bool:
     return _SECTION.match(next(written, "")) is not None
 
 
-def import_limits(written: Document, text: str, fleet: str) -> Imported:
+def import_limits(written: Document, text: str, fleet: str, notes: Notes) -> Imported:
     """Return the fleet.yaml that the limits of a backend become."""
-    notes, limits = Notes(), _Limits()
+    limits = _Limits()
     for section, name, parts in _options(written.name, text, notes):
         if section != _READ:
             now = f"Copr's backend reads [{_READ}] only"
@@ -99,24 +104,33 @@ def _options(name: str, text: str, notes: Notes) -> Iterator[tuple[str, str, lis
 
 def _part(name: str, lines: list[str], text: str, number: int) -> _Part:
     line = lines[number - 1].rstrip()
-    return _Part(text, Span(name, number, len(line) - len(text) + 1, number, len(line) + 1))
+    said: list[str] = []
+    for above in reversed(lines[: number - 1]):
+        if not above.lstrip().startswith(("#", ";")):
+            break
+        said.insert(0, above.strip("#; \t\n"))
+    place = Span(name, number, len(line) - len(text) + 1, number, len(line) + 1)
+    return _Part(text, place, " ".join(said))
 
 
 def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
-    value = " ".join(filter(None, (part.text for part in parts)))
     first = parts[0].place
     whole = Span(first.file, first.line, 1, first.end_line, first.end_column)
+    if name in (*_PER_TAG, *_PER_TICKET, "blocked_owners"):
+        told = f"{name}: "
+        parts = [each for each in parts if not is_filled_in(each.text, each.place, told, notes)]
+    value = " ".join(filter(None, (part.text for part in parts)))
     if name in _PER_TAG:
         for part in parts:
             _read_pairs(name, part, limits, notes)
     elif name in _PER_TICKET:
         if _is_count(value, least=0):
             limits.tickets[_PER_TICKET[name]] = int(value)
-        else:
+        elif parts:
             message = f"expected a count, got {value!r}"
             notes.wrong(whole, "wrong-value", message, "Copr's backend does not start with it")
     elif name == "blocked_owners":
-        limits.blocked += filter(None, re.split(r"[\s,]+", value))
+        _read_blocked(parts, limits, notes)
     elif name.startswith("builds_max_"):
         limits.kept.append(f"{name}={value}")
         now = "fleet has no such limit"
@@ -125,6 +139,20 @@ def _read(name: str, parts: list[_Part], limits: _Limits, notes: Notes) -> None:
         # Its value stays untold: it may be a password.
         now = "this importer takes the limits of builds only"
         notes.change("no-equivalent", whole, f"option {name}", now)
+
+
+def _read_blocked(parts: list[_Part], limits: _Limits, notes: Notes) -> None:
+    for part in parts:
+        owners, *behind = re.split(r"(?:^|\s)[#;]+", part.text, maxsplit=1)
+        if behind:
+            now = "it is a comment now; Copr's backend takes its words for owners too"
+            notes.change("changed", part.place, f"blocked_owners: {part.text}", now)
+        if not part.text:
+            limits.why_blocked = part.above
+        why = " ".join(filter(None, (part.above, *map(str.strip, behind))))
+        for owner in filter(None, re.split(r"[\s,]+", owners)):
+            place = f"{part.place.file}:{part.place.line}"
+            limits.blocked.setdefault(owner, f"{place}: {why}" if why else place)
 
 
 def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None:
@@ -155,13 +183,17 @@ def _lines(name: str, fleet: str, limits: _Limits) -> Iterator[str]:
     yield ""
     yield from comments(f"no equivalent: {line}" for line in limits.kept)
     if limits.tickets or limits.blocked:
-        queue: dict[str, object] = {"kind": "tickets"}
-        if limits.tickets:
-            queue["limits"] = _as_written(limits.tickets)
-        if limits.blocked:
-            queue["blocked"] = list(dict.fromkeys(limits.blocked))
         yield "queues:"
-        yield f"  tickets: {flow(queue)}"
+        yield "  tickets:"
+        yield "    kind: tickets"
+        if limits.tickets:
+            yield f"    limits: {flow(_as_written(limits.tickets))}"
+        if limits.blocked:
+            yield from comments([limits.why_blocked] if limits.why_blocked else [], 4)
+            yield "    blocked:"
+        for owner, why in limits.blocked.items():
+            yield from comments([why], 6)
+            yield f"      - {scalar(owner)}"
         yield ""
     yield "tags:" if limits.tags else "tags: {}"
     for tag, found in sorted(limits.tags.items()):

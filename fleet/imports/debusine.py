@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fleet.imports.changes import Imported, Notes, decoded, read_plain, read_yaml
 from fleet.imports.debusine_pool import ListedPool, Machine, machine_of, read_pool
+from fleet.imports.sharing import share
 from fleet.imports.writing import (
     Block,
     block_to_lines,
@@ -20,6 +21,7 @@ from fleet.imports.writing import (
     name_of,
     renaming,
     scalar,
+    templates_to_lines,
 )
 from fleet.schema.findings import Span
 from fleet.schema.model import default_sizes
@@ -139,6 +141,9 @@ def _provider(found: _Fleet, pool: ListedPool, notes: Notes) -> str:
         return found.accounts[key]
     name = name_of(pool.account, found.providers)
     found.accounts[key] = name
+    if name != pool.account:
+        what = f"provider account {pool.account}"
+        notes.change("renamed", pool.place, what, renaming(pool.account, name))
     written: dict[str, object] = {"kind": _KINDS[pool.kind]}
     if pool.kind == "hetzner":
         written |= {
@@ -165,6 +170,10 @@ def _image(found: _Fleet, pool: ListedPool, provider: str, machine: Machine, not
         return found.sources[key]
     name = name_of(machine.image, found.images)
     found.sources[key] = name
+    if name != machine.image:
+        notes.change(
+            "renamed", pool.place, f"image {machine.image}", renaming(machine.image, name)
+        )
     found.images[name] = Block(
         [
             ("existing", {provider: machine.image}),
@@ -215,6 +224,7 @@ def _lines(name: str, fleet: str, found: _Fleet) -> Iterator[str]:
     yield "images:" if found.images else "images: {}"
     for key, block in found.images.items():
         yield from block_to_lines(key, block)
+    yield from templates_to_lines(share(found.pools, "debusine"))
     yield ""
     yield "pools:" if found.pools else "pools: {}"
     for key, block in found.pools:

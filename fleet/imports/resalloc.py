@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from fleet.imports.changes import Imported, Notes, decoded, read_plain, read_yaml
 from fleet.imports.resalloc_pool import PoolOptions, read_options
-from fleet.imports.resalloc_pool_block import pool_block
+from fleet.imports.resalloc_pool_block import machine_block, pool_block
+from fleet.imports.sharing import share
 from fleet.imports.writing import (
     block_to_lines,
     comments,
@@ -18,11 +19,13 @@ from fleet.imports.writing import (
     name_of,
     renaming,
     scalar,
+    templates_to_lines,
 )
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import Node, lines_of
 from fleet.schema.units import POOL_PATTERN
 
+_INVENTED = "invented-machine"
 _JINJA = re.compile(r"\{%|\{\{|\{#")
 
 
@@ -111,6 +114,8 @@ def _say_what_always_changes(pools: list[PoolOptions], notes: Notes) -> None:
         now = "fleet makes machines when work waits, and `spare` idle ones beside them"
         notes.change("changed", warm.place, "demand (Resalloc never looks at the queue)", now)
     if pools:
+        now = "write what they are and cost: the cheapest that fits is made"
+        notes.change("to-do", pools[0].place, f"machines (template {_INVENTED})", now)
         now = "no pool makes machines before you say `mode: apply`: one after the other"
         notes.change("to-do", pools[0].place, "mode: pause of every pool", now)
         now = (
@@ -150,8 +155,10 @@ def _lines(name: str, fleet: str, pools: list[PoolOptions], notes: Notes) -> Ite
         yield from comments(["on demand in every pool that provides it"])
         yield "tags:"
         yield from (f"  {scalar(tag)}: {flow({'on_demand': True})}" for tag in on_demand)
+    blocks = [(pool.name, pool_block(pool, set(on_demand), notes)) for pool in pools]
+    templates = {_INVENTED: machine_block()} | share(blocks, "resalloc", _INVENTED)
+    yield from templates_to_lines(templates if pools else {})
     yield ""
     yield "pools:" if pools else "pools: {}"
-    every = set(on_demand)
-    for pool in pools:
-        yield from block_to_lines(pool.name, pool_block(pool, every, notes))
+    for key, block in blocks:
+        yield from block_to_lines(key, block)

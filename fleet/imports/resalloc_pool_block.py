@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from fleet.imports.changes import Notes
 from fleet.imports.resalloc_pool import PoolOptions
 from fleet.imports.writing import Block, duration
+from fleet.schema.sources import HookTimeouts
 
 _NO_LIST = "echo 'write a command that prints the names of the machines of this pool' >&2; exit 1"
 _SHELL = ["sh", "-c"]
@@ -32,19 +33,21 @@ def pool_block(pool: PoolOptions, on_demand: set[str], notes: Notes) -> Block:
     block.entries += [
         ("provider", "hooks"),
         ("hooks", Block(list(_hooks(pool, notes)))),
-        ("machine", _INVENTED),
         ("provides", sorted(tags)),
         *([("priorities", priorities)] if priorities else []),
         ("workers", _workers(pool, notes, holds_nothing=holds_nothing)),
         *([("reuse", reuse)] if reuse else []),
         ("mode", "pause"),
     ]
-    block.below.append("to do: machine: pools.yaml does not say what it is; this is invented")
-    block.below.append("to do: mode: apply, once Resalloc has let go of it")
-    now = "write what it is and costs: the cheapest that fits is made"
-    notes.change("to-do", pool.place, f"machine of pool {pool.written}", now)
+    block.below.append("to do: mode: apply in a pool, once Resalloc has let go of it")
     block.below += _left(pool, notes)
     return block
+
+
+def machine_block() -> Block:
+    """Return the template of the machines that pools.yaml says nothing of."""
+    said = "to do: these figures are invented: write into each pool what its machines are and cost"
+    return Block([("machine", _INVENTED)], above=[said])
 
 
 def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
@@ -59,6 +62,8 @@ def _hooks(pool: PoolOptions, notes: Notes) -> Iterator[tuple[str, object]]:
             notes.change("to-do", pool.place, f"pool {pool.written} has no cmd_list", now)
     if "cmd_list" in pool.commands:
         yield "list_exit", "ignored"
+    times = HookTimeouts.model_fields.items()
+    yield "timeouts", {name: duration(field.default) for name, field in times}
     yield from _livechecks(pool, notes)
     if read := _variables(pool.commands.values()):
         yield "environment", read

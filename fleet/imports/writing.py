@@ -114,6 +114,14 @@ def name_of(text: str, taken: Iterable[str] = ()) -> str:
     return name
 
 
+def templates_to_lines(templates: Mapping[str, Block]) -> Iterator[str]:
+    """Yield the lines of the section of templates, if there are any."""
+    if templates:
+        yield from ("", "templates:")
+    for key, block in templates.items():
+        yield from block_to_lines(key, block)
+
+
 def renaming(text: str, name: str) -> str:
     """Say what a name became, and whether it lost its end."""
     cut = f", cut to the {_NAME_LENGTH} characters of a name" * (len(_slug(text)) > _NAME_LENGTH)

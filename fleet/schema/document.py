@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fleet.schema.concealed import holds_secret, masked, masked_source
-from fleet.schema.findings import At, Finding, Path, Span
+from fleet.schema.findings import IN_POOL, At, Finding, Path, Span, quoted
 from fleet.schema.inline import find_secrets
 from fleet.schema.nodes import Node, lines_of
 from fleet.schema.within import narrowed
@@ -19,7 +19,7 @@ INLINE_SECRET = "inline-secret"  # noqa: S105 - the id of a rule
 class Document:
     """What a person wrote: plain data, and where each part of it stands."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that reading found
         self,
         name: str,
         *,
@@ -27,8 +27,11 @@ class Document:
         texts: dict[str, str],
         roots: Sequence[Node],
         findings: Sequence[Finding],
+        partial: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
+        self.partial = partial
+        """Pools that extend what is not there, so that keys may be missing."""
         self.files = tuple(texts) or (name,)
         self._texts = texts
         self._lines: dict[str, list[str]] = {}
@@ -58,7 +61,18 @@ class Document:
         """Return a finding with its place."""
         path = tuple("***" if holds_secret(str(part)) else part for part in finding.path)
         span = finding.span or self._part(finding) or self.span(finding.path, finding.at)
-        return replace(finding, span=span, path=path)
+        message = finding.message
+        if self._is_brought(finding.path[:2], span) and path[2:]:
+            message += f"{IN_POOL}{quoted(path[1])})"
+        return replace(finding, span=span, path=path, message=message)
+
+    def _is_brought(self, pool: Path, span: Span) -> bool:
+        """Say whether what stands at a place is a pool's, but stands in a template."""
+        node, key = self._values.get(pool), self._keys.get(pool)
+        if node is None or key is None or pool[0] != "pools" or span == key.span:
+            return False
+        start, place, end = node.start, (span.line - 1, span.column - 1), node.end
+        return span.file != node.file or not start <= place <= end
 
     def _part(self, finding: Finding) -> Span | None:
         """Return the characters of a value that a finding is about, if only some of them."""

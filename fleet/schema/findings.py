@@ -1,7 +1,7 @@
 """This module holds what is wrong with a fleet.yaml as values: a rule, a place, what to do."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Path = tuple[str | int, ...]
@@ -16,13 +16,18 @@ TEXT_RULES = (
     "invalid-yaml",
     "missing-key",
     "not-text",
+    "template-cycle",
     "too-complex",
     "unknown-key",
+    "unknown-template",
     "unreadable-file",
+    "unused-template",
     "wrong-type",
     "wrong-value",
 )
 """The rules that speak while text is read; those across keys are in fleet.checks."""
+IN_POOL = " (in pool "
+"""Stands in a message before the pool to which a template brings what it is about."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,19 @@ def in_order(findings: Iterable[Finding], main: str) -> tuple[Finding, ...]:
         place = (span.file != main, span.file, span.line, span.column)
         return (*place, finding.severity, finding.rule, finding.message)
 
-    return tuple(sorted(dict.fromkeys(findings), key=position))
+    return tuple(sorted(_each_once(findings), key=position))
+
+
+def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield each finding once: what a template brings to several pools is said of the first."""
+    alike: dict[object, list[Finding]] = {}
+    for finding in dict.fromkeys(findings):
+        message, brought, _ = finding.message.partition(IN_POOL)
+        key = (message, finding.rule, finding.span, finding.path[2:]) if brought else finding
+        alike.setdefault(key, []).append(finding)
+    for first, *others in alike.values():
+        more = f" and {len(others)} more)" if others else ""
+        yield replace(first, message=first.message.removesuffix(")") + more) if more else first
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

@@ -10,9 +10,19 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from fleet.schema.units import DURATION_PATTERN, PERCENT_PATTERN, SIZE_PATTERN, written
+from fleet.schema.units import (
+    DURATION_PATTERN,
+    NAME_PATTERN,
+    PERCENT_PATTERN,
+    SIZE_PATTERN,
+    written,
+)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_EXTENDS = (
+    "Names of `templates` whose keys it takes over: its own win, then those of later names; "
+    "mappings merge key by key, lists and single values replace."
+)
 Direction = Literal["read", "written"]
 _UNITS = (DURATION_PATTERN, PERCENT_PATTERN, SIZE_PATTERN)
 
@@ -23,6 +33,49 @@ def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> d
     schema = TypeAdapter(model).json_schema(mode=mode, schema_generator=_Generator)
     head = {"$schema": DIALECT, "$id": f"urn:fleet:schema:{name}", "title": title}
     return head | {key: part for key, part in schema.items() if key != "title"}
+
+
+def with_templates(schema: dict[str, Any]) -> dict[str, Any]:
+    """Add to the schema of a Fleet what its reader merges first: `templates` and `extends`."""
+    parts = schema["$defs"]
+    pools = schema["properties"]["pools"]
+    names = {"items": {"pattern": NAME_PATTERN, "type": "string"}, "type": "array"}
+    keys = {
+        key: _partial(part, parts)
+        for name in ("HooksPool", "StaticPool", "Pool")
+        for key, part in parts[name]["properties"].items()
+    }
+    parts["Template"] = {
+        "additionalProperties": False,
+        "description": "What extends templates: any keys of a pool, none required.",
+        "properties": {"extends": {"description": _EXTENDS, **names}, **keys},
+        "type": "object",
+    }
+    template = {"$ref": "#/$defs/Template"}
+    branches = pools["additionalProperties"]
+    branches["oneOf"] = [*branches["oneOf"], template | {"required": ["extends"]}]
+    section = {
+        "additionalProperties": template,
+        "default": {},
+        "description": "Named parts of pools, taken over by `extends`: any keys of a pool.",
+        "propertyNames": {"pattern": NAME_PATTERN},
+        "type": "object",
+    }
+    properties: dict[str, Any] = {}
+    for key, part in schema["properties"].items():
+        properties |= {"templates": section, key: part} if key == "pools" else {key: part}
+    return schema | {"properties": properties}
+
+
+def _partial(part: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a part of a schema with nothing required in the mappings of it."""
+    if "anyOf" in part:
+        return part | {"anyOf": [_partial(each, parts) for each in part["anyOf"]]}
+    found = parts.get(part.get("$ref", "").rpartition("/")[2], {})
+    if "required" not in found:
+        return part
+    described = {key: value for key, value in part.items() if key != "$ref"}
+    return {key: value for key, value in found.items() if key != "required"} | described
 
 
 class _Generator(GenerateJsonSchema):

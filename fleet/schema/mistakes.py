@@ -12,10 +12,11 @@ from fleet.schema.base import (
     CommandSecret,
     EnvSecret,
     FileSecret,
+    Section,
 )
 from fleet.schema.concealed import holds_secret
 from fleet.schema.findings import Finding, Path, did_you_mean, nearest, quoted
-from fleet.schema.model import Fleet
+from fleet.schema.model import Fleet, HooksPool, Pool, StaticPool
 from fleet.schema.pools import PLACE_PATTERN, WINDOW_PATTERN
 from fleet.schema.shape import Written, fields_of, follow
 
@@ -46,6 +47,7 @@ _PATTERNS = {
     PLACE_PATTERN: "the name of a provider, file:///PATH or s3://BUCKET/PREFIX",
     WINDOW_PATTERN: 'a window like "mon-fri 07:00-17:00 Europe/Berlin"',
 }
+_POOLS = (Pool, HooksPool, StaticPool)
 _BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _MANY = 200
 """Above this many unknown keys the file is something else; guessing at each would take minutes."""
@@ -92,8 +94,14 @@ def _unknown_key(path: Path, place: Path, *, guess: bool) -> Finding:
         message=f"unknown key {_shown(key)}",
         path=path,
         at="key",
-        hint=did_you_mean(key, fields_of(section)) if section and guess else "",
+        hint=did_you_mean(key, _known_in(section)) if section and guess else "",
     )
+
+
+def _known_in(section: type[Section]) -> set[str]:
+    """Return the keys that may be written in a section, also those that a reader takes away."""
+    more = {"templates"} if section is Fleet else {"extends"} if section in _POOLS else set()
+    return {*fields_of(section), *more}
 
 
 def _is_misspelt(place: Path, beside: list[str], *, guess: bool) -> bool:

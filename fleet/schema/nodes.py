@@ -25,6 +25,8 @@ _WORDS = {
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\.[0-9]{1,30}([eE][-+]?[0-9]{1,3})?\Z")
 _NOT_NUMBERS = re.compile(r"[-+]?\.(inf|Inf|INF|nan|NaN|NAN)\Z")
+NUMBERS = (_WHOLE, _DECIMAL, _NOT_NUMBERS)
+"""What is written without quotes and is no text."""
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Compiled by YAML's own reader already, and such a wide class takes 3 ms to compile again.
 _NOT_PRINTABLE = yaml.reader.Reader.NON_PRINTABLE

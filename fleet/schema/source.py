@@ -1,4 +1,4 @@
-"""This module turns the text of fleet.yaml and its included files into data with positions.
+"""This module turns fleet.yaml, its included files and templates into data with positions.
 
 Whatever a person can get wrong in the text is a finding; a document always comes back, if
 only with findings.
@@ -13,6 +13,7 @@ from fleet.errors import FileUnreadable
 from fleet.schema.document import Document
 from fleet.schema.findings import Finding, Span
 from fleet.schema.nodes import MAX_NODES, Node, lines_of, parse
+from fleet.schema.templates import MAX_MERGED, TooMuch, apply_templates
 
 LIMIT = 5_000_000
 """Bytes of fleet.yaml and its included files together."""
@@ -37,10 +38,22 @@ def read_document(name: str, files: Files) -> Document:
     if root is not None and root.kind != "mapping":
         reader.report(root.span, "wrong-type", "expected a mapping that begins with fleet: NAME")
         root = None
+    partial: frozenset[str] = frozenset()
     if root is not None:
         reader.include(root)
+        try:
+            partial = apply_templates(root, reader.findings)
+        except TooMuch:
+            message = f"templates make more than {MAX_MERGED} values of the pools"
+            reader.report(root.span, "too-complex", message, "write smaller templates")
+            root = None
     return Document(
-        name, root=root, texts=reader.texts, roots=reader.roots, findings=reader.findings
+        name,
+        root=root,
+        texts=reader.texts,
+        roots=reader.roots,
+        findings=reader.findings,
+        partial=partial,
     )
 
 

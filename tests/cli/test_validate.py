@@ -148,3 +148,32 @@ def test_the_example_of_this_repository_is_valid(run_fleet: RunFleet) -> None:
     ran = run_fleet("validate", cwd=ROOT)
 
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_resolved_prints_a_file_that_gives_the_same_plan(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (folder,) = ROOT.glob("tests/plans/of-pools-with-one-tag-the-cheapest-*")
+    write(project, (folder / "fleet.yaml").read_text("utf-8"))
+    world = ("--world", str(folder / "world.json"), "--json")
+    before = run_fleet("plan", *world)
+
+    ran = run_fleet("validate", "--resolved")
+    write(project, ran.stdout)
+
+    assert (ran.returncode, ran.stderr) == (0, "fleet.yaml: valid\n")
+    assert "templates" not in ran.stdout
+    assert run_fleet("plan", *world).stdout == before.stdout
+    compared = run_fleet("plan", *world[:2], "--base", str(folder / "fleet.yaml"))
+    assert "The change makes no difference" in compared.stdout
+
+
+def test_resolved_prints_nothing_of_a_file_that_is_wrong(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    write(project, "fleet: demo\npools: {p: {extends: [base]}}\n")
+
+    ran = run_fleet("validate", "--resolved")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "fleet.yaml:2:23: error[unknown-template]" in ran.stderr

@@ -1,6 +1,7 @@
 """`fleet import copr`: the allow-list as literals, prefixes become full matches."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -288,3 +289,68 @@ def test_a_limit_that_cannot_be_read_is_refused(pair: str) -> None:
     (found,) = wrong(imported(f"[backend]\nbuilds_max_workers_arch=s390x=4,{pair}\n"))
 
     assert found.startswith("copr.conf:2:33: wrong-value: expected NAME=COUNT")
+
+
+BLOCKED = """\
+[backend]
+# the list of the abuse team
+blocked_owners=
+    # miners, issue 17
+    mallory, eve
+    trent # asked for it
+    oscar
+"""
+
+
+def test_blocked_owners_keep_their_line_and_why() -> None:
+    found = imported(BLOCKED)
+
+    assert tickets_of(found).blocked == ["mallory", "eve", "trent", "oscar"]
+    above = dict(pairwise(map(str.strip, str(found.text).splitlines())))
+    assert above["# the list of the abuse team"] == "blocked:"
+    assert above["# copr.conf:5: miners, issue 17"] in ("- mallory", "- eve")
+    assert above["# copr.conf:6: asked for it"] == "- trent"
+    assert above["# copr.conf:7"] == "- oscar"
+    (changed,) = said(found, "changed")
+    assert changed.startswith("6: blocked_owners: trent # asked for it")
+
+
+def test_what_jinja_decides_in_a_backend_is_told_with_its_line() -> None:
+    found = imported(
+        "[backend]\n{% if env == 'production' %}\nbuilds_max_workers=405\n{% else %}\n"
+        "builds_max_workers=5\n{% endif %}\nbuilds_max_workers_owner={{ most }}\n"
+        "blocked_owners=\n    mallory\n    {{ more }}\nbuilds_max_workers_arch=\n    x86_64=9\n"
+        "    aarch64={{ few }}\n{% set secret = 'hunter2' %}\n"
+    )
+
+    queue = tickets_of(found)
+    assert (queue.limits.total, queue.limits.per.owner, queue.blocked) == (None, None, ["mallory"])
+    assert list(fleet_of(found).tags) == ["arch_x86_64"]
+    lines = [each.split(":")[0] for each in said(found, "no-equivalent")]
+    assert lines == ["2", "7", "10", "13", "14"]
+    assert "hunter2" not in f"{found.changes}{found.text}"
+
+
+def test_what_jinja_decides_in_an_allow_list_is_told_with_its_line() -> None:
+    found = imported(
+        "{# ansible #}\nDEBUG = {{ debug }}\nEXTRA_BUILDCHROOT_TAGS = [\n"
+        '    {"pattern": "a/b", "tags": ["t"]},\n{% if staging %}\n'
+        '{% for user in users %}\n    {"pattern": "{{ user }}/d", "tags": ["t"]},\n{% endfor %}\n'
+        '    {"pattern": "c/d", "tags": ["t"]},\n{% endif %}\n'
+        '    {"pattern": "{{ user }}/e", "tags": ["t"]},\n'
+        '    {"pattern": "g/h", "tags": ["{{ tag }}"]},\n]\n'
+    )
+
+    fleet = fleet_of(found)
+    assert [rule.match for rule in fleet.powerful] == ["a/b.*"]
+    assert list(fleet.tags) == ["t"]
+    told = said(found, "no-equivalent")
+    assert [each.split(":")[0] for each in told] == ["5", "11", "12"]
+    assert "to line 10" in told[0]
+
+
+def test_what_jinja_begins_and_never_ends_is_told_too() -> None:
+    found = imported("[backend]\nbuilds_max_workers=4\n{% if x %}\nbuilds_max_workers_owner=2\n")
+
+    assert tickets_of(found).limits.per.owner is None
+    assert len(said(found, "no-equivalent")) == 1

@@ -136,3 +136,34 @@ def test_two_places_of_one_account_are_two_providers() -> None:
 )
 def test_what_is_no_such_listing_is_refused(found: Imported, finding: str) -> None:
     assert wrong(found)[0].startswith(finding)
+
+
+def test_names_of_accounts_and_images_that_change_are_told() -> None:
+    long = "debian.infrastructure.hetzner.production.account"
+    image = "Debian 13 with everything that builds need"
+    specifications = f"{{provider_type: hetzner, server_type: cx33, image_name: {image}}}"
+    text = (
+        f"- {{name: p, provider_account: {long}, limits: {{}}, specifications: {specifications}}}"
+    )
+
+    found = import_debusine("pools.yaml", text.encode(), "demo")
+
+    named, account = said(found, "renamed")
+    assert "provider account" in account
+    assert image in named
+    for each in (account, named):
+        assert "cut to the 31 characters of a name" in each
+    fleet_of(found)
+
+
+def test_what_many_pools_repeat_stands_in_templates() -> None:
+    specifications = "{provider_type: hetzner, server_type: cx33, image_name: debian-13}"
+    item = "- {{name: builder-{}, provider_account: hz, limits: {{}}, specifications: {}}}\n"
+    text = "".join(item.format(number, specifications) for number in range(6))
+
+    found = import_debusine("pools.yaml", text.encode(), "demo")
+
+    assert str(found.text).count("image: debian-13\n") == 1
+    assert str(found.text).endswith("  builder-5:\n    extends: [debusine]\n")
+    pools = fleet_of(found).pools
+    assert pools["builder-0"] == pools["builder-5"] == a_pool_of(found, "builder-3")

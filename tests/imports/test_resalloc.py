@@ -1,11 +1,14 @@
 """`fleet import resalloc`: every option of a pools.yaml, and what each becomes."""
 
+import re
+
 import pytest
 
 from fleet.imports.changes import Imported
 from fleet.imports.resalloc import import_resalloc
 from fleet.imports.resalloc_pool import OPTIONS
 from fleet.schema.model import Fleet, HooksProvider, Pool
+from tests.imports.production import pools_yaml
 from tests.imports.reading import fleet_of, said, wrong
 
 COMMANDS = "  cmd_new: new\n  cmd_delete: delete\n  cmd_list: list\n"
@@ -289,3 +292,34 @@ def test_a_name_that_is_cut_is_told_as_cut() -> None:
     found = said(import_resalloc("pools.yaml", text.encode(), "demo"), "renamed")
 
     assert ["cut to the 31 characters" in each for each in found] == [True, False]
+
+
+def test_what_pools_repeat_stands_in_templates_and_means_the_same() -> None:
+    text = pools_yaml()
+    found = import_resalloc("pools.yaml", text.encode(), "demo", with_scripts=True)
+
+    whole = fleet_of(found)
+    assert len(whole.pools) == 26
+    for alone in (each for each in re.split(r"\n(?=\w)", text) if each):
+        one = fleet_of(import_resalloc("pools.yaml", alone.encode(), "demo", with_scripts=True))
+        (name,) = one.pools
+        assert whole.pools[name] == one.pools[name]
+        assert _hooks(whole, name) == _hooks(one, name)
+
+
+def test_what_pools_repeat_is_written_once() -> None:
+    found = import_resalloc("pools.yaml", pools_yaml().encode(), "demo", with_scripts=True)
+
+    written = str(found.text)
+    assert len(written) < 15_000  # written out: 31,565
+    for once in ("invented", "timeouts:", "mode: pause", "resalloc-check-vm-ip", "interface:"):
+        assert written.replace("[invented-machine]", "").count(once) == 1 + (once == "invented")
+    assert "  copr-hv-ppc64le:\n    extends: [copr-hv]\n" in written
+
+
+def test_pools_that_have_little_in_common_get_no_template_of_their_own() -> None:
+    text = "p: {cmd_new: a, cmd_delete: b, cmd_list: c}\n"
+
+    found = import_resalloc("pools.yaml", text.encode(), "demo")
+
+    assert str(found.text).count("extends: [invented-machine]") == 1

@@ -159,7 +159,8 @@ def _allowed(schema: Json) -> st.SearchStrategy[Json]:
         return _section(schema["$ref"].rpartition("/")[2])
     union = schema.get("oneOf") or schema.get("anyOf")
     if union:
-        return st.one_of([written(each) for each in union])
+        # What a pool extends is nothing that a schema sees.
+        return st.one_of([written(each) for each in union if "required" not in each])
     words = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
     return st.sampled_from(words) if words else _plain(schema)
 
@@ -202,7 +203,7 @@ def _section(name: str) -> st.SearchStrategy[Json]:
 @given(st.data())
 def test_models_and_schema_agree_on_generated_documents(data: st.DataObject) -> None:
     properties = the_schema()["properties"]
-    key = data.draw(st.sampled_from(sorted(set(properties) - {"include"})))
+    key = data.draw(st.sampled_from(sorted(set(properties) - {"include", "templates"})))
     value = {"fleet": "x", key: data.draw(written(properties[key]))}
 
     by_schema, by_program, told = verdicts(value)

@@ -20,6 +20,8 @@ SCHEMA: dict[str, Any] = json.loads((ROOT / "docs/schemas/fleet.json").read_text
 def of_schema() -> set[str]:
     """Return every key of the schema, below the part that it belongs to."""
     parts = {"fleet.yaml": SCHEMA, **SCHEMA["$defs"]}
+    # What a template has of a pool is a pool's.
+    parts["Template"] = {"properties": {"extends": parts["Template"]["properties"]["extends"]}}
     return {f"{name}: {key}" for name, part in parts.items() for key in part.get("properties", ())}
 
 

@@ -126,7 +126,7 @@ def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
 
     assert list((walk.project / "machines").iterdir()) == []
     changes = json.loads((walk.project / "changes.json").read_text(encoding="utf-8"))
-    assert len(changes["changes"]) == 9
+    assert len(changes["changes"]) == 8
     told = (walk.project / "told").read_text(encoding="utf-8").splitlines()
     assert told == [
         "disable --now resalloc",
