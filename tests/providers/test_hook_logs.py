@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import CreationRefused
-from fleet.facts import Unknown
+from fleet.facts import Listing, Unknown
 from fleet.providers.hook_log import MOST_BYTES, MOST_MACHINES, HookLog, tidy
 from tests.builders import NOW
 from tests.ports.engines import a_sim_worker
@@ -59,7 +59,7 @@ def test_a_list_is_logged_where_it_fails_and_the_error_says_where(tmp_path: Path
     assert isinstance(listing, Unknown)
     assert listing.unknown.endswith("; log: hooks/desk/list.log")
     assert "no route" in (tmp_path / "hooks/desk/list.log").read_text()
-    assert a_hook_cloud(tmp_path / "b").list("debian")
+    assert isinstance(a_hook_cloud(tmp_path / "b").list("debian"), Listing)
     assert not (tmp_path / "b/hooks").exists()
 
 
