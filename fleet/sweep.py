@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fleet.catalogue import find_types, price_per_hour
 from fleet.catalogue.listed import with_price_lists
 from fleet.census import PoolCensus, take_census
 from fleet.census.expiry import expired_at
@@ -16,7 +17,8 @@ from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft, is_going
 from fleet.draft.staffing import Service
 from fleet.facts import Listing, Unknown, World
-from fleet.plan import Plan, Reason
+from fleet.making import Option, markets_of
+from fleet.plan import Delete, Plan, Reason
 from fleet.plan.digests import seal
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
@@ -27,15 +29,16 @@ _SAID = {
     Reason.EXPIRED: "a sweep looks at what expired, not at what waits",
     Reason.REQUESTED: "this looks at what a person named, not at what waits",
 }
+_MAKES_NONE = "a sweep makes none"
+_BEGUN = "an earlier run began to delete it"
 _UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
     *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
-    State.NEVER_REGISTERED,
+    *(State.NEVER_REGISTERED, State.UNDELETED),
 }
 _UNSURE = {
     State.MISSING: "its provider does not list it; once it is surely gone: "
     "`fleet machine forget {name}`",
     State.UNFINISHED: "an apply that was killed was making it; `fleet apply` finishes that",
-    State.UNDELETED: "an apply that was killed was deleting it; `fleet apply` finishes that",
     State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
 }
 Select = Callable[[PoolCensus, Unit], str]
@@ -90,17 +93,35 @@ def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Pl
             census=census,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
-            closed="a sweep makes none",
+            closed=_MAKES_NONE,
+            options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in census.units:
             if because := select(census, unit):
                 _let_go(world, draft, unit, reason, because)
+        _finish_deletions(draft)
         drafts[name] = draft
     plan = assemble(fleet, world, drafts, Decided((), Service()))
     pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
     unknown = (*plan.unknown, *(f"{gone} (swept by its provider's listing)" for gone in lost))
     said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
     return seal(plan.model_copy(update=said))
+
+
+def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
+    """Yield what a pool's machines cost; none is made."""
+    for known in find_types(fleet, pool):
+        for market in markets_of(pool):
+            price = price_per_hour(fleet, known, market)
+            yield Option(name, known.name, market, "", price, _MAKES_NONE)
+
+
+def _finish_deletions(draft: Draft) -> None:
+    """Add what an earlier run was deleting where any other goes: the engine deletes it too."""
+    if any(isinstance(action, Delete) for action in draft.actions):
+        for unit in draft.census.having(State.UNDELETED):
+            if unit.name not in draft.leaving:
+                draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
 
 
 def _is_lost(world: World, pool: str) -> bool:
@@ -126,6 +147,8 @@ def _let_go(world: World, draft: Draft, unit: Unit, reason: Reason, because: str
     """Take the next step of letting a machine go, or note why it stays."""
     if stop := next(_stops(world, draft, unit), ""):
         draft.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
+    elif unit.state is State.UNDELETED:
+        draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
         draft.delete(unit, reason, because)
     elif not is_going(unit):

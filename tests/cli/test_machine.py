@@ -1,11 +1,13 @@
 """`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.cli.test_state import lose
 from tests.cli.test_ticket import open_ticket, ticket_yaml
+from tests.rigs.hook_machines import write_hooks
 from tests.rigs.process import RunFleet
 from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
 
@@ -107,8 +109,8 @@ def test_all_machines_of_a_pool_go_once_they_are_idle(two: Trial) -> None:
     assert two.machines() == [ONE]
 
 
-def test_a_machine_with_a_ticket_stays_until_it_is_closed(project: object) -> None:
-    trial = Trial(project)  # type: ignore[arg-type]
+def test_a_machine_with_a_ticket_stays_until_it_is_closed(project: Path) -> None:
+    trial = Trial(project)
     trial.write(ticket_yaml())
     trial.init()
     number = open_ticket(trial)
@@ -188,3 +190,27 @@ def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
 
     assert two.do("machine", "delete", TWO, "--apply")[0] == 4
     assert two.machines() == [ONE, TWO]
+
+
+def test_what_an_earlier_run_failed_to_delete_goes_with_what_is_named(project: Path) -> None:
+    """The engine deletes it in any case, so that a plan without it would be refused."""
+    trial = Trial(project)
+    write_hooks(project, delete="test ! -e broken && rm -f machines/$FLEET_MACHINE")
+    commands = ", ".join(f"{name}: [sh, {name}.sh]" for name in ("new", "delete", "list"))
+    pool = (
+        f"{{provider: hooks, hooks: {{{commands}}}, image: trixie, workers: {{max: 3, spare: 2}},"
+        " machine: {cores: 4, memory: 16GiB, price: 0.10 EUR/h}}"
+    )
+    trial.write(fleet_yaml(pools={"own": pool}, queue="{kind: tickets}"))
+    trial.init()
+    trial.apply()
+    trial.do("machine", "delete", "trial-own-0001", "--apply")
+    (project / "broken").touch()
+    assert trial.do("machine", "delete", "trial-own-0001", "--apply")[0] != 0
+    trial.do("machine", "delete", "trial-own-0002", "--apply")
+    (project / "broken").unlink()
+
+    code, said = trial.do("machine", "delete", "trial-own-0002", "--apply")
+
+    assert code == 0, said
+    assert list((project / "machines").iterdir()) == []
