@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fleet.catalogue import find_types, price_per_hour
+from fleet.catalogue import find_types, markets_of, price_per_hour
 from fleet.catalogue.listed import with_price_lists
 from fleet.census import PoolCensus, take_census
 from fleet.census.expiry import expired_at
@@ -17,7 +17,7 @@ from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft, is_going
 from fleet.draft.staffing import Service
 from fleet.facts import Listing, Unknown, World
-from fleet.making import Option, markets_of
+from fleet.making import Option
 from fleet.plan import Delete, Plan, Reason
 from fleet.plan.digests import seal
 from fleet.schema.model import Fleet, Pool
