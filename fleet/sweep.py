@@ -1,37 +1,90 @@
-"""This module says what of a fleet goes because no run of `fleet apply` vouches for it any more.
+"""This module says what of a fleet goes apart from its plan: what expired, what a person names.
 
 The same rules hold as anywhere: what is not known to be idle stays, a worker is drained before
 its machine is deleted, and a pool in mode: pause stays as it is. Only that its stack is lost
 keeps no expired machine: then its provider's own listing is the witness.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
+from fleet.catalogue import find_types, markets_of, price_per_hour
 from fleet.catalogue.listed import with_price_lists
 from fleet.census import PoolCensus, take_census
 from fleet.census.expiry import expired_at
-from fleet.census.units import Unit
+from fleet.census.units import CAPACITY, State, Unit
 from fleet.draft import Draft, is_going
 from fleet.draft.staffing import Service
 from fleet.facts import Listing, Unknown, World
-from fleet.plan import Plan, Reason
+from fleet.making import Option
+from fleet.plan import Delete, Plan, Reason
 from fleet.plan.digests import seal
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 from fleet.tagrules import serves_queue
 from fleet.verdicts import Decided, assemble
 
-_SAID = "a sweep looks at what expired, not at what waits"
+_SAID = {
+    Reason.EXPIRED: "a sweep looks at what expired, not at what waits",
+    Reason.REQUESTED: "this looks at what a person named, not at what waits",
+}
+_MAKES_NONE = "a sweep makes none"
+_BEGUN = "an earlier run began to delete it"
+_UNUSED = (CAPACITY - {State.STARTING, State.UNFINISHED}) | {
+    *(State.DRAINING, State.DEAF, State.FAILED, State.DISABLED, State.STOPPED),
+    *(State.NEVER_REGISTERED, State.UNDELETED),
+}
+_UNSURE = {
+    State.MISSING: "its provider does not list it; once it is surely gone: "
+    "`fleet machine forget {name}`",
+    State.UNFINISHED: "an apply that was killed was making it; `fleet apply` finishes that",
+    State.UNRECORDED: "its provider lists it, its stack does not: see `fleet state orphans`",
+}
+Select = Callable[[PoolCensus, Unit], str]
+"""Says why a machine is to go; nothing where it is not."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which machines a person wants deleted: these, or those of these pools."""
+
+    names: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    unused: bool = False
+    """Of pools only those that run nothing and have registered, or never will."""
+
+    def why(self, census: PoolCensus, unit: Unit) -> str:
+        """Return why a machine is to go; nothing where it is not chosen."""
+        said = "`fleet machine delete` asks for it"
+        if unit.name in self.names:
+            return said
+        if census.pool not in self.pools or unit.state in _UNSURE:
+            return ""
+        is_unused = unit.state in _UNUSED and not unit.may_run
+        return said if is_unused or not self.unused else ""
 
 
 def sweep(fleet: Fleet, world: World) -> Plan:
     """Return the plan that lets go of expired machines, and of nothing else."""
+    return _let_go_of(fleet, world, partial(_why_expired, fleet, world), Reason.EXPIRED)
+
+
+def delete_machines(fleet: Fleet, world: World, choice: Choice) -> Plan:
+    """Return the plan that lets go of the machines that a person chose, and of nothing else.
+
+    A busy worker is only drained; without its stack a machine stays.
+    """
+    return _let_go_of(fleet, world, choice.why, Reason.REQUESTED)
+
+
+def _let_go_of(fleet: Fleet, world: World, select: Select, reason: Reason) -> Plan:
     fleet = with_price_lists(fleet, world)
     drafts: dict[str, Draft] = {}
     lost: list[str] = []
     for name, census in take_census(fleet, world).items():
-        if _is_lost(world, name) and not _unread(census):
+        is_expiry = reason is Reason.EXPIRED
+        if is_expiry and _is_lost(world, name) and not _unread(census):
             lost += census.blind
             census = replace(census, blind=(), frozen=())  # noqa: PLW2901 - as if it were there
         pool = fleet.pools.get(name)
@@ -40,16 +93,35 @@ def sweep(fleet: Fleet, world: World) -> Plan:
             census=census,
             pool=pool if isinstance(pool, Pool) else None,
             names=iter(()),
-            closed="a sweep makes none",
+            closed=_MAKES_NONE,
+            options=tuple(_priced(fleet, pool, name)) if isinstance(pool, Pool) else (),
         )
         for unit in census.units:
-            _let_go(world, draft, unit)
+            if because := select(census, unit):
+                _let_go(world, draft, unit, reason, because)
+        _finish_deletions(draft)
         drafts[name] = draft
     plan = assemble(fleet, world, drafts, Decided((), Service()))
-    pools = tuple(pool.model_copy(update={"because": _SAID}) for pool in plan.pools)
-    unknown = (*plan.unknown, *(f"{reason} (swept by its provider's listing)" for reason in lost))
+    pools = tuple(pool.model_copy(update={"because": _SAID[reason]}) for pool in plan.pools)
+    unknown = (*plan.unknown, *(f"{gone} (swept by its provider's listing)" for gone in lost))
     said = {"pools": pools, "unknown": tuple(dict.fromkeys(unknown)), "releases": ()}
     return seal(plan.model_copy(update=said))
+
+
+def _priced(fleet: Fleet, pool: Pool, name: str) -> Iterator[Option]:
+    """Yield what a pool's machines cost; none is made."""
+    for known in find_types(fleet, pool):
+        for market in markets_of(pool):
+            price = price_per_hour(fleet, known, market)
+            yield Option(name, known.name, market, "", price, _MAKES_NONE)
+
+
+def _finish_deletions(draft: Draft) -> None:
+    """Add what an earlier run was deleting where any other goes: the engine deletes it too."""
+    if any(isinstance(action, Delete) for action in draft.actions):
+        for unit in draft.census.having(State.UNDELETED):
+            if unit.name not in draft.leaving:
+                draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
 
 
 def _is_lost(world: World, pool: str) -> bool:
@@ -63,24 +135,31 @@ def _unread(census: PoolCensus) -> tuple[str, ...]:
     return tuple(reason for reason in census.frozen if reason not in census.blind)
 
 
-def _let_go(world: World, draft: Draft, unit: Unit) -> None:
-    """Take the next step of letting an expired machine go, or note why it stays."""
-    end = unit.machine and expired_at(draft.fleet, world, draft.census.provider, unit.machine)
+def _why_expired(fleet: Fleet, world: World, census: PoolCensus, unit: Unit) -> str:
+    end = unit.machine and expired_at(fleet, world, census.provider, unit.machine)
     if not end:
-        return
+        return ""
     age = write_duration(int((world.time - end).total_seconds()))
-    because = f"it expired {age} ago: no run of fleet apply vouches for it"
+    return f"it expired {age} ago: no run of fleet apply vouches for it"
+
+
+def _let_go(world: World, draft: Draft, unit: Unit, reason: Reason, because: str) -> None:
+    """Take the next step of letting a machine go, or note why it stays."""
     if stop := next(_stops(world, draft, unit), ""):
-        draft.kept[unit.name] = (Reason.EXPIRED, f"{because}; it stays: {stop}")
+        draft.kept[unit.name] = (reason, f"{because}; it stays: {stop}")
+    elif unit.state is State.UNDELETED:
+        draft.delete(unit, Reason.INTERRUPTED, _BEGUN)
     elif unit.worker is None or (is_going(unit) and not unit.may_run):
-        draft.delete(unit, Reason.EXPIRED, because)
+        draft.delete(unit, reason, because)
     elif not is_going(unit):
-        draft.drain(unit, Reason.EXPIRED, because)
+        draft.drain(unit, reason, because)
 
 
 def _stops(world: World, draft: Draft, unit: Unit) -> Iterator[str]:
-    """Yield why an expired machine may not go yet."""
+    """Yield why a machine may not go yet."""
     census = draft.census
+    if unit.machine is None and unit.state in _UNSURE:
+        yield _UNSURE[unit.state].format(name=unit.name)
     yield from (*_unread(census), *census.blind)
     if draft.pool is not None and draft.pool.mode == "pause":
         yield "its pool has mode: pause"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleet.arguments.exchange import add_exchange
 from fleet.arguments.image import add_image
+from fleet.arguments.machine import add_machine
 from fleet.arguments.serve import add_serve
 from fleet.arguments.shadow import add_shadow
 from fleet.arguments.ticket import add_ticket
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     _tags(verbs)
     add_image(verbs)
     _state(verbs)
+    add_machine(verbs)
     _sweep(verbs)
     _adopt(verbs)
     _prices(verbs)
@@ -295,7 +297,7 @@ def _state(verbs: _Verbs) -> None:
         ("rebuild", "make lost state anew from the marks of machines; nothing is deleted"),
         ("export", "write all that the fleet remembers to a file: its store and its stacks"),
         ("import", "put what such a file holds where fleet.yaml keeps state"),
-        ("forget-machine", "take a machine that its provider no longer has out of its stack"),
+        ("forget-machine", "the same as `fleet machine forget`"),
         ("unlock", "take away the locks of runs that died, of the fleet and of its stacks"),
     ):
         action = _verb(actions, name, help_text)

@@ -28,6 +28,8 @@ def add_ticket(verbs: Verbs) -> None:
         _common(action)
         if name == "show":
             add_json(action)
+        else:
+            _server(action)
         if name == "close":
             action.add_argument(
                 "--built",
@@ -78,6 +80,22 @@ def _open(parser: Parser) -> None:
         help="it expires when it was neither checked nor waited for for so long",
     )
     _common(parser)
+    _server(parser)
+
+
+def _server(parser: Parser) -> None:
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="ask the `fleet serve` at this address, as in https://HOST:49100, in place of the "
+        "fleet of fleet.yaml; it is told tags and sandbox only",
+    )
+    parser.add_argument(
+        "--netrc",
+        metavar="FILE",
+        help="with --server: where its token is, `machine HOST login NAME password TOKEN`, "
+        "readable by its owner alone (default: ~/.netrc)",
+    )
 
 
 def _common(parser: Parser) -> None:

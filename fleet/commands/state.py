@@ -4,17 +4,14 @@ import argparse
 import json
 from collections.abc import Callable
 
-from fleet.commands.clock import SystemClock
-from fleet.commands.config import Config, load_config
+from fleet.commands.config import load_config
+from fleet.commands.machine import forget
 from fleet.commands.state_carry import export_state, import_state
 from fleet.commands.state_rebuild import orphans, rebuild
 from fleet.commands.state_unlock import unlock
-from fleet.commands.wiring import lock_owner, look, wire
+from fleet.commands.wiring import wire
 from fleet.errors import FleetError, PlanRefused
 from fleet.facts import Stack
-from fleet.operate.confirming import confirm_all
-from fleet.operate.forget import forget_machine
-from fleet.plan.outcome import Outcome, StackOutcome
 from fleet.ports import Console, Engine, StackRef
 from fleet.render.journal import run_to_text, run_to_value
 from fleet.render.terminal import clean
@@ -44,7 +41,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         case "rebuild":
             code = rebuild(config, args, store, console)
         case "forget-machine":
-            code = _forget_machine(config, args, console)
+            code = forget(config, args, console)
         case _:
             code = unlock(fleet, store, places, args.holder, console)
     return code
@@ -82,30 +79,6 @@ def _forget(store: DatabaseStore, engine_of: Callable[[str], Engine], name: str)
             "pool from fleet.yaml or give it `mode: drain`, then `fleet apply`"
         )
     store.forget_stack(name)
-
-
-def _forget_machine(config: Config, args: argparse.Namespace, console: Console) -> int:
-    """Take a machine that is gone out of its stack, under the lock, and write that down."""
-    clock = SystemClock()
-    started = clock.now()
-    sources = wire(config.fleet, args.file)
-    with sources.store.lock(lock_owner(), started):
-        world = look(config, sources, console)
-        pool, queue = forget_machine(config.fleet, world, args.machine, sources)
-        outcome = StackOutcome(pool=pool, result="applied", forgotten=(args.machine,))
-        sources.store.record_run(
-            started=started,
-            ended=clock.now(),
-            plan="",
-            outcome=Outcome(plan="", stacks=(outcome,)).model_dump_json(),
-        )
-        confirm_all(sources, console.note)
-    off = f"its worker was switched off at queue {queue}" if queue else "nothing else was touched"
-    console.out(
-        f"machine {args.machine} taken out of the stack of pool {pool}; {off}, and the next "
-        "`fleet apply` makes another where one is needed"
-    )
-    return 0
 
 
 def _show(store: DatabaseStore, places: Places, args: argparse.Namespace, console: Console) -> int:

@@ -1,12 +1,13 @@
 """This module lets go of what no run of apply vouches for any more; it only shows it by default.
 
-It works from anywhere: without the store it takes the providers' own listings, and no lock.
+It works from anywhere: without the store it takes the providers' own listings, and no lock. What
+`fleet machine delete` names goes the same way, but never without the store.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,51 +18,94 @@ from fleet.commands.signals import Signals
 from fleet.commands.sweep_temporary import sweep_temporary
 from fleet.commands.wiring import lock_owner, look, wire
 from fleet.errors import StoreFailed, StoreMissing
+from fleet.facts import World
 from fleet.guard import guard
 from fleet.operate.clocks import check_servers, check_skew
 from fleet.operate.observe import Sources
 from fleet.operate.sweep import sweep_machines
+from fleet.plan import Plan, Reason
 from fleet.ports import Console
 from fleet.ports.store import Store
 from fleet.render.outcome_text import outcome_to_text
 from fleet.render.sweep_text import sweep_to_text
 from fleet.render.to_json import plan_to_json, value_to_json
+from fleet.schema.model import Fleet
 from fleet.sweep import sweep
 
-_COMMAND = "fleet sweep --expired --apply"
+
+@dataclass(frozen=True)
+class Letting:
+    """What goes, and how that is told."""
+
+    decide: Callable[[Fleet, World], Plan]
+    command: str
+    """Deletes what was drained."""
+    named: Collection[str] | None = None
+    """The machines that a person named; None: it is a sweep, which does without a store."""
+
+    def exit_code(self, plan: Plan) -> int:
+        """Return what is said of a plan as a whole: what is unknown, what named machine stays."""
+        stays = [
+            worker
+            for worker in plan.workers
+            if worker.verdict == "keep"
+            and worker.state != "busy"
+            and (worker.reason is Reason.REQUESTED or worker.worker in (self.named or ()))
+        ]
+        return 4 if plan.is_refused or stays else 1 if plan.unknown else 0
+
+
+_SWEEP = Letting(sweep, "fleet sweep --expired --apply")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Show what would go, or let it go; what a registry does not know to be idle stays."""
     config = load_config(args, console)
     sources = wire(config.fleet, args.file)
-    code = (_apply if args.apply else _show)(args, console, config, sources)
+    code = let_go(args, console, config, sources, _SWEEP)
     base, now = Path(args.file).resolve().parent, SystemClock().now()
     is_whole = sweep_temporary(config.fleet, base, now, console, apply=args.apply)
     return code if is_whole else code or 1
 
 
-def _show(args: argparse.Namespace, console: Console, config: Config, sources: Sources) -> int:
-    plan = guard(config.fleet, sweep(config.fleet, look(config, sources, console)))
-    console.out(plan_to_json(plan) if args.json else sweep_to_text(plan, colour=console.colour))
-    return 4 if plan.is_refused else 1 if plan.unknown else 0
+def let_go(
+    args: argparse.Namespace, console: Console, config: Config, sources: Sources, letting: Letting
+) -> int:
+    """Show what would go, or with --apply let it go; return the exit code."""
+    return (_apply if args.apply else _show)(args, console, config, sources, letting)
 
 
-def _apply(args: argparse.Namespace, console: Console, config: Config, sources: Sources) -> int:
+def _show(
+    args: argparse.Namespace, console: Console, config: Config, sources: Sources, letting: Letting
+) -> int:
+    plan = guard(config.fleet, letting.decide(config.fleet, look(config, sources, console)))
+    console.out(
+        plan_to_json(plan)
+        if args.json
+        else sweep_to_text(plan, colour=console.colour, named=letting.named)
+    )
+    return letting.exit_code(plan)
+
+
+def _apply(
+    args: argparse.Namespace, console: Console, config: Config, sources: Sources, letting: Letting
+) -> int:
     clock, signals = SystemClock(), Signals()
     started = clock.now()
     sources = replace(sources, is_ending=signals.is_ending)
     crew = crewed(config.fleet, args.file, sources, Pace(default_jobs()), console.note)
     with (
         signals.heard(),
-        _locked(sources.store, started, console) as has_store,
+        _locked(sources.store, started, console, letting) as has_store,
         crew as (many, cut),
     ):
         world = look(config, sources, console)
         check_servers(world)
-        plan = guard(config.fleet, sweep(config.fleet, world))
+        plan = guard(config.fleet, letting.decide(config.fleet, world))
         if not args.json:
-            console.out(sweep_to_text(plan, applies=True, colour=console.colour))
+            console.out(
+                sweep_to_text(plan, applies=True, colour=console.colour, named=letting.named)
+            )
         with signals.changing(cut):
             outcome = sweep_machines(config.fleet, world, plan, many, console.note)
         if has_store and plan.actions:
@@ -72,15 +116,15 @@ def _apply(args: argparse.Namespace, console: Console, config: Config, sources: 
     console.out(
         value_to_json(outcome)
         if args.json
-        else outcome_to_text(outcome, plan, colour=console.colour, command=_COMMAND)
+        else outcome_to_text(outcome, plan, colour=console.colour, command=letting.command)
     )
     if signals.is_ending():
         raise KeyboardInterrupt
-    return outcome.exit_code or (1 if plan.unknown else 0)
+    return outcome.exit_code or letting.exit_code(plan)
 
 
 @contextmanager
-def _locked(store: Store, now: datetime, console: Console) -> Iterator[bool]:
+def _locked(store: Store, now: datetime, console: Console, letting: Letting) -> Iterator[bool]:
     """Hold the fleet's lock; False where there is no store any more that has one."""
     with ExitStack() as stack:
         try:
@@ -88,6 +132,8 @@ def _locked(store: Store, now: datetime, console: Console) -> Iterator[bool]:
             # Who sweeps when nobody looks after the fleet comes long after the last run.
             check_skew(store, now)
         except (StoreMissing, StoreFailed) as error:
+            if letting.named is not None:
+                raise
             console.note(f"sweeping without a lock: {error}")
             has_store = False
         else:

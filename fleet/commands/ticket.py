@@ -91,10 +91,21 @@ def run(
     clock: Clock | None = None,
 ) -> int:
     """Do what is asked with tickets; 0 where a ticket is ready, opened or closed."""
+    if getattr(args, "server", None):
+        # What speaks to servers is loaded for them alone.
+        from fleet.commands.ticket_server import run as ask_server
+
+        return ask_server(args, console, waiter or Signals(), clock or SystemClock())
+    if getattr(args, "netrc", None):
+        raise WrongUsage("--netrc: only a --server is told a token")
+    return _act(args, _counter(args, console, clock), waiter)
+
+
+def _counter(args: argparse.Namespace, console: Console, clock: Clock | None) -> _Counter:
     config = load_config(args, console)
     name, declared = find_desk(config.fleet, args.queue)
     store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
-    counter = _Counter(
+    return _Counter(
         config,
         read_members(config.fleet, args.file),
         name,
@@ -104,6 +115,9 @@ def run(
         clock or SystemClock(),
         console,
     )
+
+
+def _act(args: argparse.Namespace, counter: _Counter, waiter: Waiter | None) -> int:
     match args.action:
         case "open":
             return _open(args, counter)

@@ -162,7 +162,7 @@ def _cost(verdict: WorkerVerdict, currency: str) -> str:
 def _next(verdict: WorkerVerdict) -> str:
     if verdict.state == "missing":
         return (
-            f"look for it at its provider; if it is really gone: fleet state forget-machine "
+            f"look for it at its provider; if it is really gone: fleet machine forget "
             f"{verdict.worker}"
         )
     if verdict.reason is Reason.ORPHAN and verdict.verdict == "keep":

@@ -79,7 +79,7 @@ def _gone(fleet: Fleet, world: World, census: PoolCensus, name: str) -> Unit:
         provider, machine_id = listed[0]
         raise _refusal(
             f"provider {provider} lists {name} (id {machine_id}), so it is not gone; to be rid "
-            f"of it give pool {census.pool} `mode: drain`, or delete it at the provider first"
+            f"of it: `fleet machine delete {name} --apply`"
         )
     if census.blind:
         raise _refusal(

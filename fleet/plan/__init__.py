@@ -58,6 +58,7 @@ class Reason(StrEnum):
     NOT_WANTED = "not-wanted"  # what it was made for was withdrawn, and nothing else fits
     ORPHAN = "orphan"  # its provider lists it, but no stack knows it and no ticket has it
     EXPIRED = "expired"  # no run vouches for it any more; only `fleet sweep` says so
+    REQUESTED = "requested"  # a person named it; only `fleet machine delete` says so
     # keep
     BUSY = "busy"
     SERVES_WAITING = "serves-waiting"

@@ -26,6 +26,7 @@ from fleet.ports.tickets import Cleaned
 from fleet.providers.hook_interface import OwnInterface, ResallocInterface, is_held
 from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
 from fleet.providers.hook_livechecks import FileMemory, Livechecks
+from fleet.providers.hook_log import HookLog, tidy
 from fleet.providers.hook_memory import HookMemory, noting
 from fleet.schema.sources import Hooks
 from fleet.store.command import Call, CommandFailed, run
@@ -34,6 +35,8 @@ from fleet.store.masking import mask, words_of
 FIGURES = ("cores", "memory_mib", "disk_mib", "swap_mib")
 """What of a machine's settings its commands are told."""
 _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
+Hears = Callable[[str, bytes], None]
+"""Takes what a command writes to a stream."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 _SHOWN = 100
 """Letters of a command that a message shows."""
@@ -264,31 +267,63 @@ class HookMachines:
         given = self._given()
         remembered = self._remembered(told.get("name", ""))
         command = getattr(self._hooks, hook)
+        secrets = frozenset(given.values()) | words_of(user_data)
         # What was written for Resalloc has braces of a shell's, as in ${name}.
         fills = self._hooks.interface == "fleet"
-        return run(
-            Call(
-                what=hook,
-                command=[_filled(part, told) for part in command] if fills else command,
-                folder=self._around.folder,
-                environment={
-                    **self._around.environment,
-                    **given,
-                    **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
-                    **remembered,
-                    **more,
-                    "FLEET_HOOK": hook,
-                    "FLEET_PROVIDER": self._around.provider,
-                },
-                timeout=getattr(self._hooks.timeouts, hook),
-                advice=self._advice(hook, mask(shlex.join(command), given.values())),
-                secrets=frozenset(given.values()) | words_of(user_data),
-                stdin=user_data,
-                most=MOST_LISTED if hook == "list" else _MOST_SAID,
-                keeps=keeps,
-                is_cut=self._cut.is_set,
+        with self._logged(hook, told.get("name", ""), secrets) as hears:
+            return run(
+                Call(
+                    what=hook,
+                    command=[_filled(part, told) for part in command] if fills else command,
+                    folder=self._around.folder,
+                    environment={
+                        **self._around.environment,
+                        **given,
+                        **{_VARIABLES.get(k, f"FLEET_{k.upper()}"): v for k, v in told.items()},
+                        **remembered,
+                        **more,
+                        "FLEET_HOOK": hook,
+                        "FLEET_PROVIDER": self._around.provider,
+                    },
+                    timeout=getattr(self._hooks.timeouts, hook),
+                    advice=self._advice(hook, mask(shlex.join(command), given.values())),
+                    secrets=secrets,
+                    stdin=user_data,
+                    most=MOST_LISTED if hook == "list" else _MOST_SAID,
+                    keeps=keeps,
+                    hears=hears,
+                    is_cut=self._cut.is_set,
+                )
             )
-        )
+
+    @contextmanager
+    def _logged(self, hook: str, machine: str, secrets: Collection[str]) -> Iterator[Hears]:
+        """Log one call; its failure says where. Who only reads logs no `list`."""
+        folder = self._around.state.parent / "hooks"
+        is_list = hook == "list"
+        path = folder / (machine or self._around.provider) / f"{hook}.log"
+        if (is_list and not self._around.looks) or not NAME.fullmatch(path.parent.name):
+            yield lambda _stream, _data: None
+            return
+        log = HookLog(path, hook, secrets, quiet=is_list)
+        try:
+            yield log.hear
+        except CommandFailed as failure:
+            log.end(f"failed: {failure}", failed=True)
+            if log.is_written and failure.started:
+                failure.args = (f"{failure}; log: {self._shown(path)}",)
+            raise
+        except BaseException:
+            log.end("was ended with fleet", failed=True)
+            raise
+        log.end("succeeded", failed=False)
+        if hook in ("new", "delete"):
+            tidy(folder)
+
+    def _shown(self, path: Path) -> Path:
+        """Return a path as a person finds it: from the folder of fleet.yaml where it is there."""
+        folder = self._around.folder
+        return path.relative_to(folder) if path.is_relative_to(folder) else path
 
     def _advice(self, hook: str, command: str) -> str:
         """Return what to do about a command that takes too long."""

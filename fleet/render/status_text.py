@@ -91,7 +91,7 @@ def _count(count: int | None) -> Span:
 
 def _workers(status: Status) -> Iterator[Line]:
     if status.workers:
-        yield from _worker_table(status)
+        yield from worker_table(status)
     elif not status.unlisted:
         unread = "No workers are known of; what could not be read may have some."
         yield line(unread if status.unknown else "No workers.")
@@ -108,7 +108,8 @@ def _workers(status: Status) -> Iterator[Line]:
         )
 
 
-def _worker_table(status: Status) -> Iterator[Line]:
+def worker_table(status: Status) -> Iterator[Line]:
+    """Yield the workers of a status as a table."""
     money = words.rates([words.cost_of(worker) for worker in status.workers])
     rows = [
         _headings(

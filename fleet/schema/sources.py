@@ -397,6 +397,11 @@ class TicketQueue(Section):
     most_open_per_submitter: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2_000, description="More tickets nobody may have open at once."
     )
+    most_open_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        2_000,
+        description="More tickets the clients of one address may not have open at once, where "
+        "`fleet serve` knows none of them by a token: such clients may invent submitters.",
+    )
     claim_within: Annotated[Seconds, Field(ge=1)] = Field(
         1800,
         description="A ticket that was taken from `fleet serve`, and that nobody asked for in "

@@ -18,7 +18,16 @@ from fleet.handout.prospects import judge, why_waits
 from fleet.ports import Clock
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.asking import Memberships
-from fleet.tickets import Ticket, TicketState, claim, close, expire, fail, find_fault
+from fleet.tickets import (
+    Ticket,
+    TicketState,
+    claim,
+    client_name,
+    close,
+    expire,
+    fail,
+    find_fault,
+)
 from fleet.tickets.resalloc import bounded, collected, output, read_sandbox
 
 _REFUSED = 1
@@ -30,7 +39,9 @@ _CALLS = "takeTicket(tags[, sandbox]), collectTicket(id), waitTicket(id), closeT
 class Book(Protocol):
     """Where tickets of a queue are kept; each change of one is whole, or was not made."""
 
-    def open(self, ticket: Ticket, *, most: int, most_of_submitter: int) -> Ticket:
+    def open(
+        self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
+    ) -> Ticket:
         """Add a ticket and return it with its id; TicketRefused where too many are open."""
 
     def tickets(self) -> tuple[Ticket, ...]:
@@ -113,7 +124,8 @@ class TicketCalls:
             raise TicketRefused("no ticket was opened: a tag is a text")
         fleet = self._fleet()
         desk = self._desk(fleet)
-        owner, project, submitter = read_sandbox(sandbox) or (client, "", client)
+        name = client_name(client)
+        owner, project, submitter = read_sandbox(sandbox) or (name, "", name)
         now = self._clock.now()
         asked = Ticket(
             0,
@@ -138,7 +150,10 @@ class TicketCalls:
             asked = fail(asked, because, now)
         with self._turn:
             ticket = self._book.open(
-                asked, most=desk.most_open, most_of_submitter=desk.most_open_per_submitter
+                asked,
+                most=desk.most_open,
+                most_of_submitter=desk.most_open_per_submitter,
+                most_of_address=desk.most_open_per_address,
             )
         self._ring()
         return ticket.id
@@ -186,12 +201,15 @@ class TicketCalls:
             return None
         now = self._clock.now()
 
+        def is_own(ticket: Ticket) -> bool:
+            return client_name(ticket.client) == client_name(client)
+
         def step(ticket: Ticket) -> Ticket:
-            return claim(expire(ticket, now), now) if ticket.client == client else ticket
+            return claim(expire(ticket, now), now) if is_own(ticket) else ticket
 
         with self._turn:
             ticket = self._book.change(found, step, now)
-        return ticket if ticket and ticket.client == client else None
+        return ticket if ticket and is_own(ticket) else None
 
     def _desk(self, fleet: Fleet) -> TicketQueue:
         desk = fleet.queues.get(self._queue)

@@ -1,6 +1,7 @@
 """This module listens for calls in XML-RPC: bounded in number, size and time; over TLS if told.
 
-A call comes from the client whose token it carries; without tokens everybody is one client.
+A call comes from the client whose token it carries; without tokens everybody is one client, of
+whom the address is told too.
 """
 
 import hmac
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 from xmlrpc.client import Error, Fault, Unmarshaller, dumps
 
+from fleet.tickets import ANYBODY
 from fleet.web.background import BackgroundServer
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 * 1024
 """A longer call is refused."""
 _DRAINED_BYTES = 1024 * 1024
-_ANYBODY = "anybody"
 _MALFORMED = -32700
 _UNSPEAKABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no document in XML can hold: a client that is told it hears nothing at all."""
@@ -142,6 +143,8 @@ def _handler(
                 refusal = {"WWW-Authenticate": 'Basic realm="fleet"'}
                 _reply(self, 401, b"who asks? expected NAME:TOKEN\n", "text/plain", refusal)
                 return
+            if client == ANYBODY:
+                client = f"{ANYBODY} {self.client_address[0]}"
             _answering.connection = self.connection
             _reply(self, 200, _answered(answer, client, body), "text/xml")
 
@@ -188,7 +191,7 @@ class _Ear(RawIOBase):
 def find_client(authorization: str | None, tokens: Mapping[str, str]) -> str | None:
     """Return whose token a request carries; None where it is nobody's."""
     if not tokens:
-        return _ANYBODY
+        return ANYBODY
     scheme, _, encoded = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return None

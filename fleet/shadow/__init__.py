@@ -5,7 +5,7 @@ times how long each look stands for; both sides are measured in the same way.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from decimal import Decimal
 
 from pydantic import Field
@@ -82,13 +82,16 @@ def look_of(seen: Seen, plan: Plan, *, waiting: int, opened: int, seconds: int) 
         name: pool.busy + pool.idle + pool.starting + pool.other + pool.create - pool.delete
         for name, pool in known.items()
     }
-    costs = [priced.get(pool, Decimal(0)) * count for pool, count in seen.machines.items()]
+    theirs = {
+        pool: priced[name] for pool in seen.machines if (name := _ours(pool, priced)) in priced
+    }
+    costs = [theirs.get(pool, Decimal(0)) * count for pool, count in seen.machines.items()]
     return Look(
         time=plan.time,
         seconds=seconds,
         opened=opened,
         currency=plan.currency,
-        unpriced=tuple(sorted(seen.machines.keys() - priced.keys())),
+        unpriced=tuple(sorted(seen.machines.keys() - theirs.keys())),
         resalloc=Side(
             waiting=sum(ticket.waits for ticket in seen.tickets),
             machines=seen.machines,
@@ -100,6 +103,11 @@ def look_of(seen: Seen, plan: Plan, *, waiting: int, opened: int, seconds: int) 
             cost=sum((pool.cost_after for pool in known.values()), Decimal(0)),
         ),
     )
+
+
+def _ours(pool: str, known: Container[str]) -> str:
+    """Return how a pool of Resalloc is called here: machines of a cloud have no `_` in names."""
+    return pool if pool in known else pool.lower().replace("_", "-")
 
 
 def days_of(looks: Iterable[Look]) -> tuple[Day, ...]:

@@ -54,6 +54,8 @@ class Call:
     """Whether messages tell the last of its complaints."""
     keeps: tuple[int, ...] = ()
     """Descriptors that it holds open as long as it runs."""
+    hears: Callable[[str, bytes], None] = field(default=lambda _stream, _data: None, repr=False)
+    """Takes whatever it writes to `stdout` and `stderr`, as it comes: secrets are in it."""
     is_cut: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether it is to end now; asked again and again while it runs."""
 
@@ -149,6 +151,7 @@ class _Said:
 
     def hear(self, stream: str, data: bytes) -> None:
         """Take a part of what it wrote; CommandFailed where it is too much."""
+        self._call.hears(stream, data)
         if stream == "stdout":
             self.out += data
             if len(self.out) > self._call.most:

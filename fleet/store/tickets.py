@@ -47,10 +47,17 @@ class DatabaseTickets:
         self._queue = queue
         self._is_there = False
 
-    def open(self, ticket: Ticket, *, most: int, most_of_submitter: int) -> Ticket:
-        """Add a ticket and return it with its id; TicketRefused where too many are open."""
+    def open(
+        self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int = 0
+    ) -> Ticket:
+        """Add a ticket and return it with its id; TicketRefused where too many are open.
+
+        `most_of_address` bounds clients without a token; 0: nothing does.
+        """
         for _ in range(_TRIES):
             with self._tables() as connection:
+                if ticket.address and most_of_address:
+                    self._refuse_address(connection, ticket, most_of_address)
                 self._refuse(connection, ticket, most, most_of_submitter)
                 number = self._insert(connection, ticket)
             if number is not None:
@@ -302,6 +309,19 @@ class DatabaseTickets:
             raise TicketRefused(
                 f"queue {self._queue} has {most:,} tickets open, which is its most_open: try "
                 "again later"
+            )
+
+    def _refuse_address(self, connection: sa.Connection, ticket: Ticket, most: int) -> None:
+        """Raise TicketRefused where a client without a token has too many tickets open."""
+        count = sa.select(sa.func.count()).select_from(TICKETS).where(self._own(), _OPEN)
+        theirs = count.where(TICKETS.c.client == ticket.client)
+        held = connection.execute(theirs).scalar_one()
+        if held >= most:
+            raise TicketRefused(
+                f"clients without a token at {ticket.address} have {held:,} tickets open at "
+                f"queue {self._queue}, most_open_per_address is {most:,}: close some first, give "
+                "its clients tokens (`fleet serve --tokens`), or raise "
+                f"queues.{self._queue}.most_open_per_address"
             )
 
     def _insert(self, connection: sa.Connection, ticket: Ticket) -> int | None:

@@ -32,6 +32,8 @@ class TicketState(StrEnum):
 
 
 OPEN = frozenset({TicketState.WAITING, TicketState.READY})
+ANYBODY = "anybody"
+"""The client of `fleet serve` without tokens; a blank and its address may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ class Ticket:
     """Why it failed or expired."""
     ended_at: datetime | None = None
     client: str = ""
-    """The client of `fleet serve` that took it; empty: it was opened at the command line."""
+    """The client of `fleet serve` that took it; empty: it was opened at the command line.
+
+    One without a token is `anybody ADDRESS`: no token's name has a blank.
+    """
     project: str = ""
     chroot: str = ""
     package: str = ""
@@ -72,6 +77,11 @@ class Ticket:
     """When it got its machine; None: it has none, or an older fleet gave it."""
     built: bool = False
     """Its client said at its end that its build ran on the machine and succeeded."""
+
+    @property
+    def address(self) -> str:
+        """Return the address of a client without a token; empty where there is none."""
+        return self.client.partition(" ")[2]
 
     @property
     def is_open(self) -> bool:
@@ -93,6 +103,11 @@ class Ticket:
         """Return the name of its build as `powerful` matches it; empty where that is not told."""
         parts = (self.owner, self.project, self.chroot, self.package)
         return "/".join(parts) if self.chroot else ""
+
+
+def client_name(client: str) -> str:
+    """Return the name of a client: without its address where it has no token."""
+    return client.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,9 +180,7 @@ def test_why_a_machine_that_is_gone_stays_names_the_way_out(
 
     explained = run_fleet("explain", "worker", "trial-builders-0001")
 
-    assert "if it is really gone: fleet state forget-machine trial-builders-0001\n" in (
-        explained.stdout
-    )
+    assert "if it is really gone: fleet machine forget trial-builders-0001\n" in (explained.stdout)
 
 
 def test_after_its_last_machine_was_forgotten_a_removed_pool_leaves_nothing(trial: Trial) -> None:

@@ -24,9 +24,11 @@ class Book:
         self._reach()
         return self._farm.desk.tickets()
 
-    def open(self, ticket: Ticket, *, most: int, most_of_submitter: int) -> Ticket:
+    def open(
+        self, ticket: Ticket, *, most: int, most_of_submitter: int, most_of_address: int
+    ) -> Ticket:
         """Open a ticket; here there is room for all."""
-        del most, most_of_submitter
+        del most, most_of_submitter, most_of_address
         self._reach()
         number = self._farm.desk.open(ticket)
         self._die()

@@ -89,7 +89,9 @@ def test_its_token_is_in_no_message(tmp_path: Path) -> None:
     with pytest.raises(CreationRefused) as refused:
         cloud.create(ONE, f"token: {TOKEN}\n")
 
-    assert str(refused.value) == f"{NAME}: new ended with status 1: cannot do: token: ***"
+    said = f"{NAME}: new ended with status 1: cannot do: token: ***"
+    assert str(refused.value) == f"{said}; log: hooks/{NAME}/new.log"
+    assert TOKEN not in (tmp_path / f"hooks/{NAME}/new.log").read_text()
 
 
 def test_commands_get_the_variables_that_fleet_yaml_names(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_commands_get_the_variables_that_fleet_yaml_names(tmp_path: Path) -> Non
     ours = {"RACK_KEY": TOKEN, "OTHER_KEY": "other"}
     cloud = hooks_among(ours, tmp_path, NOW, {"environment": ["RACK_KEY"]})
 
-    with pytest.raises(CreationRefused, match=r"no \*\*\*$"):
+    with pytest.raises(CreationRefused, match=r"no \*\*\*; log: "):
         cloud.create(ONE)
 
     assert (tmp_path / "told").read_text() == f"{TOKEN}\n"
@@ -143,7 +145,7 @@ def test_a_creation_that_failed_and_made_something_is_to_be_taken_up(tmp_path: P
     write_hooks(tmp_path)
     cloud = hooks_over(tmp_path, new=["sh", "-c", ". ./new.sh; exit 1"])
 
-    with pytest.raises(SourceUnreachable, match="status 1; but the machine exists"):
+    with pytest.raises(SourceUnreachable, match=r"status 1; log: .*; but the machine exists"):
         cloud.create(ONE)
 
     assert [each.name for each in listed(cloud)] == [NAME]
@@ -243,7 +245,9 @@ def test_a_deletion_that_failed_is_one_and_the_machine_is_still_there(tmp_path: 
     cloud = a_hook_cloud(tmp_path, delete="echo busy >&2; exit 1")
     machine_id = cloud.create(ONE)
 
-    with pytest.raises(SourceUnreachable, match=f"^{NAME}: delete ended with status 1: busy$"):
+    with pytest.raises(
+        SourceUnreachable, match=f"^{NAME}: delete ended with status 1: busy; log: "
+    ):
         cloud.delete(machine_id)
 
     assert [each.name for each in listed(cloud)] == [NAME]
@@ -295,7 +299,7 @@ def test_a_creation_that_failed_made_something_though_one_list_was_short(tmp_pat
     new = ["sh", "-c", ". ./new.sh; touch short; exit 1"]
     cloud = hooks_over(tmp_path, new=new, list=SHORT_ONCE)
 
-    with pytest.raises(SourceUnreachable, match="status 1; but the machine exists"):
+    with pytest.raises(SourceUnreachable, match=r"status 1; log: .*; but the machine exists"):
         cloud.create(ONE)
 
 

@@ -85,7 +85,8 @@ def test_an_old_client_whose_sandbox_says_nothing_is_its_own_owner(
 
     ticket = shared.book.find(number)
     assert ticket is not None
-    assert (ticket.owner, ticket.submitter, ticket.client) == ("anybody", "anybody", "anybody")
+    assert (ticket.owner, ticket.submitter) == ("anybody", "anybody")
+    assert ticket.client == "anybody 127.0.0.1"
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\nb", " "])
@@ -251,6 +252,39 @@ def test_a_client_that_opens_tickets_without_end_is_refused_with_a_reason(
             service.client.take("extra_powerful", sandbox="ada/pong--ada")
 
         assert service.client.take("extra_powerful", sandbox="ben/ping--ben") == 3
+
+
+def test_an_address_without_a_token_opens_no_more_by_inventing_submitters(
+    tmp_path: Path,
+) -> None:
+    desk = {"kind": "tickets", "most_open_per_address": 3}
+    with TicketService(tmp_path, a_ticket_fleet(queues={"tickets": desk})) as service:
+        taken = [service.client.take("extra_powerful", sandbox=f"u{n}/p--u{n}") for n in range(3)]
+
+        with pytest.raises(Fault, match=r"at 127\.0\.0\.1 have 3 tickets open .*--tokens"):
+            service.client.take("extra_powerful", sandbox="u9/p--u9")
+
+        assert service.calls.answer("anybody 127.0.0.2", "takeTicket", [["extra_powerful"]])
+        assert service.client.close(taken[0]) is True
+        assert service.client.take("extra_powerful", sandbox="u9/p--u9")
+
+
+def test_the_bound_of_an_address_leaves_a_client_with_a_token_alone(tmp_path: Path) -> None:
+    """Copr's backend opens hundreds of tickets, of many submitters, from one address."""
+    desk = {"kind": "tickets", "most_open_per_address": 3}
+    fleet = a_ticket_fleet(queues={"tickets": desk})
+    with TicketService(tmp_path, fleet, named=True) as service:
+        taken = [
+            service.of("copr").take("extra_powerful", sandbox=f"u{n}/p--u{n}") for n in range(5)
+        ]
+
+    assert len(set(taken)) == 5
+
+
+def test_a_ticket_without_a_token_is_anybodys_at_every_address(service: TicketService) -> None:
+    number = service.calls.answer("anybody 127.0.0.2", "takeTicket", [["extra_powerful"]])
+
+    assert service.client.close(str(number)) is True
 
 
 @pytest.mark.parametrize(

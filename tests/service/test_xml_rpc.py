@@ -62,7 +62,7 @@ def post(body: bytes, *headers: str) -> bytes:
 def test_a_call_is_answered(server: XmlRpcServer) -> None:
     answer = OldClient(server.url).call("anything", 1, "a", ["b"], {"c": False})
 
-    assert answer == ["anybody", "anything", 1, "a", ["b"], {"c": False}]
+    assert answer == ["anybody 127.0.0.1", "anything", 1, "a", ["b"], {"c": False}]
 
 
 def test_what_xml_cannot_say_does_not_keep_the_rest_from_a_client() -> None:
@@ -174,7 +174,7 @@ def test_a_client_that_breaks_off_gets_no_answer_and_others_do(server: XmlRpcSer
     with socket.create_connection((at.hostname, at.port or 0)) as connection:
         connection.sendall(b"POST / HTTP/1.0\r\nContent-Length: 100\r\n\r\n<method")
 
-    assert OldClient(server.url).call("x") == ["anybody", "x"]
+    assert OldClient(server.url).call("x") == ["anybody 127.0.0.1", "x"]
 
 
 def test_what_is_no_post_is_refused(server: XmlRpcServer) -> None:
@@ -189,7 +189,7 @@ def test_more_calls_at_once_than_may_be_are_turned_away_and_come_again() -> None
             # Nothing is sent: who still sends while it is turned away may not hear why.
             assert send(server).startswith(b"HTTP/1.0 503")
 
-        assert OldClient(server.url, patience=100_000).call("x") == ["anybody", "x"]
+        assert OldClient(server.url, patience=100_000).call("x") == ["anybody 127.0.0.1", "x"]
 
 
 def test_a_client_that_says_a_letter_now_and_then_has_no_more_time_than_others() -> None:

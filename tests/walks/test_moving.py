@@ -134,3 +134,22 @@ def test_moving_from_resalloc(walk: Walk, play: Callable[..., None]) -> None:
         "disable --now fleet-tickets",
         "enable --now resalloc",
     ]
+
+
+def test_what_resalloc_s_commands_become(walk: Walk, play: Callable[..., None]) -> None:
+    """Scripts and operators of Resalloc do their day's work; no machine is left in the end."""
+    (port,) = free_ports(1)
+    played = {"python": sys.executable, "root": ROOT, "port": port}
+    walk.add("systemctl", SYSTEMCTL.format(**played))
+    walk.add("resalloc", RESALLOC.format(**played))
+    walk.words["http://127.0.0.1:49100"] = f"http://127.0.0.1:{port}"
+
+    try:
+        play("commands-of-resalloc")
+    finally:
+        with suppress(OSError, ValueError):
+            os.kill(int((walk.project / "serve.pid").read_text()), signal.SIGTERM)
+
+    assert list((walk.project / "machines").iterdir()) == []
+    runs = walk.json("fleet state show --json")["runs"]
+    assert not runs[0]["plan"]

@@ -1,0 +1,161 @@
+"""Fleet takes one pool after the other from a Resalloc that runs on, and gives them back."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.resalloc_server import ResallocServer
+from tests.rigs.trial import Trial
+
+POOLS = """\
+hv_01_prod:
+  max: 3
+  max_prealloc: 2
+  tags: [arch_x86_64, hv]
+  cmd_new: sh vm-new
+  cmd_delete: sh vm-delete
+  cmd_list: sh vm-list
+aws_prod:
+  max: 2
+  max_prealloc: 1
+  tags: [arch_x86_64, aws]
+  cmd_new: sh vm-new
+  cmd_delete: sh vm-delete
+  cmd_list: sh vm-list
+"""
+SCRIPTS = {
+    "vm-new": 'mkdir -p machines; touch "machines/$RESALLOC_NAME"; echo "$RESALLOC_NAME"',
+    # As production's: whatever begins with the name goes.
+    "vm-delete": 'echo "$RESALLOC_NAME" >> deleted; rm -f machines/"$RESALLOC_NAME"*',
+    "vm-list": 'ls machines | grep "^$RESALLOC_POOL_ID"',
+}
+
+
+class Sides:
+    """A Resalloc and a fleet over the same commands and the same machines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, script in SCRIPTS.items():
+            (folder / name).write_text(f"{script}\n", encoding="utf-8")
+        (folder / "pools.yaml").write_text(POOLS, encoding="utf-8")
+        self.resalloc = ResallocServer(folder)
+        self.fleet = Trial(folder)
+        (folder / "fleet.yaml").unlink()
+        code, said = self.fleet.do(
+            *("import", "resalloc", "pools.yaml", "--fleet", "copr", "--out", "fleet.yaml")
+        )
+        assert code == 0, said
+        assert self.fleet.do("state", "init")[0] == 0
+
+    def run(self) -> None:
+        """Have each side make a pass, twice: what one does the other sees."""
+        for _ in range(2):
+            self.resalloc.run()
+            code, said = self.fleet.do("apply")
+            assert code == 0, said
+
+    def edit(self, file: str, pool: str, old: str, new: str) -> None:
+        """Replace text within a pool of pools.yaml or fleet.yaml."""
+        text = (self.folder / file).read_text(encoding="utf-8")
+        part = re.search(rf"^ *{pool}:\n(?:(?! *\w+_prod:).*\n)*", text, re.MULTILINE)
+        assert part is not None
+        edited = re.sub(old, new, part[0])
+        assert edited != part[0], (pool, old)
+        (self.folder / file).write_text(text.replace(part[0], edited), encoding="utf-8")
+
+    def machines(self, pool: str) -> list[str]:
+        """Return the machines of a pool that exist, whoever made them."""
+        return sorted(p.name for p in (self.folder / "machines").glob(f"{pool}*"))
+
+    def take_over(self, pool: str) -> None:
+        """Do what the guide says to move a pool, while Resalloc runs on."""
+        self.edit("pools.yaml", pool, r"max: \d+", "max: 0")
+        self.edit("pools.yaml", pool, r"  cmd_list: .*\n", "")
+        for each in [r for r in self.resalloc.resources.values() if r.pool == pool]:
+            assert each.ticket is None
+        self.resalloc.delete_unused()
+        self.edit("fleet.yaml", pool, "mode: pause", "mode: apply")
+
+    def deleted(self) -> list[str]:
+        """Return the names that `cmd_delete` was told."""
+        path = self.folder / "deleted"
+        return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+@pytest.fixture
+def sides(project: Path) -> Sides:
+    """Return both, with nothing moved yet."""
+    return Sides(project)
+
+
+def test_a_paused_fleet_beside_a_resalloc_touches_nothing(sides: Sides) -> None:
+    ticket = sides.resalloc.take("hv")
+
+    sides.run()
+
+    assert sides.resalloc.machine_of(ticket)
+    assert sides.resalloc.names() == sides.machines("")
+    assert sides.deleted() == []
+
+
+def test_pools_move_one_after_the_other_and_back_while_both_run(sides: Sides) -> None:
+    at_aws = sides.resalloc.take("aws")
+    sides.run()
+    busy = sides.resalloc.machine_of(at_aws)
+
+    sides.take_over("hv_01_prod")
+    sides.run()
+
+    assert sides.machines("hv_01_prod") == ["hv_01_prod_f0001", "hv_01_prod_f0002"]
+    assert (
+        busy
+        in sides.machines("aws_prod")
+        == [name for name in sides.resalloc.names() if name.startswith("aws_prod")]
+    )
+    opened = sides.fleet.do("ticket", "open", "--tag", "hv", "--user", "ada")[1].split()[0]
+    sides.run()
+    assert sides.fleet.do("ticket", "check", opened, "--user", "ada") == (0, "hv_01_prod_f0001\n")
+
+    sides.fleet.do("ticket", "close", opened, "--user", "ada")
+    sides.edit("fleet.yaml", "hv_01_prod", "mode: apply", "mode: drain")
+    approval = "{guard: delete, pool: hv_01_prod, count: 9, reason: back, expires: 2099-01-01}"
+    with (sides.folder / "fleet.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"approvals: [{approval}]\n")
+    sides.run()
+    sides.edit("pools.yaml", "hv_01_prod", "max: 0", "max: 3\n  cmd_list: sh vm-list")
+    sides.edit("fleet.yaml", "hv_01_prod", "mode: drain", "mode: pause")
+    sides.run()
+
+    assert sides.machines("") == sides.resalloc.names()
+    assert sides.resalloc.machine_of(at_aws) == busy
+    assert busy not in sides.deleted()
+
+
+def test_a_shadow_beside_it_sees_both_pools_and_deletes_none(sides: Sides) -> None:
+    sides.resalloc.take("hv")
+    sides.resalloc.run()
+    shadow = sides.folder / "shadow"
+    shadow.mkdir()
+    (shadow / "url").write_text(sides.resalloc.database.url, encoding="utf-8")
+    (shadow / "fleet.yaml").write_text(
+        "fleet: shadow\nproviders: {desk: {kind: sim}}\nqueues: {tickets: {kind: tickets}}\n"
+        "images: {b: {existing: {desk: b}, provides: [arch_x86_64, hv]}}\n"
+        "pools: {hv-01-prod: {provider: desk, machine: ccx13, image: b, workers: {max: 3}}}\n",
+        encoding="utf-8",
+    )
+    before = sides.machines("")
+
+    code, said = Trial(shadow).do(
+        *("shadow", "run", "--resalloc", "url", "--log", "log", "--for", "1s", "--every", "1s")
+    )
+
+    assert code == 0, said
+    look = json.loads((shadow / "log").read_text(encoding="utf-8").splitlines()[0])
+    assert look["resalloc"]["machines"] == {"aws_prod": 1, "hv_01_prod": 2}
+    assert look["unpriced"] == ["aws_prod"]
+    assert float(look["resalloc"]["cost"]) > 0
+    assert sides.machines("") == before
+    assert sides.deleted() == []

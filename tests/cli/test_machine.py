@@ -1,0 +1,216 @@
+"""`fleet machine`: lists machines by pool and state, and deletes those that a person names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_state import lose
+from tests.cli.test_ticket import open_ticket, ticket_yaml
+from tests.rigs.hook_machines import write_hooks
+from tests.rigs.process import RunFleet
+from tests.rigs.trial import BUILDERS, Trial, fleet_yaml
+
+ONE, TWO = "trial-builders-0001", "trial-builders-0002"
+WARM = BUILDERS.replace("max: 4", "max: 4, min: 0, spare: 0")
+
+
+@pytest.fixture
+def two(trial: Trial) -> Trial:
+    """Return a fleet with two machines, the first of which is busy; the loop keeps both."""
+    trial.write(fleet_yaml(pools={"builders": WARM}))
+    trial.wait_for("1", "2")
+    trial.apply()
+    trial.age(minutes=2)
+    trial.cloud.assign(ONE, "1")
+    trial.wait_for()
+    return trial
+
+
+def names(trial: Trial, *options: str) -> list[str]:
+    """Return the machines that `fleet machine list` lists."""
+    code, said = trial.do("machine", "list", "--json", *options)
+    assert code == 0, said
+    return [each["worker"] for each in json.loads(said)["machines"]]
+
+
+def test_machines_are_listed_by_pool_and_state(two: Trial, run_fleet: RunFleet) -> None:
+    listed = run_fleet("machine", "list")
+
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["WORKER", ONE, TWO]
+    assert names(two, "--state", "up") == [ONE, TWO]
+    assert names(two, "--state", "ready") == [TWO]
+    assert names(two, "--pool", "builders", "--state", "busy") == [ONE]
+    assert names(two, "--state", "draining", "--state", "starting") == []
+
+
+def test_a_pool_that_there_is_none_of_is_told(two: Trial) -> None:
+    code, said = two.do("machine", "list", "--pool", "bilders")
+
+    assert code == 1
+    assert "there is no pool bilders; did you mean builders?" in said
+
+
+def test_a_deletion_is_only_shown_without_apply(two: Trial) -> None:
+    before = two.files()
+
+    code, said = two.do("machine", "delete", TWO)
+
+    assert code == 0
+    assert "1 to drain, 0 to delete; shown only, add --apply to do it" in said
+    assert "[requested]" in said
+    assert two.files() == before
+
+
+def test_a_named_machine_is_drained_and_the_next_apply_deletes_it(two: Trial) -> None:
+    assert two.do("machine", "delete", TWO, "--apply")[0] == 0
+    assert two.machines() == [ONE, TWO]
+
+    two.apply()
+
+    assert two.machines() == two.recorded() == [ONE]
+
+
+def test_the_same_deletion_again_ends_it_too(two: Trial) -> None:
+    for _ in range(2):
+        assert two.do("machine", "delete", TWO, "--apply")[0] == 0
+
+    assert two.machines() == [ONE]
+
+
+def test_a_busy_machine_is_only_drained(two: Trial) -> None:
+    for _ in range(3):
+        assert two.do("machine", "delete", ONE, "--apply")[0] == 0
+        two.apply()
+
+    assert ONE in two.machines()
+    code, said = two.do("machine", "delete", ONE)
+    assert f"{ONE}: it runs request 1, and gets nothing new" in said
+    two.cloud.assign(ONE, None)
+    assert two.do("machine", "delete", ONE, "--apply")[0] == code == 0
+    assert ONE not in two.machines()
+
+
+def test_unused_machines_of_a_pool_go_and_busy_ones_are_let_alone(two: Trial) -> None:
+    for _ in range(2):
+        two.do("machine", "delete", "--pool", "builders", "--unused", "--apply")
+
+    assert two.machines() == [ONE]
+    assert names(two, "--state", "busy") == [ONE]
+
+
+def test_all_machines_of_a_pool_go_once_they_are_idle(two: Trial) -> None:
+    two.do("machine", "delete", "--pool", "builders", "--all", "--apply")
+
+    drained = two.do("machine", "delete", "--pool", "builders", "--all", "--apply", "--json")[1]
+    (stack,) = json.loads(drained[drained.index("{") :])["stacks"]
+
+    assert stack["deleted"] == [TWO]
+    assert two.machines() == [ONE]
+
+
+def test_a_machine_with_a_ticket_stays_until_it_is_closed(project: Path) -> None:
+    trial = Trial(project)
+    trial.write(ticket_yaml())
+    trial.init()
+    number = open_ticket(trial)
+    trial.apply()
+    trial.age(minutes=2)
+    trial.apply()
+    (name,) = trial.machines()
+
+    for _ in range(2):
+        trial.do("machine", "delete", "--pool", "powerful", "--all", "--apply")
+        trial.do("machine", "delete", "--pool", "powerful", "--unused", "--apply")
+
+    assert trial.machines() == [name]
+    trial.do("ticket", "close", number, "--user", "ada")
+    trial.do("machine", "delete", name, "--apply")
+    assert trial.machines() == []
+
+
+def test_what_is_not_known_to_be_idle_stays_and_is_refused(two: Trial) -> None:
+    two.write(fleet_yaml(pools={"builders": WARM.replace("workers", "mode: pause, workers")}))
+
+    code, said = two.do("machine", "delete", TWO, "--apply")
+
+    assert code == 4
+    assert f"{TWO}: `fleet machine delete` asks for it; it stays: its pool has mode: pause" in said
+    assert two.machines() == [ONE, TWO]
+
+
+def test_a_machine_that_its_provider_lost_is_for_forget(two: Trial) -> None:
+    lose(two, TWO)
+
+    code, said = two.do("machine", "delete", TWO, "--apply")
+
+    assert code == 4
+    assert f"`fleet machine forget {TWO}`" in said
+    assert two.do("machine", "forget", TWO)[0] == 0
+    assert two.recorded() == [ONE]
+
+
+def test_a_name_that_no_machine_has_changes_nothing(two: Trial) -> None:
+    code, said = two.do("machine", "delete", TWO, "trial-builders-002", "--apply")
+
+    assert code == 1
+    assert f"there is no machine trial-builders-002; did you mean {TWO}?" in said
+    assert names(two, "--state", "draining") == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--pool", "builders"],
+        ["--unused"],
+        [ONE, "--pool", "builders", "--all"],
+        [ONE, "--all"],
+    ],
+)
+def test_which_machines_go_has_to_be_said(two: Trial, options: list[str]) -> None:
+    code, said = two.do("machine", "delete", *options)
+
+    assert code == 2
+    assert "--pool NAME with --unused" in said
+
+
+def test_a_deletion_holds_the_lock_and_is_in_the_journal(two: Trial) -> None:
+    with two.locked():
+        assert two.do("machine", "delete", TWO, "--apply")[0] == 1
+    two.do("machine", "delete", TWO, "--apply")
+
+    runs = json.loads(two.do("state", "show", "--json")[1])["runs"]
+
+    assert [bool(run["plan"]) for run in runs[:2]] == [False, True]
+
+
+def test_a_deletion_without_a_store_is_refused(two: Trial) -> None:
+    (two.folder / ".fleet/store.db").unlink()
+
+    assert two.do("machine", "delete", TWO, "--apply")[0] == 4
+    assert two.machines() == [ONE, TWO]
+
+
+def test_what_an_earlier_run_failed_to_delete_goes_with_what_is_named(project: Path) -> None:
+    """The engine deletes it in any case, so that a plan without it would be refused."""
+    trial = Trial(project)
+    write_hooks(project, delete="test ! -e broken && rm -f machines/$FLEET_MACHINE")
+    commands = ", ".join(f"{name}: [sh, {name}.sh]" for name in ("new", "delete", "list"))
+    pool = (
+        f"{{provider: hooks, hooks: {{{commands}}}, image: trixie, workers: {{max: 3, spare: 2}},"
+        " machine: {cores: 4, memory: 16GiB, price: 0.10 EUR/h}}"
+    )
+    trial.write(fleet_yaml(pools={"own": pool}, queue="{kind: tickets}"))
+    trial.init()
+    trial.apply()
+    trial.do("machine", "delete", "trial-own-0001", "--apply")
+    (project / "broken").touch()
+    assert trial.do("machine", "delete", "trial-own-0001", "--apply")[0] != 0
+    trial.do("machine", "delete", "trial-own-0002", "--apply")
+    (project / "broken").unlink()
+
+    code, said = trial.do("machine", "delete", "trial-own-0002", "--apply")
+
+    assert code == 0, said
+    assert list((project / "machines").iterdir()) == []
