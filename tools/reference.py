@@ -35,7 +35,7 @@ from fleet.schema.units import (
     FLEET_NAME_PATTERN,
     MONEY_PATTERN,
     NAME_PATTERN,
-    PERCENT_PATTERN,
+    PERCENT_PATTERNS,
     POOL_PATTERN,
     PRICE_PATTERN,
     SIZE_PATTERN,
@@ -46,7 +46,7 @@ _SECRETS = {"EnvSecret", "FileSecret", "CommandSecret"}
 _WORDS = {
     SIZE_PATTERN: "size, as in `4GiB`",
     DURATION_PATTERN: "duration, as in `30m`",
-    PERCENT_PATTERN: "share, as in `30%`",
+    **dict.fromkeys(PERCENT_PATTERNS, "share, as in `30%`"),
     MONEY_PATTERN: "money, as in `6 EUR`",
     PRICE_PATTERN: "price, as in `0.35 EUR/h`",
     DATE_PATTERN: "date, as in `2027-03-01`",

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, get_args
 
 from fleet.schema.model import Approval, Fleet, Money, Section
-from fleet.schema.units import PERCENT_PATTERN, written
+from fleet.schema.units import PERCENT_PATTERNS, written
 
 Path = tuple[str | int, ...]
 
@@ -86,7 +86,7 @@ def turn_up(fleet: Fleet, path: Path) -> Edit | None:
         return None
     if isinstance(old, Money):
         most = MOST_CENTS
-    elif _pattern_at(fleet, path) == PERCENT_PATTERN:
+    elif _pattern_at(fleet, path) in PERCENT_PATTERNS:
         most = MOST_PERCENT - old
     else:
         most = MOST_COUNT - old

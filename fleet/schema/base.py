@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainSerializer, Tag
 
-from fleet.schema.units import AS_WRITTEN, Percent
+from fleet.schema.units import AS_WRITTEN
 
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 # White space is spelled out: \s means something else in every dialect of regular expressions.
@@ -25,7 +25,6 @@ Command = Annotated[
 ]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 Cores = Annotated[int, Field(ge=1, le=10_000)]
-Speed = Annotated[Percent, Field(ge=1)]
 SPEED = (
     "How fast it builds: 100% is a machine that `durations` and history are of where they name "
     "none; left out: what its cores make of it."

@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 from fleet.schema.units import (
     DURATION_PATTERN,
     NAME_PATTERN,
-    PERCENT_PATTERN,
+    PERCENT_PATTERNS,
     SIZE_PATTERN,
     written,
 )
@@ -24,7 +24,7 @@ _EXTENDS = (
     "mappings merge key by key, lists and single values replace."
 )
 Direction = Literal["read", "written"]
-_UNITS = (DURATION_PATTERN, PERCENT_PATTERN, SIZE_PATTERN)
+_UNITS = (DURATION_PATTERN, *PERCENT_PATTERNS, SIZE_PATTERN)
 
 
 def json_schema(name: str, model: Any, *, title: str, direction: Direction) -> dict[str, Any]:  # noqa: ANN401 - a model or a dataclass

@@ -10,13 +10,22 @@ from fleet.schema.base import (
     Count,
     LongText,
     Section,
-    Speed,
     Text,
     WorkerTag,
     branch,
 )
 from fleet.schema.sources import Hooks
-from fleet.schema.units import Amount, Mebibytes, Name, Percent, PoolName, PricePerHour, Seconds
+from fleet.schema.units import (
+    Amount,
+    Mebibytes,
+    Name,
+    Percent,
+    PoolName,
+    PricePerHour,
+    Seconds,
+    SomeShare,
+    Speed,
+)
 
 WINDOW_PATTERN = (
     r"^(mon|tue|wed|thu|fri|sat|sun)(-(mon|tue|wed|thu|fri|sat|sun))? "
@@ -50,7 +59,7 @@ class Rebuild(Section):
 class Promote(Section):
     """How a version that passed its test reaches every machine by itself."""
 
-    candidate: Annotated[Percent, Field(ge=1, le=100)] = Field(
+    candidate: SomeShare = Field(
         20, description="It boots first on at most this share of each pool's workers."
     )
     after: Seconds = Field(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from fleet.schema.base import Cores, Count, LongText, Section, Text, WorkerTag, branch
-from fleet.schema.units import Day, Mebibytes, Percent, Seconds
+from fleet.schema.units import Day, Mebibytes, Percent, Seconds, Share, SomeShare
 
 
 class Size(Section):
@@ -34,7 +34,7 @@ class Duration(Section):
     cores: Cores | None = Field(
         None, description="The cores of that machine; left out: those of `machine`."
     )
-    parallel: Annotated[Percent, Field(ge=0, le=100)] | None = Field(
+    parallel: Share | None = Field(
         None,
         description="Share of the work that more cores share (Amdahl's law), for machines of "
         "which nothing is stated; left out: 90%.",
@@ -148,9 +148,7 @@ class History(Section):
     """What earlier runs of the same task used for the same package."""
 
     of: Literal["memory", "disk"] = Field(description="Peak main memory, or peak disk space.")
-    quantile: Annotated[Percent, Field(ge=1, le=100)] = Field(
-        95, description="This share of the runs needed no more."
-    )
+    quantile: SomeShare = Field(95, description="This share of the runs needed no more.")
     margin: Percent = Field(20, description="So much more than that.")
     min_runs: Annotated[Count, Field(ge=1)] = Field(
         10, description="Not used where fewer runs are known."

@@ -12,14 +12,13 @@ from fleet.schema.base import (
     EnvNames,
     SecretRef,
     Section,
-    Speed,
     Text,
     Url,
     branch,
 )
 from fleet.schema.delivery import CoprRules, DebusineRules
 from fleet.schema.rules import Limits
-from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds
+from fleet.schema.units import Mebibytes, Name, PricePerHour, Seconds, Speed
 
 VPC_PATTERN = r"^vpc-[0-9a-f]+$"
 SUBNET_PATTERN = r"^subnet-[0-9a-f]+$"

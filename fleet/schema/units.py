@@ -20,6 +20,10 @@ from pydantic_core import core_schema
 SIZE_PATTERN = r"^[1-9][0-9]{0,6}(MiB|GiB|TiB)$"
 DURATION_PATTERN = r"^[1-9][0-9]{0,6}(s|m|h|d)$"
 PERCENT_PATTERN = r"^[0-9]{1,4}%$"
+SHARE_PATTERN = r"^([0-9]{1,2}|100)%$"
+SOME_SHARE_PATTERN = r"^([1-9][0-9]?|100)%$"
+SPEED_PATTERN = r"^[1-9][0-9]{0,3}%$"
+PERCENT_PATTERNS = (PERCENT_PATTERN, SHARE_PATTERN, SOME_SHARE_PATTERN, SPEED_PATTERN)
 MONEY_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}$"
 PRICE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})? [A-Z]{3}/h$"
 DATE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -52,7 +56,7 @@ def written(value: object, pattern: str) -> str:
     """Return a value with a unit the way fleet.yaml writes it."""
     if not isinstance(value, int):
         return f"{value}/h" if pattern == PRICE_PATTERN else str(value)
-    if pattern == PERCENT_PATTERN:
+    if pattern in PERCENT_PATTERNS:
         return f"{value}%"
     units = _SECONDS if pattern == DURATION_PATTERN else _MIB
     unit, size = next((u, s) for u, s in reversed(units.items()) if value % s == 0)
@@ -159,6 +163,9 @@ Seconds = Annotated[
     ),
 ]
 Percent = Annotated[int, _Text(PERCENT_PATTERN, "a share like 30%", _percent, "30%")]
+Share = Annotated[int, _Text(SHARE_PATTERN, "a share of at most 100%", _percent, "30%")]
+SomeShare = Annotated[int, _Text(SOME_SHARE_PATTERN, "a share from 1% to 100%", _percent, "30%")]
+Speed = Annotated[int, _Text(SPEED_PATTERN, "a speed of at least 1%", _percent, "100%")]
 Amount = Annotated[
     Money,
     _Text(MONEY_PATTERN, "an amount with its currency like 6 EUR", _money, "6 EUR"),

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,18 @@ def test_models_and_schema_agree_on_nearly_valid_documents(value: Json) -> None:
     by_schema, by_program, told = verdicts(value)
 
     assert by_schema == by_program, told
+
+
+@pytest.mark.parametrize(
+    ("share", "allowed"), [("0%", False), ("1%", True), ("100%", True), ("101%", False)]
+)
+def test_models_and_schema_agree_on_a_share(share: str, *, allowed: bool) -> None:
+    history = {"of": "memory", "quantile": share}
+    value = {"fleet": "x", "derive": [{"ask": "memory_gib>={value}", "history": history}]}
+
+    by_schema, by_program, told = verdicts(value)
+
+    assert (by_schema, by_program) == (allowed, allowed), told
 
 
 @given(nearly_valid())
