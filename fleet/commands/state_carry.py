@@ -17,12 +17,13 @@ from fleet.commands.wiring import lock_owner
 from fleet.engines.records import StackRows
 from fleet.errors import FileUnreadable, Locked, PlanRefused, StoreMissing, WrongUsage
 from fleet.facts.values import Moment, Value
+from fleet.plan.saved import LIMIT_BYTES
 from fleet.ports import Console
 from fleet.render.words import many
 from fleet.schema.model import Fleet
 from fleet.store.database import DatabaseStore
 from fleet.store.dump import Cell, complete, find_mistake
-from fleet.store.files import replace_file
+from fleet.store.files import LocalFiles, replace_file
 from fleet.store.places import Places
 
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
@@ -131,10 +132,8 @@ def _plain(rows: Mapping[str, Sequence[Mapping[str, Cell]]]) -> dict[str, list[d
 
 def _read(path: Path) -> StateFile:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(LocalFiles().read(str(path), LIMIT_BYTES))
         file = StateFile.model_validate(value)
-    except OSError as error:
-        raise FileUnreadable(f"{path}: cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise FileUnreadable(
             f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}"

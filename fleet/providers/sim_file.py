@@ -12,10 +12,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from fleet.errors import SourceUnreachable
+from fleet.errors import FileUnreadable, SourceUnreachable
 from fleet.facts import WorkerInputs
 from fleet.facts.values import Moment, Value
-from fleet.store.files import replace_file
+from fleet.store.files import LocalFiles, replace_file
+
+_LIMIT_BYTES = 200 * 1000 * 1000
 
 
 class Menu(Value):
@@ -88,13 +90,12 @@ def changing(path: Path) -> Iterator[Change]:
 def load(path: Path) -> Contents:
     """Return what the file holds; a missing file is an empty cloud without a menu."""
     try:
-        return Contents.model_validate_json(path.read_bytes())
+        path.lstat()
+        return Contents.model_validate_json(LocalFiles().read(str(path), _LIMIT_BYTES))
     except FileNotFoundError:
         return Contents(format="fleet-sim-1")
-    except OSError as error:
-        raise SourceUnreachable(
-            f"{path}: the simulated cloud could not be read: {error.strerror or error}"
-        ) from error
+    except (FileUnreadable, OSError) as error:
+        raise SourceUnreachable(f"the simulated cloud could not be read: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"

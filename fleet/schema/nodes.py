@@ -204,6 +204,9 @@ class _Builder:
         if event.tag is not None:
             self._report(node, "a tag (!…) has no meaning here", "leave it out; quote text")
         node.value = event.value
+        if "\0" in event.value:
+            message = "the character U+0000 has no place in a text"
+            self._report(node, message, "leave it out", rule="not-text")
         if event.implicit[0] and event.tag is None:
             node.value = self._plain(node, event.value)
         return node

@@ -132,7 +132,9 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         # A device or a pipe, as in --out /dev/stdout: there is nothing to replace.
         target.write_bytes(content)

@@ -31,6 +31,7 @@ def first_line(ran: Completed) -> str:
         (b"# only a comment\n", "1:1: error[empty-file] "),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "1:1: error[not-text] the byte 0x89 is not UTF-8"),
         (b"fleet: x\n\x00", "2:1: error[not-text] the character U+0000 "),
+        (b'fleet: x\nstate: {images: "a\\0b"}\n', "2:17: error[not-text] the character U+0000 "),
         (b"fleet: caf\xe9\n", "1:11: error[not-text] the byte 0xE9 is not UTF-8"),
         (b"[" * 100_000, "1:51: error[too-complex] nested more than 50 deep"),
         (b"{a: " * 100_000, "1:201: error[too-complex] nested more than 50 deep"),
@@ -213,3 +214,51 @@ def test_a_store_and_its_stacks_are_their_owner_s_alone(
         "sim-desk.json": 0o600,
         "store.db": 0o600,
     }
+
+
+SIM = """\
+fleet: x
+providers: {p: {kind: sim, path: p.json}}
+pools: {a: {provider: p, machine: ccx33, image: i, workers: {max: 1}}}
+images: {i: {suite: trixie, architecture: amd64}}
+"""
+
+
+@pytest.mark.parametrize(
+    "special",
+    ["ln -s p.json p.json", "mkfifo p.json", "truncate --size 300M p.json", "mkdir p.json"],
+)
+def test_a_special_in_place_of_a_simulated_cloud_is_unknown(
+    run_fleet: RunFleet, project: Path, special: str
+) -> None:
+    (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
+    subprocess.run(special.split(), cwd=project, check=True)
+
+    ran = run_fleet("status")
+
+    assert "p.json" in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert "The workers of pool a are not known." in ran.stdout
+
+
+@pytest.mark.parametrize("special", ["mkfifo p.json", "truncate --size 600M p.json"])
+def test_a_state_is_not_imported_from_a_special(
+    run_fleet: RunFleet, project: Path, special: str
+) -> None:
+    (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
+    subprocess.run(special.split(), cwd=project, check=True)
+
+    ran = run_fleet("state", "import", "p.json")
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("fleet: error: p.json")
+
+
+def test_no_report_is_written_to_a_link_in_a_circle(run_fleet: RunFleet, project: Path) -> None:
+    (project / "fleet.yaml").write_text(SIM, encoding="utf-8")
+    (project / "q.json").symlink_to("q.json")
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "q.json")
+
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("q.json: cannot be written: too many symbolic links\n")

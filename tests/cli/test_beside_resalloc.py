@@ -77,7 +77,7 @@ class Sides:
         for each in [r for r in self.resalloc.resources.values() if r.pool == pool]:
             assert each.ticket is None
         self.resalloc.delete_unused()
-        self.edit("fleet.yaml", pool, "mode: pause", "mode: apply")
+        self.edit("fleet.yaml", pool, r"(extends: .*\n)", r"\1    mode: apply\n")
 
     def deleted(self) -> list[str]:
         """Return the names that `cmd_delete` was told."""
