@@ -304,7 +304,7 @@ def test_a_file_that_is_not_there_is_said(used: Trial) -> None:
 
     assert (code, said) == (
         1,
-        "fleet: error: nowhere.json: cannot be read: No such file or directory\n",
+        "fleet: error: nowhere.json: cannot be read: there is no such file or directory\n",
     )
 
 
