@@ -311,7 +311,7 @@ class EmbeddedEngine:
         path = self._records.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.with_name(path.name + ".lock").open("a")
+            lock = path.with_name(f"{path.name}.{ref.name}.lock").open("a")
         except OSError as error:
             raise StoreFailed(f"{path}: {error.strerror or error}") from error
         with lock:

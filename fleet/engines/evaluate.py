@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 SECRET = "[secret]"  # noqa: S105 - what stands in for a secret, not one
 
+_ONE = threading.Lock()
+"""The SDK shuts down threads that all of its programs share."""
+
 
 class Resource(Value):
     """A resource as its program declares it, without the text of any secret."""
@@ -46,8 +49,9 @@ def evaluate(program: Callable[[], None], *, project: str, stack: str) -> tuple[
             loop.close()
 
     thread = threading.Thread(target=run, name=f"evaluate {stack}")
-    thread.start()
-    thread.join()
+    with _ONE:
+        thread.start()
+        thread.join()
     if problem:
         raise PlanRefused(f"stacks/{project}: {problem[0]}") from problem[0]
     names = [each.name for each in monitor.found]

@@ -74,7 +74,7 @@ def test_reading_makes_no_state(rig: EmbeddedRig) -> None:
 
 
 def test_two_applies_at_once_are_kept_apart(rig: EmbeddedRig) -> None:
-    with (rig.folder / "state.db.lock").open("a") as lock:
+    with (rig.folder / f"state.db.{REF.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
         with pytest.raises(Locked):
