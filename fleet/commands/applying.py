@@ -18,7 +18,7 @@ from fleet.operate.expiry import extend_expiries
 from fleet.operate.handing import hand_out_all, note_waits
 from fleet.operate.journal import journalled
 from fleet.operate.observe import Sources, remember_rules
-from fleet.operate.order import Order, check_order, find_changes, ordered_part
+from fleet.operate.order import Order, check_order, find_changes, idle_part, ordered_part
 from fleet.operate.promoting import promote_all
 from fleet.plan import Plan
 from fleet.plan.outcome import Outcome, StackOutcome
@@ -26,6 +26,7 @@ from fleet.ports import Console
 from fleet.ports.store import Store
 from fleet.render.journal import said_of_begun
 from fleet.render.progress import Progress
+from fleet.schema.model import Fleet
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,15 @@ def apply_once(
 ) -> Applied:
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     started = (clock := SystemClock()).now()
-    sources = replace(wire(config.fleet, file, looks=True), is_ending=terms.signals.is_ending)
-    crew = crewed(config.fleet, file, sources, terms.pace, console.note)
-    with sources.store.lock(lock_owner(), started) as died, crew as (many, cut):
+    beside = terms.pace.background
+    wired = wire(config.fleet, file, looks=True, beside=beside)
+    wired = replace(wired, is_ending=terms.signals.is_ending)
+    lock = wired.store.lock(lock_owner(), started)
+    crew = crewed(config.fleet, file, wired, terms.pace, console.note)
+    with crew as (sources, cut), beside.locked(lock) if beside else lock as died:
         if died:
             console.note(_said_of_dead(died, sources.store))
-        check_order(terms.order, config.fleet, sources.store)
-        if not terms.trusts_clock:
-            check_clock(sources.store, started)
-        sources.store.begin_run(started=started)
-        configure_sims(config.fleet, sources)
+        _begin(config.fleet, sources, terms, started)
         note = partial(_note, sources.store, started)
         config, world = _see(config, sources, console, terms, note)
         edges = journalled(sources, note)
@@ -75,7 +75,9 @@ def apply_once(
         if terms.order.saved is None:
             with terms.signals.changing():
                 world, troubles = lay(world)
-        plan = ordered_part(terms.order, plan_for(config, world))
+        plan = idle_part(
+            sources.crew.under_way, ordered_part(terms.order, plan_for(config, world))
+        )
         note_waits(config.fleet, world, plan, sources)
         show(plan)
         tell = _teller(plan, console)
@@ -89,7 +91,6 @@ def apply_once(
             else:
                 extend_expiries(config.fleet, world, sources, console.note)
                 promote = partial(promote_all, plan, sources.store, clock.now(), note, tell)
-                edges = journalled(many, note)
                 promoted = () if rivalry(world, plan) else promote()
                 outcome = apply_plan(config.fleet, world, plan, edges, tell)
                 stacks = (*troubles, *outcome.stacks)
@@ -101,6 +102,14 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
     return Applied(plan, outcome)
+
+
+def _begin(fleet: Fleet, sources: Sources, terms: Terms, started: datetime) -> None:
+    check_order(terms.order, fleet, sources.store)
+    if not terms.trusts_clock:
+        check_clock(sources.store, started)
+    sources.store.begin_run(started=started)
+    configure_sims(fleet, sources)
 
 
 def _said_of_dead(died: str, store: Store) -> str:

@@ -24,6 +24,7 @@ from fleet.providers.hooks import HookMachines, Surroundings
 from fleet.providers.local import LocalMachines
 from fleet.providers.local_workers import LocalWorkers
 from fleet.providers.sim import SimCloud
+from fleet.providers.slots import Slots
 from fleet.schema.model import (
     AwsProvider,
     DebusineQueue,
@@ -63,11 +64,16 @@ class Clouds:
 
 
 def find_clouds(
-    fleet: Fleet, places: Places, base: Path, clock: Clock, *, looks: bool = False
+    fleet: Fleet,
+    places: Places,
+    base: Path,
+    clock: Clock,
+    slots: Slots | None = None,
 ) -> Clouds:
     """Return the clouds on this computer; relative paths are relative to fleet.yaml's folder.
 
-    With `looks`, livechecks are run.
+    `slots` bound what is done at once; without them machines are only read, and no livecheck is
+    run.
     """
     at_queue = any(isinstance(queue, DebusineQueue) for queue in fleet.queues.values())
     kind = LocalMachines if at_queue else LocalWorkers
@@ -97,7 +103,8 @@ def find_clouds(
                     environment=environment,
                     ours=os.environ,
                     pools=_pools_at(fleet, name),
-                    looks=looks,
+                    looks=slots is not None,
+                    slots=slots or Slots(),
                 ),
                 clock,
             )

@@ -1,28 +1,24 @@
-"""This module has pools changed at once where the real engine does it: threads, and helpers.
-
-The threads take turns, so that store, registries and console are used by one at a time; only
-while a helper does an engine's operation do the others go on.
-"""
+"""This module has pools changed at once where that takes a while: in threads, and by helpers."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import NamedTuple
 
+from fleet.commands.background import Background
 from fleet.commands.early import HELPER
-from fleet.engines.apart import EngineApart, Helpers, Turns
+from fleet.engines.apart import EngineApart, Helpers
+from fleet.engines.aside import EngineAside, LenderAside
 from fleet.engines.helper_process import HelperProcess
+from fleet.operate.crew import Task
+from fleet.operate.observe import Sources
+from fleet.plan.outcome import StackOutcome
 from fleet.ports import Engine
 from fleet.ports.at_once import Hurried
 from fleet.schema.model import Fleet
 
-if TYPE_CHECKING:
-    from fleet.operate.observe import Sources
-
 _LEAST, _MOST = 2, 8
-_LOOK_SECONDS = 0.5
 
 
 def default_jobs() -> int:
@@ -36,6 +32,8 @@ class Pace(NamedTuple):
     jobs: int = 1
     helpers: Helpers | None = None
     """Some that were started before; None: they are when it is known that any is needed."""
+    background: Background | None = None
+    """Where work that takes long goes on beside later runs; None: a run waits for it."""
 
 
 @contextmanager
@@ -66,69 +64,107 @@ def early_helpers(
 def crewed(
     fleet: Fleet,
     file: str,
-    sources: "Sources",
+    sources: Sources,
     pace: Pace,
     tell: Callable[[str], None],
-) -> Iterator[tuple["Sources", Callable[[], None] | None]]:
-    """Yield sources that change pools of the real engine at once, and what cuts their work short.
+) -> Iterator[tuple[Sources, Callable[[], None] | None]]:
+    """Yield sources that change pools at once, and what cuts their work short.
 
-    Where every engine is embedded they change one after the other, in this process.
+    These are pools of the real engine, and those whose machines a person's own commands make.
+    Where there are none, one is changed after the other, in this process.
     """
-    if not _has_real_engine(fleet):
+    own = {name: each for name, each in sources.providers.items() if isinstance(each, Hurried)}
+    shared = pace.background
+    if not own and not _has_real_engine(fleet) and not (shared and shared.under_way):
         yield sources, None
         return
+    background = shared or Background(pace.jobs)
     helpers = pace.helpers or _helpers_of(fleet, file)
-    crew = _Crew(helpers, Turns(), pace.jobs, sources.is_ending, tell)
+    slow: dict[str, Hurried | None] = {**own}
+    slow |= {name: None for name, each in fleet.providers.items() if each.engine == "pulumi"}
+    crew = _Crew(helpers, background, slow, sources.is_ending, tell)
 
     def engine_of(provider: str) -> Engine:
         engine = sources.engine_of(provider)
-        apart = engine.name == "pulumi"
-        return EngineApart(engine, crew.helpers, crew.turns) if apart else engine
+        if engine.name == "pulumi":
+            return EngineApart(engine, helpers, background.turns)
+        return EngineAside(engine, background.turns) if provider in own else engine
 
-    def cut() -> None:
-        crew.helpers.interrupt()
-        for provider in sources.providers.values():
-            if isinstance(provider, Hurried):
+    lenders = {k: LenderAside(each, background.turns) for k, each in sources.lenders.items()}
+    try:
+        with ExitStack() as held:
+            if not shared:
+                held.enter_context(background.alone())
+            yield replace(sources, engine_of=engine_of, lenders=lenders, crew=crew), background.cut
+    finally:
+        crew.leave()
+
+
+class _Crew:
+    """The one of one run; what it begins may go on beside later runs."""
+
+    def __init__(
+        self,
+        helpers: Helpers,
+        background: Background,
+        slow: Mapping[str, Hurried | None],
+        is_ending: Callable[[], bool],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Know which providers are `slow`: by a person's own commands, else by the real engine."""
+        self._helpers = helpers
+        self._background = background
+        self._slow = slow
+        self._is_ending = is_ending
+        self._tell = tell
+        self._before = background.under_way
+        self._left = 1
+        """What still needs the helpers: its tasks, and the run itself."""
+        background.cuts.append(self._cut)
+
+    @property
+    def under_way(self) -> Mapping[str, Collection[str]]:
+        """Return what went on when this run began, or goes on now, with its machines."""
+        return {**self._before, **self._background.under_way}
+
+    def ended(self) -> Sequence[StackOutcome]:
+        """Return what became of the tasks that have ended, each once; also of earlier runs'."""
+        return self._background.ended()
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks, some at once; each is begun in its order."""
+        under_way = self.under_way
+        new = [task for task in tasks if task.what not in under_way]
+        for task in new:
+            if task.provider in self._slow:
+                self._left += 1
+                is_own = self._slow[task.provider] is not None
+                self._background.begin(task, is_own=is_own, after=self.leave)
+        for task in new:
+            if task.provider not in self._slow:
+                self._background.do(task)
+        was_ending = False
+        for _ in self._background.wait({task.what for task in new}):
+            if self._is_ending() and not was_ending:
+                was_ending = True
+                self._tell(
+                    "asked to end: what was begun is done first, the rest waits for the next "
+                    "run; asked again, that is cancelled too"
+                )
+
+    def leave(self) -> None:
+        """Have the helpers end once nothing needs them any more."""
+        self._left -= 1
+        if not self._left:
+            self._background.cuts.remove(self._cut)
+            self._helpers.end()
+
+    def _cut(self) -> None:
+        self._helpers.interrupt()
+        for provider in self._slow.values():
+            if provider is not None:
                 # For good: what follows in its pool is not begun either.
                 provider.cut_short()
-
-    try:
-        yield replace(sources, engine_of=engine_of, crew=crew.run), cut
-    finally:
-        crew.helpers.end()
-
-
-@dataclass(frozen=True)
-class _Crew:
-    helpers: Helpers
-    turns: Turns
-    jobs: int
-    is_ending: Callable[[], bool]
-    tell: Callable[[str], None]
-
-    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Carry out all tasks, some at once; each is begun in its order."""
-        with ThreadPoolExecutor(self.jobs, thread_name_prefix="pool") as threads:
-            self._wait([threads.submit(self._in_turn, task) for task in tasks])
-
-    def _in_turn(self, task: Callable[[], None]) -> None:
-        with self.turns.mine():
-            task()
-
-    def _wait(self, futures: Sequence[Future[None]]) -> None:
-        was_ending = False
-        left = set(futures)
-        while left:
-            done, left = wait(left, _LOOK_SECONDS, FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-            if left and self.is_ending() and not was_ending:
-                was_ending = True
-                with self.turns.mine():
-                    self.tell(
-                        "asked to end: what was begun is done first, the rest waits for the next "
-                        "run; asked again, that is cancelled too"
-                    )
 
 
 def _has_real_engine(fleet: Fleet) -> bool:

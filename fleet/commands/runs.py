@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from fleet.commands.applying import Applied, Terms, apply_once
+from fleet.commands.background import Background
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import Config, load_config, refuse_throwaway_state, to_config
 from fleet.commands.crew import Pace, default_jobs, early_helpers
@@ -98,20 +99,45 @@ def run_again(
 
 
 def keep_running(
-    run: Callable[[], Run], rhythm: Rhythm, console: Console, signals: Signals
+    run: Callable[[], Run],
+    rhythm: Rhythm,
+    console: Console,
+    signals: Signals,
+    background: Background | None = None,
 ) -> int:
-    """Run in this rhythm until it is over or somebody asks to end; return the exit code."""
+    """Run in this rhythm until it is over or somebody asks to end; return the exit code.
+
+    What goes on in the background is done first.
+    """
     with signals.heard():
         try:
             code = keep_applying(rhythm, run, SystemClock(), signals, console.note)
         except KeyboardInterrupt:
             if signals.was_cut:
                 raise
-            console.note("ended as asked; nothing was being changed")
-            return 0
+            if background is None or not background.under_way:
+                console.note("ended as asked; nothing was being changed")
+            code = 0
+        finally:
+            if background is not None:
+                _finish(background, console, signals)
     if signals.was_cut:
         raise KeyboardInterrupt
     return code
+
+
+def _finish(background: Background, console: Console, signals: Signals) -> None:
+    if background.under_way:
+        console.note(
+            f"ending once this is done: {', '.join(background.under_way)}; asked again, it is "
+            "cancelled"
+        )
+    with signals.changing(background.cut):
+        for _ in background.finish():
+            pass
+    for outcome in background.ended():
+        error = f": {outcome.error}" if outcome.error else ""
+        console.note(f"{outcome.pool}: {outcome.result}{error}")
 
 
 class Runs:
@@ -194,14 +220,14 @@ class Runs:
         if self._args.json:
             self._console.out(outcome.model_dump_json())
             return
-        if not plan.actions and run.code == self._last_code:
+        if not plan.actions and not run.changed and run.code == self._last_code:
             on_the_way = ", ".join(run.on_the_way) or "nothing"
             left = sum(each.count for each in plan.unserved)
             unserved = f"; not served (`fleet plan` says why): {left}" if left else ""
             said = f"{plan.time:%H:%M:%S}Z nothing changed; on the way: {on_the_way}"
             self._console.out(said + unserved)
             return
-        if not plan.actions:
+        if not plan.actions and not run.changed:
             self._console.out(plan_to_text(plan, colour=self._console.colour))
         self._console.out(outcome_to_text(outcome, plan, colour=self._console.colour))
 

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from fleet.commands.applying import Terms
+from fleet.commands.background import Background
 from fleet.commands.bell import Bell
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import load_config, refuse_throwaway_state
@@ -31,6 +32,8 @@ from fleet.store.tickets import DatabaseTickets
 
 _MOST_FAILURES = 3
 """Runs in a row that fail before /healthz says so with 503: one alone the next makes good."""
+_PATIENCE_SECONDS = 0.5
+"""A run waits so long for machines to be made or cleaned; then who is waiting is served first."""
 _RESERVE = 256
 """Open files that a run may need: stores, hooks, engines, what is read."""
 
@@ -42,8 +45,15 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
     config = load_config(args, console)
     queue, _ = find_desk(config.fleet, args.queue)
     refuse_throwaway_state(config.fleet, args.file)
-    runs = Runs(args, console, config, Terms(Order(), Pace(default_jobs()), bell))
-    store = DatabaseStore(find_places(config.fleet, args.file).store, config.fleet.fleet)
+    place = find_places(config.fleet, args.file).store
+    jobs = default_jobs()
+    background = Background(
+        jobs, DatabaseStore(place, config.fleet.fleet), bell.ring, _PATIENCE_SECONDS
+    )
+    terms = Terms(Order(), Pace(jobs, background=background), bell)
+    runs = Runs(args, console, config, terms)
+    # Clients are answered beside the runs: of another store's lock.
+    store = DatabaseStore(place, config.fleet.fleet)
     book = DatabaseTickets(store.begin, queue)
     # A store that was never made is told now, and not to each client.
     book.tickets()
@@ -76,7 +86,7 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
         server.health = health.tell
         console.note(f"listening at {server.url} for tickets of queue {queue}")
         load_ahead(config.fleet)
-        return keep_running(once, rhythm, console, bell)
+        return keep_running(once, rhythm, console, bell, background)
 
 
 class Health:

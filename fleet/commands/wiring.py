@@ -12,6 +12,7 @@ from typing import assert_never
 from fleet.catalogue.listed import with_price_lists
 from fleet.checks import missing_price, unknown_machine_type
 from fleet.commands.asking import Together
+from fleet.commands.background import Background
 from fleet.commands.clock import SystemClock
 from fleet.commands.clouds import (
     bases_of,
@@ -38,6 +39,7 @@ from fleet.ports import Console, Queue, Registry, RuleReader
 from fleet.ports.store import Store
 from fleet.providers.ready import ReadyLooks, TcpProber
 from fleet.providers.sim import SimCloud, menu_of
+from fleet.providers.slots import Slots
 from fleet.queues.copr import CoprFrontend
 from fleet.queues.copr_rules import CoprAllowList
 from fleet.queues.debusine.database import DebusineDatabase
@@ -151,18 +153,22 @@ def _included(config: Config, keys: Iterable[tuple[str | int, ...]]) -> Iterator
             yield words.place(key), file
 
 
-def wire(fleet: Fleet, config: str, *, looks: bool = False) -> Sources:
+def wire(
+    fleet: Fleet, config: str, *, looks: bool = False, beside: Background | None = None
+) -> Sources:
     """Return the edges that this configuration names.
 
     With `looks`, livechecks are run and ports tried, as `apply` does; who only reads goes by what
-    the last looks found.
+    the last looks found. What goes on `beside` shares its store and its bounds.
     """
     base = Path(config).resolve().parent
     secrets = HostSecrets(os.environ, base)
     places = find_places(fleet, config)
-    clouds = find_clouds(fleet, places, base, SystemClock(), looks=looks)
+    slots = (beside.slots if beside else Slots()) if looks else None
+    clouds = find_clouds(fleet, places, base, SystemClock(), slots)
     enrollers = registries_of(fleet, secrets)
-    store = DatabaseStore(places.store, fleet.fleet)
+    shared = beside.store if beside else None
+    store = shared or DatabaseStore(places.store, fleet.fleet)
     made = partial(_made_of, store)
     desks = {
         name: TicketDesk(fleet, DatabaseTickets(store.begin, name), SystemClock(), made)

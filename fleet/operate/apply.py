@@ -15,13 +15,14 @@ from fleet.operate.attempts import settle_attempts
 from fleet.operate.changing import change_stack, prepare_change
 from fleet.operate.charging import charge_ledger
 from fleet.operate.confirming import confirm_all
+from fleet.operate.crew import Task
 from fleet.operate.enrolment import Enrolling, stagger
 from fleet.operate.observe import Sources
 from fleet.operate.pool_run import PoolRun, is_empty, observed_stack
 from fleet.operate.releases import release_all
 from fleet.operate.spending import refund, spend, undone
 from fleet.operate.stacks import stack_ref
-from fleet.operate.strays import with_orphans
+from fleet.operate.strays import both, with_orphans
 from fleet.operate.switching import check_registries, switch_off
 from fleet.plan import Action, Create, Delete, Drain, Plan, PoolVerdict
 from fleet.plan.outcome import Outcome, StackOutcome
@@ -33,31 +34,47 @@ from fleet.verdicts.bystanders import said_of_rivals
 def apply_plan(fleet: Fleet, world: World, plan: Plan, sources: Sources, tell: Tell) -> Outcome:
     """Carry out a guarded plan and return what became of each pool; `tell` hears each step."""
     charge_ledger(fleet, world, sources.store, tell)
-    settle_attempts(fleet, world, sources.store)
+    settle_attempts(fleet, world, sources.store, besides=sources.crew.under_way)
     refused = rivalry(world, plan)
     if refused:
         return Outcome(plan=plan.digests.plan, refused=refused)
     released = release_all(plan, sources, tell)
     enrolling = Enrolling(fleet, world, sources, stagger(plan.actions))
-    outcomes: dict[str, StackOutcome] = {}
 
-    def apply_one(verdict: PoolVerdict) -> None:
-        if not sources.is_ending():
-            ref = stack_ref(
-                fleet, verdict.pool, verdict.provider or "", observed_stack(world, verdict.pool)
+    def apply_one(verdict: PoolVerdict) -> StackOutcome | None:
+        if sources.is_ending():
+            return None
+        ref = stack_ref(
+            fleet, verdict.pool, verdict.provider or "", observed_stack(world, verdict.pool)
+        )
+        run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
+        return with_orphans(_apply_one(run), world, plan, sources, tell)
+
+    pools = [each for each in plan.pools if each.mode != "static"]
+    sources.crew.run(
+        [
+            Task(
+                each.pool, each.provider or "", _touched(plan, each.pool), partial(apply_one, each)
             )
-            run = PoolRun(fleet, world, plan, ref, sources, tell, enrolling)
-            outcomes[ref.pool] = with_orphans(_apply_one(run), world, plan, sources, tell)
-
-    pools = [verdict for verdict in plan.pools if verdict.mode != "static"]
-    sources.crew([partial(apply_one, verdict) for verdict in pools])
-    _forget_emptied(fleet, world, {verdict.pool for verdict in plan.pools}, sources)
+            for each in pools
+        ]
+    )
+    outcomes: dict[str, StackOutcome] = {}
+    for each in sources.crew.ended():
+        before = outcomes.get(each.pool)
+        outcomes[each.pool] = both(before, each) if before else each
+    under_way = sources.crew.under_way
+    planned = dict.fromkeys([*(each.pool for each in plan.pools), *outcomes])
+    _forget_emptied(fleet, world, {*planned, *under_way}, sources)
     confirm_all(sources, tell)
     refused = tuple(result.because for result in plan.guards if result.result == "refused")
+    going = [pool for pool in planned if pool in under_way and pool not in outcomes]
+    done = {*outcomes, *going}
     return Outcome(
         plan=plan.digests.plan,
-        stacks=tuple(outcomes[each.pool] for each in pools if each.pool in outcomes),
-        left=tuple(each.pool for each in pools if each.pool not in outcomes),
+        stacks=tuple(outcomes[pool] for pool in planned if pool in outcomes),
+        left=tuple(each.pool for each in pools if each.pool not in done),
+        under_way=tuple(going),
         released=released,
         refused=refused,
     )
@@ -79,6 +96,10 @@ def rivalry(world: World, plan: Plan) -> tuple[str, ...]:
                 f"are unknown: {reading.workers.unknown}"
             )
     return tuple(refused)
+
+
+def _touched(plan: Plan, pool: str) -> frozenset[str]:
+    return frozenset(each.worker for each in plan.actions if each.pool == pool)
 
 
 def _apply_one(run: PoolRun) -> StackOutcome:

@@ -3,7 +3,7 @@
 So a run that is killed leaves tries without a result, and the next one says what became of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fleet.census import take_census
 from fleet.census.failures import classify, settle
@@ -17,10 +17,16 @@ from fleet.schema.model import Fleet
 _LINE_LIMIT = 300
 
 
-def settle_attempts(fleet: Fleet, world: World, store: Store) -> None:
-    """Write down what became of earlier tries, as far as the world tells."""
+def settle_attempts(
+    fleet: Fleet, world: World, store: Store, *, besides: Collection[str] = ()
+) -> None:
+    """Write down what became of earlier tries, as far as the world tells.
+
+    Of pools `besides` none has to be over that the world does not tell of.
+    """
     if any(attempt.result == "starting" for attempt in world.attempts):
-        store.record_attempts(settle(fleet, world, take_census(fleet, world)))
+        settled = settle(fleet, world, take_census(fleet, world))
+        store.record_attempts([each for each in settled if each.pool not in besides])
 
 
 def begin_attempts(world: World, creates: Sequence[Create], store: Store) -> tuple[Attempt, ...]:

@@ -7,12 +7,15 @@ cleaned first, whatever becomes of it; one that livechecks found to be broken fa
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from fleet.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
 from fleet.handout import find_held, hand_out
+from fleet.operate.crew import Task
 from fleet.operate.observe import Sources
 from fleet.plan import Plan
 from fleet.ports import Tell
+from fleet.ports.tickets import Desk, Lender
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tickets import Given
 from fleet.tickets.answer import fill
@@ -86,34 +89,42 @@ def _listed(world: World) -> _Listed:
 
 
 def _clean(listed: _Listed, sources: Sources, tell: Tell, note: Tell) -> None:
-    """Clean what tickets gave back, each provider's machines at once."""
+    """Clean what tickets gave back."""
     if not sources.lenders:
         return
+
+    def clean(machine: Machine, desk: Desk, lender: Lender) -> None:
+        note(f"provider {listed[machine.name][0]}: release {machine.name}")
+        trouble, begun = lender.clean(machine)
+        if begun:
+            desk.clean(machine.name, trouble)
+        if trouble:
+            until = "" if begun else " before it is cleaned"
+            tell(f"{machine.pool}: {machine.name} gets no other ticket{until}: {trouble}")
+
     dirty = {name: desk for desk in sources.desks.values() for name in desk.released()}
-    for provider, lender in sources.lenders.items():
-        up = [
-            machine
-            for at, machine in listed.values()
-            if at == provider and machine.name in dirty and machine.state is MachineState.RUNNING
+    sources.crew.run(
+        [
+            Task(f"release {name}", at, [name], partial(clean, machine, desk, sources.lenders[at]))
+            for name, desk in dirty.items()
+            if name in listed
+            for at, machine in [listed[name]]
+            if at in sources.lenders and machine.state is MachineState.RUNNING
         ]
-        if not up:
-            continue
-        note(f"provider {provider}: release {', '.join(machine.name for machine in up)}")
-        for name, (trouble, begun) in lender.clean(up).items():
-            if begun:
-                dirty[name].clean(name, trouble)
-            if trouble:
-                until = "" if begun else " before it is cleaned"
-                tell(f"{listed[name][1].pool}: {name} gets no other ticket{until}: {trouble}")
+    )
 
 
 def _withheld(listed: _Listed, sources: Sources) -> Collection[str]:
-    """Return which machines get no ticket now: those that are dirty, and those in doubt."""
+    """Return which machines get no ticket now: those in doubt, and those that are not ready.
+
+    These are dirty, or are being made, cleaned or deleted.
+    """
+    going = {name for names in sources.crew.under_way.values() for name in names}
     if not sources.lenders:
-        return ()
+        return going
     doubted = {name for lender in sources.lenders.values() for name in lender.doubted()}
     dirty = {name for desk in sources.desks.values() for name in desk.released()}
-    return doubted | {n for n in dirty if n in listed and listed[n][0] in sources.lenders}
+    return going | doubted | {n for n in dirty if n in listed and listed[n][0] in sources.lenders}
 
 
 def _with_workers(world: World, sources: Sources) -> World:

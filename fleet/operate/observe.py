@@ -1,6 +1,6 @@
 """This module looks at everything a decision rests on, and never takes silence for an answer."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +14,7 @@ from fleet.facts import Attempt, Listing, QueueReading, Stack, Unknown, Worker, 
 from fleet.facts.ledger import Ledger
 from fleet.facts.rules import HeldRules
 from fleet.facts.versions import ImageVersion
+from fleet.operate.crew import Crew, OneByOne
 from fleet.operate.price_lists import read_prices
 from fleet.operate.spending import used_so_far
 from fleet.operate.stacks import read_bases, read_stacks
@@ -42,12 +43,6 @@ _MOST_SKEW = timedelta(minutes=5)
 """So much the clocks of two computers that apply may differ."""
 _JOURNALLED = 20
 """How many runs that ended are looked through for what they deleted."""
-
-
-def one_by_one(tasks: Sequence[Callable[[], None]]) -> None:
-    """Carry out tasks in their order."""
-    for task in tasks:
-        task()
 
 
 @dataclass(frozen=True)
@@ -83,8 +78,8 @@ class Sources:
     """Who is in which group, where fleet.yaml says where that stands."""
     is_ending: Callable[[], bool] = lambda: False
     """Whether somebody asked to end: then no further pool is begun."""
-    crew: Callable[[Sequence[Callable[[], None]]], None] = one_by_one
-    """What carries out the work on several pools, each a task."""
+    crew: Crew = field(default_factory=OneByOne)
+    """Who carries out the work on several pools, each a task."""
 
 
 def observe(fleet: Fleet, sources: Sources, now: datetime) -> World:

@@ -3,6 +3,7 @@
 Guards have spoken over the whole plan by then; what is not ordered is left as it is.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -22,6 +23,21 @@ class Order:
     """The only ones that may be changed; none named: all."""
     saved: Plan | None = None
     """The plan that the one of now has to agree with."""
+
+
+def idle_part(under_way: Mapping[str, Collection[str]], plan: Plan) -> Plan:
+    """Return a plan without what concerns pools and machines of which something goes on."""
+    machines = frozenset(name for names in under_way.values() for name in names)
+    return plan.model_copy(
+        update={
+            key: tuple(
+                each
+                for each in getattr(plan, key)
+                if each.pool not in under_way and each.worker not in machines
+            )
+            for key in ("actions", "withheld", "releases")
+        }
+    )
 
 
 def check_order(order: Order, fleet: Fleet, store: Store) -> None:

@@ -141,11 +141,12 @@ def machine_at(world: World, provider: str, name: str) -> Machine | None:
 
 
 def both(one: StackOutcome, other: StackOutcome) -> StackOutcome:
-    """Return one outcome of a pool, some of whose machines are in its stack and some not."""
+    """Return one outcome of what was done to a pool in two steps."""
     results = {one.result, other.result}
     return one.model_copy(
         update={
             "result": next(each for each in _WORST_FIRST if each in results),
+            "created": one.created + other.created,
             "drained": one.drained + other.drained,
             "deleted": one.deleted + other.deleted,
             "error": "; ".join(filter(None, (one.error, other.error))),

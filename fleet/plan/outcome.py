@@ -40,6 +40,9 @@ class Outcome(Value):
     )
     refused: tuple[str, ...] = Field((), description="Why nothing, or not all, was done.")
     left: tuple[str, ...] = Field((), description="Pools not begun: somebody asked to end.")
+    under_way: tuple[str, ...] = Field(
+        (), description="Pools whose work goes on; a later outcome says what became of it."
+    )
     rules: tuple[str, ...] = Field((), description="Rules that were delivered to queues.")
     outdated: tuple[str, ...] = Field(
         (),

@@ -59,8 +59,8 @@ class Lender(Protocol):
     def doubted(self) -> Collection[str]:
         """Return the machines whose latest livecheck failed, as of the last listing."""
 
-    def clean(self, machines: Sequence[Machine]) -> Mapping[str, Cleaned]:
-        """Clean machines that tickets gave back; return by name how that went.
+    def clean(self, machine: Machine) -> Cleaned:
+        """Clean a machine that a ticket gave back; return how that went.
 
         What could not be begun is to be tried again: until then the machine gets no ticket.
         """

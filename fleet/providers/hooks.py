@@ -10,11 +10,12 @@ import re
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Literal
@@ -28,6 +29,7 @@ from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
 from fleet.providers.hook_livechecks import FileMemory, Livechecks
 from fleet.providers.hook_log import HookLog, tidy
 from fleet.providers.hook_memory import HookMemory, noting
+from fleet.providers.slots import Slots
 from fleet.schema.sources import Hooks
 from fleet.store.command import Call, CommandFailed, run
 from fleet.store.masking import mask, words_of
@@ -38,6 +40,7 @@ _VARIABLES = {"name": "FLEET_MACHINE", "fleet": "FLEET_NAME"}
 Hears = Callable[[str, bytes], None]
 """Takes what a command writes to a stream."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
+_LOOK_SECONDS = 0.5
 _SHOWN = 100
 """Letters of a command that a message shows."""
 _MOST_SAID = 65536
@@ -63,6 +66,7 @@ class Surroundings:
     """The pools whose machines they make."""
     looks: bool = True
     """Whether `livecheck` is run; else what the last looks found counts."""
+    slots: Slots = field(default_factory=Slots)
 
 
 class HookMachines:
@@ -122,7 +126,8 @@ class HookMachines:
         with self._alone(inputs.name) as lock, self._remembering(inputs.name):
             self._interface.begin(inputs, self._clock.now())
             try:
-                said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
+                with self._room():
+                    said = self._run("new", told, user_data=user_data, keeps=(lock.fileno(),))
             except CommandFailed as failure:
                 raise self._made_of(inputs, failure) from failure
             machine_id = self._interface.made(inputs.name, said)
@@ -141,7 +146,8 @@ class HookMachines:
                 self._interface.forget(machine_id)
             return
         try:
-            self._run("delete", _told_of(machine))
+            with self._room():
+                self._run("delete", _told_of(machine))
         except CommandFailed as failure:
             if self._find(machine_id) is not None:
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
@@ -171,28 +177,25 @@ class HookMachines:
         """Return the machines whose latest livecheck failed, as of the last listing."""
         return self._doubted
 
-    def clean(self, machines: Sequence[Machine]) -> Mapping[str, Cleaned]:
-        """Run `release` on each of these at once; return how that went."""
+    def clean(self, machine: Machine) -> Cleaned:
+        """Run `release` on a machine; return how that went."""
         if self._hooks.release is None:
-            return {machine.name: Cleaned() for machine in machines}
-        with ThreadPoolExecutor(self.at_once) as threads:
-            cleaned = list(threads.map(self._release, machines))
-        names = (machine.name for machine in machines)
-        return dict(zip(names, cleaned, strict=True))
+            return Cleaned()
+        try:
+            with self._room():
+                self._run("release", _told_of(machine))
+        except CommandFailed as failure:
+            return Cleaned(str(failure), begun=failure.started)
+        return Cleaned()
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:
         """Return what else its own commands told of a machine."""
         return self._interface.particulars(machine.name)
 
-    def _release(self, machine: Machine) -> Cleaned:
-        try:
-            self._run("release", _told_of(machine))
-        except CommandFailed as failure:
-            return Cleaned(str(failure), begun=failure.started)
-        return Cleaned()
-
     def _listed(self, fleet: str) -> tuple[Machine, ...]:
-        said = "\n".join(self._said_by_list(fleet, told) for told in self._interface.rounds())
+        with ThreadPoolExecutor(self.at_once, thread_name_prefix="list") as threads:
+            rounds = self._interface.rounds()
+            said = "\n".join(threads.map(partial(self._said_by_list, fleet), rounds))
         listed = self._interface.parse(said)
         ours = tuple(machine_of(each) for each in listed if each.labels.get("fleet") == fleet)
         for what, values in (("name", [m.name for m in ours]), ("id", [m.id for m in ours])):
@@ -350,6 +353,18 @@ class HookMachines:
             return self._interface.told(name)
         except (OSError, ValueError) as error:
             raise CommandFailed(str(error), started=False) from error
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Wait until fewer than `at_once` commands run that change something."""
+        slots = self._around.slots.of(self._around.provider, self.at_once)
+        while not slots.acquire(timeout=_LOOK_SECONDS):
+            if self._cut.is_set():
+                raise CommandFailed("not begun, as fleet ends", started=False)
+        try:
+            yield
+        finally:
+            slots.release()
 
     def _lock_of(self, name: str) -> Path:
         return self._around.state / f"{name}.lock"

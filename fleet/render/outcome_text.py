@@ -1,6 +1,6 @@
 """This module renders what an apply did: per pool, what failed and what to do next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fleet.plan import Plan
 from fleet.plan.outcome import Outcome, StackOutcome
@@ -25,8 +25,9 @@ def outcome_to_text(
     lines = [
         _headline(outcome, plan),
         *(text for stack in _changed(outcome) for text in _stack(stack)),
-        *_unchanged(outcome),
-        *_left(outcome),
+        *_named("unchanged", _unchanged(outcome), "unchanged"),
+        *_named("under way", outcome.under_way, "applied"),
+        *_named("not begun", outcome.left, "refused"),
         *_refused(outcome),
         *_outdated(outcome),
         *_next(outcome, plan, command),
@@ -75,17 +76,14 @@ def _stack(stack: StackOutcome) -> Iterator[Line]:
         yield line(f"    | … and {words.many(len(error) - _MOST_ERROR_LINES, 'more line')}")
 
 
-def _unchanged(outcome: Outcome) -> Iterator[Line]:
-    names = [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
-    if names:
-        listed = words.some_of(names, shown=_MOST_NAMES)
-        yield line(Span(f"  unchanged: {listed}", _STYLES["unchanged"]))
+def _unchanged(outcome: Outcome) -> list[str]:
+    return [stack.pool for stack in outcome.stacks if stack.result == "unchanged"]
 
 
-def _left(outcome: Outcome) -> Iterator[Line]:
-    if outcome.left:
-        listed = words.some_of(outcome.left, shown=_MOST_NAMES)
-        yield line(Span(f"  not begun: {listed}", _STYLES["refused"]))
+def _named(what: str, pools: Sequence[str], result: str) -> Iterator[Line]:
+    if pools:
+        listed = words.some_of(pools, shown=_MOST_NAMES)
+        yield line(Span(f"  {what}: {listed}", _STYLES[result]))
 
 
 def _refused(outcome: Outcome) -> Iterator[Line]:

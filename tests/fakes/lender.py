@@ -1,6 +1,6 @@
 """This module is a written fake of the port `Lender`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from fleet.facts import Machine
 from fleet.ports.tickets import Cleaned
@@ -20,15 +20,12 @@ class FakeLender:
         """Return the machines whose latest livecheck failed."""
         return frozenset(self.doubts)
 
-    def clean(self, machines: Sequence[Machine]) -> Mapping[str, Cleaned]:
-        """Clean machines, and remember which."""
-        names = [machine.name for machine in machines]
-        self.cleaned += [name for name in names if name not in self.untried]
-        return {name: self._clean(name) for name in names}
-
-    def _clean(self, name: str) -> Cleaned:
+    def clean(self, machine: Machine) -> Cleaned:
+        """Clean a machine, and remember which."""
+        name = machine.name
         if name in self.untried:
             return Cleaned("release cannot be started", begun=False)
+        self.cleaned.append(name)
         return Cleaned(self.troubles.get(name, ""))
 
     def particulars(self, machine: Machine) -> Mapping[str, str]:

@@ -1,5 +1,6 @@
 """What the sequence of apply does with each pool, over written fakes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from fleet.errors import SourceUnreachable
 from fleet.facts import Stack, Unknown, World
 from fleet.operate.apply import apply_plan
-from fleet.operate.observe import Sources, one_by_one
+from fleet.operate.crew import OneByOne, Task
+from fleet.operate.observe import Sources
 from fleet.plan.guard_results import ApprovalVerdict
 from fleet.plan.outcome import Outcome
 from fleet.ports import StackRef, Step
@@ -362,12 +364,20 @@ POOLS = (a_pool_verdict(provider="desk"), a_pool_verdict(pool="other", provider=
 OTHER = a_create(pool="other", worker="debian-ci-other-0001")
 
 
+class _Backwards(OneByOne):
+    """Begins with the last."""
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Carry out tasks."""
+        super().run(tuple(reversed(tasks)))
+
+
 def test_outcomes_stand_in_the_order_of_the_plan_whatever_is_done_first(bench: Bench) -> None:
     outcome = bench.apply(
         a_create(worker=FIRST),
         OTHER,
         pools=POOLS,
-        crew=lambda tasks: one_by_one(tuple(reversed(tasks))),
+        crew=_Backwards(),
     )
 
     assert [stack.pool for stack in outcome.stacks] == ["builders", "other"]

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from fleet.engines.apart import Turns
+from fleet.engines.aside import EngineAside
+from fleet.engines.embedded import EmbeddedEngine
 from fleet.errors import EngineMismatch, PlanRefused, StackFailed
 from fleet.making.user_data import write_user_data
 from fleet.ports import Step
@@ -36,7 +40,7 @@ REAL = [pytest.param(name, marks=pytest.mark.engine) for name in ("pulumi", "hcl
 PULUMI = REAL[0]
 
 
-@pytest.fixture(params=["fake", "embedded", "local", "hooks", *REAL])
+@pytest.fixture(params=["fake", "embedded", "local", "hooks", "aside", *REAL])
 def rig(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Rig]:
@@ -50,6 +54,11 @@ def rig(
         rig.close()
     elif request.param == "hooks":
         yield HookRig(tmp_path)
+    elif request.param == "aside":
+        hooks, turns = HookRig(tmp_path), Turns()
+        hooks.engine = cast("EmbeddedEngine", EngineAside(hooks.engine, turns))
+        with turns.mine():
+            yield hooks
     elif request.param == "pulumi":
         skip_without_cli()
         yield PulumiRig(tmp_path)

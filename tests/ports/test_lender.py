@@ -1,11 +1,13 @@
 """The contract of the port Lender, over the fake and over commands in both their interfaces."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from fleet.engines.apart import Turns
+from fleet.engines.aside import LenderAside
 from fleet.facts import Listing, Machine
 from fleet.ports.tickets import Cleaned, Lender
 from tests.builders import a_machine
@@ -66,24 +68,25 @@ def _hooked(folder: Path, interface: str, told: str) -> Lent:
     return Lent(cloud, listing.machines, told)
 
 
-@pytest.fixture(params=[fake, own, resalloc])
-def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Lent:
+@pytest.fixture(params=[fake, own, resalloc, "aside"])
+def lent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lent]:
     """Return each kind of lender with two machines, the second of which has its troubles."""
+    if request.param == "aside":
+        lent, turns = own(tmp_path), Turns()
+        with turns.mine():
+            yield replace(lent, lender=LenderAside(lent.lender, turns))
+        return
     make: Callable[[Path], Lent] = request.param
-    return make(tmp_path)
+    yield make(tmp_path)
 
 
 def test_each_machine_is_cleaned_and_of_the_bad_one_it_is_said_why(lent: Lent) -> None:
-    cleaned = lent.lender.clean(lent.machines)
+    cleaned = {each.name: lent.lender.clean(each) for each in lent.machines}
 
     trouble = "release ended with status 1: no room"
     assert cleaned[GOOD] == Cleaned()
     assert cleaned[BAD].begun
     assert cleaned[BAD].trouble.partition("; log: ")[0] == trouble
-
-
-def test_no_machines_are_cleaned_in_no_time(lent: Lent) -> None:
-    assert lent.lender.clean(()) == {}
 
 
 def test_a_machine_whose_latest_livecheck_failed_is_doubted(lent: Lent) -> None:

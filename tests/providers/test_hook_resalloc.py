@@ -315,7 +315,7 @@ def test_over_a_broken_memory_nothing_is_deleted_or_cleaned(tmp_path: Path) -> N
 
     with pytest.raises(SourceUnreachable, match=f"{ONE}: .*not a memory of machines"):
         cloud.delete(machine.id)
-    trouble, begun = cloud.clean([machine])[ONE]
+    trouble, begun = cloud.clean(machine)
     assert not begun
     assert "not a memory of machines" in trouble
     assert not {"deleted", "released"} & {path.name for path in tmp_path.iterdir()}
