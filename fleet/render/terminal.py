@@ -51,7 +51,7 @@ def clean(text: str) -> str:
     )
 
 
-_HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+_HIDDEN = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 _UNCOLOURED = rf"(?!\x1b\[[0-9;]*m){_HIDDEN}"
 
 

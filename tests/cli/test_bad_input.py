@@ -262,3 +262,19 @@ def test_no_report_is_written_to_a_link_in_a_circle(run_fleet: RunFleet, project
 
     assert ran.returncode == 1
     assert ran.stderr.endswith("q.json: cannot be written: too many symbolic links\n")
+
+
+@pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u202e", "\u2060", "\u2066"])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_nobody_sees_is_written_out(
+    run_fleet: RunFleet, project: Path, hidden: str, options: tuple[str, ...]
+) -> None:
+    (project / "fleet.yaml").write_text(
+        f"fleet: x\npools: {{'a{hidden}b': 1}}\n", encoding="utf-8"
+    )
+
+    ran = run_fleet("validate", *options)
+
+    assert ran.returncode == 1
+    assert hidden not in ran.stdout + ran.stderr
+    assert f"{ord(hidden):x}" in ran.stdout

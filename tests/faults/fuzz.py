@@ -35,7 +35,7 @@ from tests.rigs.trial import Trial
 CODES = {0, 1, 2, 3, 4, 5}
 SECONDS = 20
 """Many times what any of this takes."""
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 _FIXTURES = ROOT / "tests" / "fixtures"
 _JUNK: tuple[object, ...] = (None, True, False, [], {}, [[]], *NUMBERS, *TIMES, *HOSTILE)
 

@@ -29,9 +29,11 @@ RENDERERS: Mapping[str, Callable[[Plan], str]] = {
     "pages": lambda plan: "\n".join(site(plan).values()),
 }
 HOSTILE = st.text(
-    st.sampled_from("\x1b\x07\x9b\u202e\u2066\u2028\x85\r\n\x00"), min_size=1, max_size=3
+    st.sampled_from("\x1b\x07\x9b\u200b\u202e\u2060\u2066\u2028\x85\r\n\x00"),
+    min_size=1,
+    max_size=3,
 )
-_HIDDEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 Where = tuple[str | int, ...]
 
 
