@@ -316,9 +316,11 @@ def _lines(name: str, fleet: str, rules: list[Rule], blocks: list[Block]) -> Ite
     tags = sorted({tag for rule in rules for tag in rule.tags})
     if tags:
         yield ""
-        yield from comments(["users of Copr cannot ask for these: its allow-list and admins do"])
+        why = "users of Copr cannot ask for these: its allow-list, tickets and admins do"
+        yield from comments([why])
         yield "tags:"
-        yield from (f"  {scalar(tag)}: {flow({'asked_by': ['rules', 'system']})}" for tag in tags)
+        asked_by = flow({"asked_by": ["rules", "system", "tickets"]})
+        yield from (f"  {scalar(tag)}: {asked_by}" for tag in tags)
     yield ""
     written = [block for block in blocks if block.entries]
     yield "powerful:" if written else "powerful: []"

@@ -71,7 +71,7 @@ def test_the_seeds_form_is_read_too() -> None:
         ("praiskup/ping/fedora-.*-.*/chromium.*", ["extra_powerful"]),
         ("@copr/copr-pull-requests/.*/copr-cli.*", ["extra_powerful"]),
     ]
-    assert fleet.tags["extra_powerful"].asked_by == ["rules", "system"]
+    assert fleet.tags["extra_powerful"].asked_by == ["rules", "system", "tickets"]
 
 
 def test_names_that_only_the_prefix_took_are_listed() -> None:
