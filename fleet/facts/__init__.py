@@ -270,6 +270,11 @@ class Machine(Value):
     looked_since: Moment | None = Field(
         None, description="The first look at that port that anybody remembers; None: nobody does."
     )
+    trouble: str = Field(
+        "",
+        description="Why it is still there although it was to be deleted, and what comes next.",
+        exclude_if=lambda text: not text,
+    )
 
 
 class Listing(Value):

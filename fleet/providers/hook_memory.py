@@ -7,7 +7,7 @@ under a lock, whoever makes machines at the same time. What is lost with it is f
 import fcntl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -37,11 +37,42 @@ class Memo(Value):
         return self.inputs.labels.get("pool", "")
 
 
+class Undeleted(Value):
+    """How often the deletion of a machine has failed in a row."""
+
+    failures: int = Field(ge=1)
+    at: Moment = Field(description="The latest.")
+    said: str
+
+    @property
+    def again(self) -> datetime:
+        """Return when it is tried again: the second time at once, then ever later."""
+        times = self.failures - _AT_ONCE
+        pause = min(_FIRST_PAUSE * 2 ** min(times, _MOST_DOUBLED), _LONGEST_PAUSE)
+        return self.at + pause if times >= 0 else self.at
+
+    def __str__(self) -> str:
+        """Say it to a person."""
+        return (
+            f"delete failed {self.failures} times in a row, at last at {self.at:%F %H:%M}Z: "
+            f"{self.said}; it is tried again from {self.again:%F %H:%M}Z on"
+        )
+
+
+_AT_ONCE = 2
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(hours=1)
+_MOST_DOUBLED = 8
+_SAID_LIMIT = 300
+
+
 class _Memos(Value):
     format: Literal["fleet-hook-machines-1"] = "fleet-hook-machines-1"
     last: int = Field(0, description="The latest number that was given.")
     machines: dict[str, Memo] = Field(default_factory=dict)
     listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
+    undeleted: dict[str, dict[str, Undeleted]] = Field(
+        default_factory=dict, description="By provider and id."
+    )
 
 
 class HookMemory:
@@ -90,7 +121,8 @@ class HookMemory:
             )
             # Nothing is made where `list` did not work just before.
             listed = tuple(sorted({*memos.listed, self._provider}))
-            return _Memos(last=last, machines={**others, inputs.name: memo}, listed=listed)
+            machines = {**others, inputs.name: memo}
+            return memos.model_copy(update={"last": last, "machines": machines, "listed": listed})
 
         return self._change(step).machines[inputs.name]
 
@@ -111,6 +143,33 @@ class HookMemory:
                     update={"machines": {k: m for k, m in memos.machines.items() if k != name}}
                 )
             )
+
+    def undeleted(self) -> Mapping[str, Undeleted]:
+        """Return by id the machines of this provider whose deletion failed."""
+        return self._read().undeleted.get(self._provider, {})
+
+    def note_undeleted(self, machine_id: str, said: str, now: datetime) -> None:
+        """Remember that a machine could not be deleted."""
+
+        def step(ours: dict[str, Undeleted]) -> None:
+            before = ours[machine_id].failures if machine_id in ours else 0
+            ours[machine_id] = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
+
+        self._change_undeleted(step)
+
+    def note_deleted(self, machine_id: str) -> None:
+        """Forget how often that had failed."""
+        if machine_id in self.undeleted():
+            self._change_undeleted(lambda ours: ours.pop(machine_id, None))
+
+    def _change_undeleted(self, change: Callable[[dict[str, Undeleted]], object]) -> None:
+        def step(memos: _Memos) -> _Memos:
+            ours = dict(memos.undeleted.get(self._provider, {}))
+            change(ours)
+            undeleted = {**memos.undeleted, self._provider: ours}
+            return memos.model_copy(update={"undeleted": undeleted})
+
+        self._change(step)
 
     def _change(self, step: Callable[[_Memos], _Memos]) -> _Memos:
         with self._alone():

@@ -28,7 +28,7 @@ from fleet.providers.hook_interface import OwnInterface, ResallocInterface, is_h
 from fleet.providers.hook_listing import MOST_LISTED, NAME, machine_of
 from fleet.providers.hook_livechecks import FileMemory, Livechecks
 from fleet.providers.hook_log import HookLog, tidy
-from fleet.providers.hook_memory import HookMemory, noting
+from fleet.providers.hook_memory import HookMemory, Undeleted, noting
 from fleet.providers.slots import Slots
 from fleet.schema.sources import Hooks
 from fleet.store.command import Call, CommandFailed, run
@@ -89,6 +89,7 @@ class HookMachines:
         """While it is set, commands end, and none is begun."""
         # One for all providers of the fleet: counters are shared.
         memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
+        self._memory = memory
         self._interface = (
             OwnInterface(memory, hooks.named_counters)
             if hooks.interface == "fleet"
@@ -144,14 +145,23 @@ class HookMachines:
         if machine is None:
             with noting(machine_id):
                 self._interface.forget(machine_id)
+                self._memory.note_deleted(machine_id)
             return
+        with noting(machine.name):
+            failed = self._memory.undeleted().get(machine_id)
+        if failed and failed.at <= self._clock.now() < failed.again:
+            raise SourceUnreachable(f"{machine.name}: {failed}")
         try:
             with self._room():
                 self._run("delete", _told_of(machine))
         except CommandFailed as failure:
             if self._find(machine_id) is not None:
+                with noting(machine.name):
+                    now = self._clock.now()
+                    self._memory.note_undeleted(machine_id, str(failure), now)
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
         with noting(machine.name):
+            self._memory.note_deleted(machine_id)
             # A `new` that outlived its fleet holds it still, and goes on to.
             if not is_held(lock := self._lock_of(machine.name)):
                 lock.unlink(missing_ok=True)
@@ -169,6 +179,8 @@ class HookMachines:
                 failures = self._livechecks.failures(machines, now)
                 machines = tuple(self._judged(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
+            undeleted = self._memory.undeleted()
+            machines = tuple(_troubled(each, undeleted.get(each.id)) for each in machines)
         except (CommandFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
         return Listing(read_at=now, machines=machines)
@@ -402,6 +414,10 @@ class HookMachines:
 def _filled(part: str, told: Mapping[str, str]) -> str:
     """Put what is told of a machine into an argument, in one go: no value is looked at again."""
     return re.sub(r"\{(\w+)\}", lambda found: told.get(found[1], found[0]), part)
+
+
+def _troubled(machine: Machine, failed: Undeleted | None) -> Machine:
+    return machine.model_copy(update={"trouble": str(failed)}) if failed else machine
 
 
 def _told_of(machine: Machine) -> dict[str, str]:

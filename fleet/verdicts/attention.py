@@ -34,6 +34,9 @@ def find_attention(world: World, drafts: Mapping[str, Draft]) -> Iterator[str]:
             if unit.name in leaving or draft.goes_by_itself(unit):
                 continue
             yield f"{unit.name}: {_ATTENTION[unit.state]}; `fleet explain worker {unit.name}`"
+        for unit in draft.census.units:
+            if unit.machine and unit.machine.trouble:
+                yield f"{unit.name}: {unit.machine.trouble}"
         for unit in draft.census.having(State.BUSY, State.DISCONNECTED):
             away = seconds_away(world, unit.worker)
             is_silent = unit.may_run or not hears_others(world, unit.registry or "")
