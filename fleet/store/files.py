@@ -23,13 +23,16 @@ _WORDS = {
 }
 
 
+_STREAMS = {"/dev", "/dev/fd", "/proc/self/fd"}
+"""What a person names, as /dev/stdin."""
+
+
 class LocalFiles:
     """The files of this computer; `within` is where included files have to stand."""
 
     def __init__(self, within: str | None = None) -> None:
         self._within = None if within is None else Path(within or ".")
-        # What a person names, as /dev/stdin.
-        self._is_stream = within in {"/dev", "/dev/fd", "/proc/self/fd"}
+        self._is_stream = within in _STREAMS
 
     def read(self, name: str, limit: int) -> bytes:
         """Return a file's bytes, reading no more than limit.
@@ -132,11 +135,20 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
+    if str(path.parent) in _STREAMS:
+        number = {"stdout": "1", "stderr": "2"}.get(path.name, path.name)
+        # Of a file that was opened anew one would write over what the other wrote.
+        with open(os.dup(int(number)) if number.isdecimal() else path, "wb") as stream:  # noqa: PTH123 - by its number
+            stream.write(content)
+        return
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if path.is_symlink() and not target.is_relative_to(os.path.realpath(path.parent)):
+        # A checkout may hold links that somebody else made.
+        raise ValueError(f"this link leads out of {path.parent}; name the file itself")
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        # A device or a pipe, as in --out /dev/stdout: there is nothing to replace.
+        # A device or a pipe: there is nothing to replace.
         target.write_bytes(content)
     else:
         replace_file(target, content)

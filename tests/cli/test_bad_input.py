@@ -278,3 +278,14 @@ def test_what_nobody_sees_is_written_out(
     assert ran.returncode == 1
     assert hidden not in ran.stdout + ran.stderr
     assert f"{ord(hidden):x}" in ran.stdout
+
+
+def test_a_report_goes_through_a_pipe_that_a_person_names(
+    run_fleet: RunFleet, project: Path
+) -> None:
+    (project / "fleet.yaml").write_text("fleet: x\n", encoding="utf-8")
+
+    ran = run_fleet("validate", "--gitlab-code-quality", "/dev/stdout")
+
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("[]\n")

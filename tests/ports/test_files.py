@@ -104,6 +104,22 @@ def test_writing_again_keeps_who_may_read(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("target", ["../secret", "/dev/null", "../not-there"])
+def test_nothing_is_written_through_a_link_out_of_its_directory(
+    tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "secret").write_text("old")
+    (tmp_path / "inside").mkdir()
+    link = tmp_path / "inside" / "link"
+    link.symlink_to(target)
+
+    with pytest.raises(FileUnreadable, match="leads out of"):
+        LocalFiles().write_text(str(link), "new")
+
+    assert (tmp_path / "secret").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "secret"]
+
+
 def test_a_link_stays_a_link_when_its_file_is_written(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
 
