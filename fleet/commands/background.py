@@ -124,11 +124,10 @@ class Background:
         for cut in tuple(self.cuts):
             cut()
 
-    def finish(self) -> Iterator[None]:
-        """Wait until nothing is under way; yield now and then."""
+    def finish(self) -> None:
+        """Wait until nothing is under way; signals are heard meanwhile."""
         while futures := [each.future for each in tuple(self._going.values())]:
             wait(futures, _LOOK_SECONDS)
-            yield
 
     def _in_turn(self, task: Task, after: Callable[[], None]) -> None:
         with self.turns.mine():

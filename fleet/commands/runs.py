@@ -133,8 +133,7 @@ def _finish(background: Background, console: Console, signals: Signals) -> None:
             "cancelled"
         )
     with signals.changing(background.cut):
-        for _ in background.finish():
-            pass
+        background.finish()
     for outcome in background.ended():
         error = f": {outcome.error}" if outcome.error else ""
         console.note(f"{outcome.pool}: {outcome.result}{error}")
