@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from fleet.imports.changes import LIMIT, Imported, changes_to_json, changes_to_t
 from fleet.render.findings import to_text
 from fleet.schema.findings import has_errors
 from fleet.schema.model import EnvSecret
-from fleet.schema.units import FLEET_NAME_PATTERN
+from fleet.schema.units import FLEET_NAME_PATTERN, follows
 from fleet.store.files import LocalFiles, replace_file
 from fleet.store.secrets import HostSecrets
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, console: "Console") -> int:
     """Write fleet.yaml; exit 1, writing nothing, when the file cannot be read."""
-    if not re.match(FLEET_NAME_PATTERN.removesuffix("$") + r"\Z", args.fleet):
+    if not follows(FLEET_NAME_PATTERN, args.fleet):
         raise WrongUsage(f"--fleet {args.fleet}: expected a name like debian-ci")
     name, content = _content(args)
     imported = _import(args, name, content, console)

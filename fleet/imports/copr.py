@@ -26,6 +26,7 @@ from fleet.imports.prefixes import (
 from fleet.imports.writing import Block, comments, document, flow, item_to_lines, scalar
 from fleet.schema.base import TAG_PATTERN
 from fleet.schema.findings import Span
+from fleet.schema.units import follows
 from fleet.tagrules.allow import compile_pattern
 from fleet.tagrules.names import Recorded
 
@@ -215,7 +216,7 @@ class _Reader:
 
     def _tag(self, node: ast.expr) -> str | None:
         text = self._text(node)
-        if text is None or "{{" in text or re.match(TAG_PATTERN.removesuffix("$") + r"\Z", text):
+        if text is None or "{{" in text or follows(TAG_PATTERN, text):
             return text
         self.refuse(node, f"expected a tag without spaces, got {text!r}")
         return None

@@ -13,6 +13,7 @@ from fleet.schema.base import TAG_PATTERN
 from fleet.schema.document import Document
 from fleet.schema.findings import Span
 from fleet.schema.nodes import lines_of
+from fleet.schema.units import follows
 
 _SECTION = re.compile(r"\s*\[(?P<name>[\w.-]+)\]\s*\Z")
 _READ = "backend"
@@ -162,7 +163,7 @@ def _read_pairs(option: str, part: _Part, limits: _Limits, notes: Notes) -> None
         at = part.place.column + pair.start()
         here = Span(part.place.file, part.place.line, at, part.place.line, at + len(pair[0]))
         tag = prefix + name
-        is_tag = re.match(TAG_PATTERN.removesuffix("$") + r"\Z", tag)
+        is_tag = follows(TAG_PATTERN, tag)
         if not equals or not _is_count(count, least=1) or not is_tag:
             message = f"expected NAME=COUNT with a count above 0, got {pair[0].strip()!r}"
             notes.wrong(here, "wrong-value", message, "Copr's backend does not start with it")

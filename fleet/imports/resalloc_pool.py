@@ -11,6 +11,7 @@ from fleet.schema.base import LONGEST_WORD, TAG_PATTERN
 from fleet.schema.findings import Span, did_you_mean, quoted
 from fleet.schema.nodes import Node
 from fleet.schema.sources import COUNTER_PATTERN
+from fleet.schema.units import follows
 
 _MOST = 100_000
 _LONGEST_TAG = 200
@@ -145,11 +146,7 @@ _KEYS = {"name", "priority"}
 
 
 def _is_tag(text: object) -> bool:
-    return (
-        isinstance(text, str)
-        and len(text) <= _LONGEST_TAG
-        and re.match(TAG_PATTERN.removesuffix("$") + r"\Z", text) is not None
-    )
+    return isinstance(text, str) and len(text) <= _LONGEST_TAG and follows(TAG_PATTERN, text)
 
 
 def _counters(pool: PoolOptions, option: str, node: Node, notes: Notes) -> None:

@@ -3,14 +3,13 @@
 It works on nodes, so that every value keeps the place where it was written.
 """
 
-import re
 from collections.abc import Iterable
 from functools import reduce
 
 from fleet.schema.concealed import holds_secret
 from fleet.schema.findings import Finding, did_you_mean, quoted
 from fleet.schema.nodes import Node
-from fleet.schema.units import NAME_PATTERN
+from fleet.schema.units import NAME_PATTERN, follows
 
 MAX_CHAIN = 20
 MAX_MERGED = 500_000
@@ -55,7 +54,7 @@ class _Templates:
         if section is not None and (section.kind == "list" or section.value is not None):
             self._report(section, "wrong-type", "expected a mapping of templates by their names")
         for key, value in section.entries if section else ():
-            if not re.match(NAME_PATTERN.removesuffix("$") + r"\Z", key.value):
+            if not follows(NAME_PATTERN, key.value):
                 message = f"expected a name like base-1, found {_shown(key.value)}"
                 self._report(key, "wrong-value", message)
             if value.kind == "mapping":

@@ -63,6 +63,11 @@ def written(value: object, pattern: str) -> str:
     return f"{value // size}{unit}"
 
 
+def follows(pattern: str, text: str) -> bool:
+    """Say whether a text is of a pattern; `$` alone would let it end in a line break."""
+    return re.match(pattern.removesuffix("$") + r"\Z", text) is not None
+
+
 @dataclass(frozen=True)
 class _Text:
     """Takes only text of one pattern and makes a value of it; a value that is one passes.
@@ -100,7 +105,7 @@ class _Text:
 
     def read(self, value: object) -> object:
         """Return what a text stands for; what was read before stays."""
-        if isinstance(value, str) and re.match(self.pattern.removesuffix("$") + r"\Z", value):
+        if isinstance(value, str) and follows(self.pattern, value):
             return self.parse(value)
         if value is None or isinstance(value, _WRITTEN):
             more = "more than zero, " if self._is_zero(value) else ""
