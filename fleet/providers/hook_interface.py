@@ -42,8 +42,7 @@ class OwnInterface:
 
     def forget(self, name: str) -> None:
         """Forget a machine that is gone, or was never made."""
-        if self._counters:
-            self._memory.forget(name)
+        self._memory.forget(name)
 
     def told(self, name: str) -> Mapping[str, str]:
         """Return the variables that commands get of a machine beside those of every machine."""

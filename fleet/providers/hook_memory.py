@@ -46,10 +46,8 @@ class Undeleted(Value):
 
     @property
     def again(self) -> datetime:
-        """Return when it is tried again: the second time at once, then ever later."""
-        times = self.failures - _AT_ONCE
-        pause = min(_FIRST_PAUSE * 2 ** min(times, _MOST_DOUBLED), _LONGEST_PAUSE)
-        return self.at + pause if times >= 0 else self.at
+        """Return when it is tried again."""
+        return self.at + _PAUSES[min(self.failures, len(_PAUSES)) - 1]
 
     def __str__(self) -> str:
         """Say it to a person."""
@@ -59,9 +57,8 @@ class Undeleted(Value):
         )
 
 
-_AT_ONCE = 2
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(minutes=10), timedelta(hours=1)
-_MOST_DOUBLED = 8
+_PAUSES = tuple(timedelta(minutes=each) for each in (0, 10, 20, 40, 60))
+"""After the first failure, after the second, and so on."""
 _SAID_LIMIT = 300
 
 
@@ -70,9 +67,7 @@ class _Memos(Value):
     last: int = Field(0, description="The latest number that was given.")
     machines: dict[str, Memo] = Field(default_factory=dict)
     listed: tuple[str, ...] = Field((), description="Providers whose `list` was seen to work.")
-    undeleted: dict[str, dict[str, Undeleted]] = Field(
-        default_factory=dict, description="By provider and id."
-    )
+    undeleted: dict[str, Undeleted] = Field(default_factory=dict)
 
 
 class HookMemory:
@@ -137,37 +132,27 @@ class HookMemory:
 
     def forget(self, name: str) -> None:
         """Give back the numbers of a machine that is gone; of one that was never known is fine."""
-        if name in self._read().machines:
-            self._change(
-                lambda memos: memos.model_copy(
-                    update={"machines": {k: m for k, m in memos.machines.items() if k != name}}
-                )
-            )
+
+        def step(memos: _Memos) -> _Memos:
+            machines = {k: memo for k, memo in memos.machines.items() if k != name}
+            undeleted = {k: failed for k, failed in memos.undeleted.items() if k != name}
+            return memos.model_copy(update={"machines": machines, "undeleted": undeleted})
+
+        known = self._read()
+        if name in known.machines or name in known.undeleted:
+            self._change(step)
 
     def undeleted(self) -> Mapping[str, Undeleted]:
-        """Return by id the machines of this provider whose deletion failed."""
-        return self._read().undeleted.get(self._provider, {})
+        """Return by name the machines whose deletion failed."""
+        return self._read().undeleted
 
-    def note_undeleted(self, machine_id: str, said: str, now: datetime) -> None:
-        """Remember that a machine could not be deleted."""
+    def note_undeleted(self, name: str, said: str, now: datetime) -> None:
+        """Remember that a machine could not be deleted, until it is forgotten."""
 
-        def step(ours: dict[str, Undeleted]) -> None:
-            before = ours[machine_id].failures if machine_id in ours else 0
-            ours[machine_id] = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
-
-        self._change_undeleted(step)
-
-    def note_deleted(self, machine_id: str) -> None:
-        """Forget how often that had failed."""
-        if machine_id in self.undeleted():
-            self._change_undeleted(lambda ours: ours.pop(machine_id, None))
-
-    def _change_undeleted(self, change: Callable[[dict[str, Undeleted]], object]) -> None:
         def step(memos: _Memos) -> _Memos:
-            ours = dict(memos.undeleted.get(self._provider, {}))
-            change(ours)
-            undeleted = {**memos.undeleted, self._provider: ours}
-            return memos.model_copy(update={"undeleted": undeleted})
+            before = memos.undeleted[name].failures if name in memos.undeleted else 0
+            failed = Undeleted(failures=before + 1, at=now, said=said[:_SAID_LIMIT])
+            return memos.model_copy(update={"undeleted": {**memos.undeleted, name: failed}})
 
         self._change(step)
 

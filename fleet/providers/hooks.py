@@ -88,13 +88,12 @@ class HookMachines:
         self._cut = threading.Event()
         """While it is set, commands end, and none is begun."""
         # One for all providers of the fleet: counters are shared.
-        memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
-        self._memory = memory
+        self._memory = HookMemory(around.state.parent / "hook-machines.json", around.provider)
         self._interface = (
-            OwnInterface(memory, hooks.named_counters)
+            OwnInterface(self._memory, hooks.named_counters)
             if hooks.interface == "fleet"
             else ResallocInterface(
-                memory,
+                self._memory,
                 hooks.named_counters,
                 lambda name: is_held(self._lock_of(name)),
                 (around.fleet, around.pools),
@@ -145,10 +144,9 @@ class HookMachines:
         if machine is None:
             with noting(machine_id):
                 self._interface.forget(machine_id)
-                self._memory.note_deleted(machine_id)
             return
         with noting(machine.name):
-            failed = self._memory.undeleted().get(machine_id)
+            failed = self._memory.undeleted().get(machine.name)
         if failed and failed.at <= self._clock.now() < failed.again:
             raise SourceUnreachable(f"{machine.name}: {failed}")
         try:
@@ -157,11 +155,9 @@ class HookMachines:
         except CommandFailed as failure:
             if self._find(machine_id) is not None:
                 with noting(machine.name):
-                    now = self._clock.now()
-                    self._memory.note_undeleted(machine_id, str(failure), now)
+                    self._memory.note_undeleted(machine.name, str(failure), self._clock.now())
                 raise SourceUnreachable(f"{machine.name}: {failure}") from failure
         with noting(machine.name):
-            self._memory.note_deleted(machine_id)
             # A `new` that outlived its fleet holds it still, and goes on to.
             if not is_held(lock := self._lock_of(machine.name)):
                 lock.unlink(missing_ok=True)
@@ -180,7 +176,7 @@ class HookMachines:
                 machines = tuple(self._judged(each, failures) for each in machines)
                 self._doubted = frozenset(m.name for m in machines if failures.get(m.id))
             undeleted = self._memory.undeleted()
-            machines = tuple(_troubled(each, undeleted.get(each.id)) for each in machines)
+            machines = tuple(_troubled(each, undeleted.get(each.name)) for each in machines)
         except (CommandFailed, OSError, ValueError) as error:
             return Unknown(unknown=f"the machines of {self._around.provider} are unknown: {error}")
         return Listing(read_at=now, machines=machines)

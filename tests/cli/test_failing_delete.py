@@ -82,4 +82,4 @@ def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
     assert [slow.later(minutes) for minutes in (10, 1)] == [(1, 3), (0, 3)]
     assert slow.trial.plan()["attention"] == []
     noted = json.loads((slow.trial.folder / ".fleet/hook-machines.json").read_text())
-    assert noted["undeleted"] == {"one": {}}
+    assert noted["undeleted"] == {}
