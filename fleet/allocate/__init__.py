@@ -14,7 +14,8 @@ where who shares a machine that is billed by steps has no money of its own in th
 Where not everybody can be served, ranks are served strictly in turn: no request of a later rank
 takes what one of an earlier rank could have used. In large components rounding to whole machines
 may cost an earlier rank a request: those are sought again, and who may lack still is counted.
-docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by name.
+docs/explanation/how-a-plan-is-made.md writes it out. Ties are broken by the priorities
+of pools, then by name; of a queue with `prefer: priority` they count before money.
 """
 
 from collections import Counter, defaultdict
@@ -127,7 +128,7 @@ def _solve_large(component: Component, model: Model) -> tuple[Model, Answer, Pro
     if answer is None or any(answer.left):
         model = Model(component, by_rank=True, exact=0)
         answer, longer = serve_in_turn(model, serve_most(model))
-    relaxed, cost = model.programme.relax(answer.sums()), answer.cost()
+    relaxed, cost = model.programme.relax(answer.sums(), seeming=False), answer.cost()
     bound = _bound(model, relaxed.cost if relaxed else 0.0, cost)
     return model, answer, Proof(cost, bound, bound, rounded=cost > bound, longer=longer)
 

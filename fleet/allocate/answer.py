@@ -89,7 +89,7 @@ class Answer:
 
     def _dearness(self, block: Block, place: str) -> float:
         """Return what one request more of a block costs, with the machine that it may need."""
-        money = block.fits[place][1]
+        money = block.fits[place][1] + block.seems.get(place, 0.0)
         if self._needs_machine(block, place):
             money += float(self._model.places[place].setup)
         return money
@@ -131,7 +131,10 @@ class Answer:
 
     def badness(self) -> tuple[list[int], float]:
         """Return what tells answers apart: whom they lack, rank by rank, and then their cost."""
-        return self.lacking(), self.cost()
+        seeming = sum(
+            block.seems.get(place, 0.0) * len(requests) for block, place, requests in self._each()
+        )
+        return self.lacking(), self.cost() + seeming
 
     def sums(self) -> list[Sum]:
         """Return how many of each block are served, as sums of its columns."""

@@ -6,10 +6,11 @@ not tell them apart.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from math import ceil, floor
+from typing import NamedTuple
 
 from fleet.allocate.components import Component
 from fleet.allocate.programme import Programme, Sum
@@ -33,7 +34,16 @@ Waiting = tuple[Rank, Ordered, str]
 Takes = tuple[tuple[int, Decimal], ...]
 """Numbers of rows, and what is taken of each."""
 _Fits = tuple[tuple[str, float, float], ...]
-_Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], Rank | None]
+_Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], "Behind", Rank | None]
+
+
+class Behind(NamedTuple):
+    """How many priorities the places where machines are made are behind the best one."""
+
+    counts_first: bool = False
+    """It counts before money, not only where money is equal."""
+    places: tuple[tuple[str, int], ...] = ()
+    """Those that are behind, by name."""
 
 
 @dataclass
@@ -47,6 +57,9 @@ class Block:
     """Place to the share of a machine and the money of one request."""
     takes: Mapping[str, Takes]
     """Place to what one request takes of which row there."""
+    behind: "Behind"
+    seems: dict[str, float] = field(default_factory=dict)
+    """Place to how much dearer it seems for its priority, where answers are not exact."""
     columns: Sequence[int] = ()
     row: int = 0
     """The row that holds it to its size."""
@@ -78,6 +91,7 @@ class Model:
         self.steps = self._add_steps() if self.is_exact and pairs <= STEPPED else {}
         """Place to the column of how many more steps of time its machines are billed."""
         self._add_blocks()
+        self._add_preferences()
         self._add_rows()
 
     def everybody(self) -> list[Sum]:
@@ -142,14 +156,31 @@ class Model:
         for block in self.blocks:
             for key, (share, _) in block.fits.items():
                 most[key] += share * block.size
-        return {
-            place.key: self.programme.column(
-                float(place.setup) * (1 + BY_NAME * turn / len(made)) * self._scale,
-                ceil(most[place.key] - EPSILON),
-                whole=True,
-            )
-            for turn, place in enumerate(made)
-        }
+        found = {}
+        for turn, place in enumerate(made):
+            by_name = BY_NAME * turn / len(made)
+            preferred = self.is_exact and any(block.behind.places for block in self.blocks)
+            cost = float(place.setup) * (1 if preferred else 1 + by_name) * self._scale
+            column = self.programme.column(cost, ceil(most[place.key] - EPSILON), whole=True)
+            found[place.key] = column
+            if preferred:
+                self.programme.after[column] = by_name
+        return found
+
+    def _add_preferences(self) -> None:
+        """Add whose priority is behind; in a large component it is weighed against money."""
+        much, little = 2 * self.dearest(), BY_NAME * _SCALE
+        for block in self.blocks:
+            columns = dict(zip(block.fits, block.columns, strict=True))
+            first = block.behind.counts_first
+            counts = self.programme.before if first else self.programme.after
+            for place, turns in block.behind.places:
+                seems = turns * (much if first else little)
+                block.seems[place] = seems / self._scale
+                if self.is_exact:
+                    counts[columns[place]] = float(turns)
+                else:
+                    self.programme.seeming[columns[place]] = seems
 
     def _add_steps(self) -> dict[str, int]:
         """Add what requests that share machines cost where time is billed in whole steps."""
@@ -284,7 +315,7 @@ class Model:
             return room[place] - block.fits[place][0] >= -EPSILON
 
         def dearness(place: str) -> float:
-            money = block.fits[place][1]
+            money = block.fits[place][1] + block.seems.get(place, 0.0)
             return money if has_room(place) else money + float(self.places[place].setup)
 
         able = [place for place in parts if self.places[place].makes or has_room(place)]
@@ -295,17 +326,42 @@ def _merge(component: Component, *, by_rank: bool) -> list[Block]:
     """Put groups together that take the same of the same places and rows."""
     known = {place.key for place in component.places}
     takes = _takes(component, known)
+    behind = _behind(component)
     together: defaultdict[_Likeness, list[Group]] = defaultdict(list)
     for group in component.groups:
         fits = _fits(group, known)
         own = takes[group.id].items()
-        together[fits, frozenset(own), group.rank if by_rank else None].append(group)
+        likeness = fits, frozenset(own), behind[group.id], group.rank if by_rank else None
+        together[likeness].append(group)
     blocks = []
-    for (fits, rows, _), groups in together.items():
+    for (fits, rows, last, _), groups in together.items():
         requests = sorted([(g.rank, r, g.id) for g in groups for r in g.requests])
         each = {place: (share, money) for place, share, money in fits}
-        blocks.append(Block(groups[0].rank, requests, each, dict(rows)))
+        blocks.append(Block(groups[0].rank, requests, each, dict(rows), last))
     return sorted(blocks, key=lambda block: block.requests[0])
+
+
+def _behind(component: Component) -> dict[str, Behind]:
+    """Return of each group how many priorities of the component each place is behind its best.
+
+    Where priorities count first, a worker that exists is before all of them.
+    """
+    made = {place.key for place in component.places if place.makes}
+    priorities = {
+        group.id: {key: fit.priority for key, fit in group.fits.items() if key in made}
+        for group in component.groups
+    }
+    levels = sorted({n for own in priorities.values() for n in own.values()}, reverse=True)
+    if len(levels) <= 1:
+        return {group.id: Behind() for group in component.groups}
+    turns = {priority: nth for nth, priority in enumerate(levels)}
+    found = {}
+    for group in component.groups:
+        own = {key: turns[n] + group.by_priority for key, n in priorities[group.id].items()}
+        best = min(own.values(), default=0) - group.by_priority
+        places = sorted((key, turn - best) for key, turn in own.items() if turn > best)
+        found[group.id] = Behind(group.by_priority, tuple(places))
+    return found
 
 
 def _fits(group: Group, known: Collection[str]) -> _Fits:

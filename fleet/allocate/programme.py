@@ -37,6 +37,8 @@ _OPTIONS: dict[str, bool | int | float | str] = {
 _PRIMAL = 4
 """How the solver names the primal simplex method."""
 _SLACK = 1e-6
+_OFF = 1e-7
+"""What answers of equal cost may be apart, relatively and absolutely."""
 _TOLERANCE = 1e-4
 Sum = tuple[Sequence[int], int]
 """Columns, and what they have to sum to."""
@@ -79,6 +81,12 @@ class Programme:
     """Where each row ends, in `index` and `factors`."""
     index: list[int] = field(default_factory=list)
     factors: list[float] = field(default_factory=list)
+    before: dict[int, float] = field(default_factory=dict)
+    """Column to what counts before its cost: the least of it, and of that the cheapest."""
+    after: dict[int, float] = field(default_factory=dict)
+    """Column to what counts where the cost is equal."""
+    seeming: dict[int, float] = field(default_factory=dict)
+    """Column to how much dearer it seems where an answer is looked for near one in parts."""
 
     def column(self, cost: float, upper: float, *, whole: bool) -> int:
         """Add a column, of whole numbers or not, and return its number."""
@@ -114,21 +122,32 @@ class Programme:
         None when there is none, or none was found within `NODES`.
         """
         solver = self._load(sums)
+        costs = dict(enumerate(self.costs))
+        if self.before:
+            self._price(solver, self.before)
+            self._hold(solver, self.before, (self._run_whole(solver) or 0.0) + 0.5)
+            self._price(solver, costs)
         cost = self._run_whole(solver)
         if cost is None:
             return None
-        info = solver.getInfo()
-        return Solution(
-            values=tuple(solver.getSolution().col_value),
-            cost=cost,
-            bound=min(cost, float(info.mip_dual_bound)),
-            sums=sums,
-            nodes=int(info.mip_node_count),
-        )
+        info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
+        bound, nodes = min(cost, float(info.mip_dual_bound)), int(info.mip_node_count)
+        if self.after:
+            self._hold(solver, costs, cost * (1 + _OFF) + _OFF)
+            self._price(solver, self.after)
+            solver.setSolution(len(values), self._all_columns, self._numpy.array(values))
+            if self._run_whole(solver) is not None:
+                values = tuple(solver.getSolution().col_value)
+        return Solution(values, cost, bound, sums, nodes)
 
-    def relax(self, sums: Sequence[Sum]) -> Relaxed | None:
-        """Return the cheapest answer in which these sums hold and no number need be whole."""
+    def relax(self, sums: Sequence[Sum], *, seeming: bool = True) -> Relaxed | None:
+        """Return the cheapest answer in which these sums hold and no number need be whole.
+
+        How much dearer columns seem counts too, unless told otherwise.
+        """
         solver = self._load(sums)
+        if seeming and self.seeming:
+            self._price(solver, self._with_seeming())
         # It is as simple as it is large: to simplify it first takes longer.
         solver.setOptionValue("presolve", "off")
         cost = _run(solver)
@@ -154,6 +173,9 @@ class Programme:
         np = self._numpy
         kept = sorted(near)
         solver = self._load(sums, kept)
+        if self.seeming:
+            costs = self._with_seeming()
+            self._price(solver, {n: costs[column] for n, column in enumerate(kept)})
         all_kept = np.arange(len(kept), dtype="int32")
         bounds = np.array([near[column] for column in kept], dtype=float).reshape(-1, 2)
         solver.changeColsBounds(len(kept), all_kept, *bounds.T.copy())
@@ -231,6 +253,21 @@ class Programme:
                 most[row] = floor(sums[row] + _SLACK)
                 solver.changeRowBounds(row, float(most[row]), float(most[row]))
         return most
+
+    def _with_seeming(self) -> dict[int, float]:
+        return {n: cost + self.seeming.get(n, 0.0) for n, cost in enumerate(self.costs)}
+
+    def _price(self, solver: "highspy.Highs", costs: Mapping[int, float]) -> None:
+        """Have columns cost this; all others cost nothing."""
+        dense = self._numpy.zeros(solver.getNumCol())
+        dense[[*costs]] = [*costs.values()]
+        solver.changeColsCost(len(dense), self._numpy.arange(len(dense), dtype="int32"), dense)
+
+    def _hold(self, solver: "highspy.Highs", costs: Mapping[int, float], most: float) -> None:
+        """Let no answer cost more than this any longer."""
+        columns = self._numpy.array([*costs], dtype="int32")
+        factors = self._numpy.array([*costs.values()], dtype=float)
+        solver.addRow(-self._infinity, most, len(columns), columns, factors)
 
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")

@@ -31,6 +31,8 @@ class Fit(NamedTuple):
     """How long it is expected to run there, on average; None: nobody knows."""
     longest: int | None = 0
     """How long the longest of the group is expected to run; None: nobody knows."""
+    priority: int = 0
+    """How much the pool is preferred for what it asks for (`pools.NAME.priorities`)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Group:
     """Places with machines on demand that others ask for: these come first."""
     tags: frozenset[str] = frozenset()
     """Tags they require, as far as a limit or a budget looks at them."""
+    by_priority: bool = False
+    """Priorities of pools count before money, not only where it is equal."""
 
 
 @dataclass(frozen=True)

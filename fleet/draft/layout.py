@@ -28,7 +28,7 @@ from fleet.draft.limits import (
 )
 from fleet.facts import World
 from fleet.making import Option
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet, Pool, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
 
 _STEP = timedelta(minutes=10)
@@ -134,7 +134,9 @@ def tail_seconds(fleet: Fleet, pool: Pool, *, on_demand: bool) -> int:
     return pool.boot.expected + patience + 2 * fleet.cadence
 
 
-_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str]]
+_Preferred = tuple[bool, tuple[tuple[str, int], ...]]
+"""Whether priorities of pools count before money, and those that are not 0."""
+_Key = tuple[Rank, int, Payer, frozenset[str], int, Timing | None, frozenset[str], _Preferred]
 
 
 def _groups(
@@ -161,23 +163,22 @@ def _groups(
         tags = limited(signed.ask.required)
         fitting = signed.workers_of, signed.machines_of
         if fitting not in known:
-            keys = (
-                *(key for key in signed.workers_of if key in places),
-                *(way for pool in signed.machines_of for way in ways[pool]),
-            )
+            workers = [key for key in signed.workers_of if key in places]
+            keys = (*workers, *(way for pool in signed.machines_of for way in ways[pool]))
             known[fitting] = choices.setdefault(keys, len(choices))
         classed = class_of(fleet, vocabulary, signed.ask.required)
         timing = signed.timing if signed.timing and signed.timing.said else None
+        preferred = _preferred(fleet, signed)
         for steps, requests in _by_age(signed.requests, world.time).items():
             rank: Rank = (classed, -signed.priority, -steps)
             for able, in_time in _in_time(signed, requests, known[fitting], choices, places):
                 for length, alike in _by_length(in_time, lengths).items():
-                    key = rank, able, signed.payer, tags, length, timing, signed.last_of
-                    together[key] += alike
+                    alone = length, timing, signed.last_of, preferred
+                    together[rank, able, signed.payer, tags, *alone] += alike
     at = [tuple(places[key] for key in keys) for keys in choices]
-    for (rank, able, payer, tags, _, _, last), requests in together.items():
+    for (rank, able, payer, tags, _, _, last, preferred), requests in together.items():
         requests.sort()
-        fits = _Fits(pools, requests, world.time, lengths)
+        fits = _Fits(pools, requests, world.time, lengths, dict(preferred[1]))
         yield Group(
             id=requests[0].key,
             rank=rank,
@@ -186,7 +187,22 @@ def _groups(
             payer=payer,
             last=last,
             tags=tags,
+            by_priority=preferred[0],
         )
+
+
+def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:
+    """Return how much a ticket prefers each pool that may make a machine for it."""
+    queue = fleet.queues.get(signed.queue)
+    if not isinstance(queue, TicketQueue):
+        return False, ()
+    pools = {name: fleet.pools[name] for name in signed.machines_of}
+    found = {
+        name: sum(pool.priorities.get(tag, 0) for tag in signed.ask.required)
+        for name, pool in pools.items()
+        if isinstance(pool, Pool) and pool.priorities
+    }
+    return queue.prefer == "priority", tuple((name, n) for name, n in found.items() if n)
 
 
 def _in_time(
@@ -277,11 +293,13 @@ class _Fits:
         requests: Sequence[Ordered],
         now: datetime,
         lengths: Mapping[int, int],
+        priorities: Mapping[str, int],
     ) -> None:
         self._pools = pools
         self._requests = requests
         self._now = now
         self._lengths = lengths
+        self._priorities = priorities
         self._on: dict[tuple[Kind, ...], _Load] = {}
 
     def at(self, place: Place) -> Fit:
@@ -289,7 +307,9 @@ class _Fits:
         kinds = place.kinds if self._requests[0].timing else ()
         if kinds not in self._on:
             self._on[kinds] = _Load(self._requests, self._now, self._lengths, place)
-        return self._on[kinds].at(place, self._pools[place.key])
+        fit = self._on[kinds].at(place, self._pools[place.key])
+        priority = self._priorities.get(place.pool, 0) if place.makes else 0
+        return fit._replace(priority=priority) if priority else fit
 
 
 class _Load:

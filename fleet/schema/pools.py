@@ -352,7 +352,9 @@ class Pool(Section):
     priorities: dict[WorkerTag, Annotated[int, Field(ge=-100_000, le=100_000)]] = Field(
         {},
         description="Of machines that tickets are given: tag to how much this pool is preferred "
-        "for it; of the tags that a ticket asks for they add up. (Resalloc: priority of a tag)",
+        "for it; of the tags that a ticket asks for they add up. Which of the machines that are "
+        "free a ticket gets, and where one is made (`queues.NAME.prefer`), is decided by it. "
+        "(Resalloc: priority of a tag)",
     )
     target_wait: Seconds | None = Field(
         None, description="How long work may wait; left out: one machine per waiting request."

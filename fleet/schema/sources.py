@@ -379,6 +379,12 @@ class TicketQueue(Section):
     ageing: Annotated[Seconds, Field(ge=1)] = Field(
         600, description="A ticket comes one place before others for each of these it waits."
     )
+    prefer: Literal["price", "priority"] = Field(
+        "price",
+        description="Where machines are made for its tickets: in the cheapest pools, and of equal "
+        "ones those that their `priorities` prefer; or first those that these prefer, and of "
+        "equal ones the cheapest.",
+    )
     prefer_reuse: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         500,
         description="How much a machine that is in a ticket's sandbox already is preferred to "

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from math import ceil
@@ -227,6 +228,62 @@ def test_no_better_answer_exists_by_trying_all(problem: Problem) -> None:
     assert tuple(-count for count in _by_rank(problem, ours)) == best[0]
     assert abs(_cost(problem, allocation.machines, ours) - best[1]) <= 1e-3 * best[1] + 1e-6
     assert allocation.proof.bound <= best[1] + 1e-6
+
+
+@st.composite
+def _preferring(draw: st.DrawFn) -> Problem:
+    """Return a problem in which groups prefer pools, before money or where it is equal."""
+    problem = draw(problems())
+    priorities = st.sampled_from((-40, 0, 10))
+    groups = tuple(
+        replace(
+            group,
+            by_priority=draw(st.booleans()),
+            fits={at: fit._replace(priority=draw(priorities)) for at, fit in group.fits.items()},
+        )
+        for group in problem.groups
+    )
+    return replace(problem, groups=groups)
+
+
+def _behind(problem: Problem, answer: dict[tuple[str, str], int], *, first: bool) -> int:
+    """Return how many priorities those requests are behind their best pools, all together."""
+    made = {place.key for place in problem.places if place.makes}
+    priorities = {
+        g.id: {at: fit.priority for at, fit in g.fits.items() if at in made}
+        for g in problem.groups
+    }
+    levels = sorted({n for own in priorities.values() for n in own.values()}, reverse=True)
+    return sum(
+        (levels.index(n) - levels.index(max(priorities[g.id].values())) + first) * answer[g.id, at]
+        for g in problem.groups
+        for at, n in priorities[g.id].items()
+        if g.by_priority is first and len(levels) > 1
+    )
+
+
+@given(_preferring())
+def test_priorities_of_pools_decide_before_money_or_where_it_is_equal(problem: Problem) -> None:
+    allocation = problem.solved()
+
+    def badness(
+        machines: dict[str, int], answer: dict[tuple[str, str], int]
+    ) -> tuple[object, ...]:
+        return (
+            tuple(-count for count in _by_rank(problem, answer)),
+            _behind(problem, answer, first=True),
+            round(_cost(problem, machines, answer), 6),
+            _behind(problem, answer, first=False),
+        )
+
+    best = min(
+        badness(machines, answer)
+        for answer in _answers(problem)
+        if (machines := _machines(problem, answer)) is not None
+        and all(_holds(row, machines, answer) for row in problem.rows)
+    )
+
+    assert badness(allocation.machines, _given(problem, allocation)) == best
 
 
 @given(problems(), st.sampled_from((EXACT, _LARGE)))

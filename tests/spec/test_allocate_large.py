@@ -12,6 +12,7 @@ from fleet.demand import Ordered
 from fleet.demand.choices import Fit, Group, Place, Row
 from fleet.reconcile import reconcile
 
+EQUAL = "also/m/on-demand"
 CHEAP, DEAR, FREE, OTHER = "cheap/m/on-demand", "dear/m/on-demand", "free", "other"
 PLACES = {
     CHEAP: Place(CHEAP, "cheap", makes=True, setup=Decimal(1)),
@@ -218,6 +219,20 @@ def test_of_a_part_of_a_worker_nothing_is_proven_that_whole_requests_cannot_use(
     allocation = allocate([a_group(number, fits) for number in range(SIZE)], places, ())
 
     assert allocation.proof.bound == allocation.proof.cost == pytest.approx(SIZE - 19)
+
+
+@pytest.mark.parametrize(("by_priority", "made"), [(False, {CHEAP: 800}), (True, {DEAR: 800})])
+def test_in_a_large_component_priorities_count_before_money_or_where_it_is_equal(
+    *, by_priority: bool, made: dict[str, int]
+) -> None:
+    fits = {CHEAP: Fit(), EQUAL: Fit(priority=-1), DEAR: Fit(priority=1)}
+    places = PLACES | {EQUAL: replace(PLACES[CHEAP], key=EQUAL, pool="also")}
+    groups = [replace(a_group(number, fits), by_priority=by_priority) for number in range(SIZE)]
+
+    allocation = allocate(groups, places, ())
+
+    assert allocation.machines == made
+    assert allocation.proof.bound == pytest.approx(SIZE, rel=1e-4)
 
 
 @pytest.mark.parametrize(("limited", "most"), [(False, 1.005), (True, 1.05)])
