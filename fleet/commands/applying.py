@@ -1,10 +1,11 @@
 """This module carries out one run of apply: lock, observe, plan, guard, change, record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from fleet.commands.asking import Together
 from fleet.commands.clock import SystemClock
 from fleet.commands.config import Config
 from fleet.commands.crew import Pace, crewed
@@ -15,14 +16,14 @@ from fleet.operate.apply import apply_plan, rivalry
 from fleet.operate.base import lay_bases, lay_for_saved
 from fleet.operate.clocks import TRUST, check_clock, check_servers
 from fleet.operate.expiry import extend_expiries
-from fleet.operate.handing import hand_out_all, note_waits
+from fleet.operate.handing import Seen, hand_out_all, note_waits
 from fleet.operate.journal import journalled
 from fleet.operate.observe import Sources, remember_rules
 from fleet.operate.order import Order, check_order, find_changes, idle_part, ordered_part
 from fleet.operate.promoting import promote_all
-from fleet.plan import Plan
+from fleet.plan import Create, Plan
 from fleet.plan.outcome import Outcome, StackOutcome
-from fleet.ports import Console
+from fleet.ports import Asking, Console
 from fleet.ports.store import Store
 from fleet.render.journal import said_of_begun
 from fleet.render.progress import Progress
@@ -59,8 +60,7 @@ def apply_once(
     """Apply what a plan made under the lock says; `show` gets the plan before anything changes."""
     started = (clock := SystemClock()).now()
     beside = terms.pace.background
-    wired = wire(config.fleet, file, looks=True, beside=beside)
-    wired = replace(wired, is_ending=terms.signals.is_ending)
+    wired = _wire(config, file, terms)
     lock = wired.store.lock(lock_owner(), started)
     crew = crewed(config.fleet, file, wired, terms.pace, console.note)
     with crew as (sources, cut), beside.locked(lock) if beside else lock as died:
@@ -101,7 +101,18 @@ def apply_once(
                 plan=plan.digests.plan,
                 outcome=outcome.model_dump_json(),
             )
+        if beside:
+            beside.seen = Seen(config.fleet, world, sources, _let_go(plan), started)
     return Applied(plan, outcome)
+
+
+def _wire(config: Config, file: str, terms: Terms) -> Sources:
+    wired = wire(config.fleet, file, looks=True, beside=terms.pace.background)
+    return replace(wired, is_ending=terms.signals.is_ending)
+
+
+def _let_go(plan: Plan) -> Collection[str]:
+    return {each.worker for each in plan.actions if not isinstance(each, Create)}
 
 
 def _begin(fleet: Fleet, sources: Sources, terms: Terms, started: datetime) -> None:
@@ -121,7 +132,8 @@ def _see(
     config: Config, sources: Sources, console: Console, terms: Terms, note: Callable[[str], None]
 ) -> tuple[Config, World]:
     """Return the world with tickets served, and the configuration at the prices of it."""
-    seen = look(config, sources, console)
+    asking = _asking(sources, console, terms, note)
+    seen = look(config, replace(sources, asking=asking), console)
     if not terms.trusts_clock:
         check_servers(seen, TRUST)
     config = priced(config, seen)
@@ -129,6 +141,27 @@ def _see(
         world = hand_out_all(config.fleet, seen, sources, console.note, note)
     remember_rules(world, sources.store)
     return config, world
+
+
+def _asking(
+    sources: Sources, console: Console, terms: Terms, note: Callable[[str], None]
+) -> Callable[[], Asking]:
+    """Return what asks sources; while one is slow, tickets get what the run before saw free."""
+    beside = terms.pace.background
+    if beside is None or beside.seen is None:
+        return sources.asking
+    # A run that does not come to its end leaves nothing to go by.
+    seen, beside.seen = beside.seen, None
+    _, *before = sources.store.last_runs(2)
+    if not before or before[0]["started"] != seen.started.isoformat():
+        return sources.asking
+
+    def hand_out() -> None:
+        with terms.signals.changing():
+            if seen.hand_out(sources.crew, SystemClock().now(), console.note, note):
+                beside.given()
+
+    return partial(Together, meanwhile=hand_out)
 
 
 def _teller(plan: Plan, console: Console) -> Callable[[str], None]:

@@ -1,8 +1,9 @@
 """This module asks several sources at once, under one deadline for everything that is read."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
+from math import inf
 from threading import Thread
 from typing import TypeVar
 
@@ -10,6 +11,9 @@ from fleet.errors import FleetError
 from fleet.facts import Unknown
 
 T = TypeVar("T")
+_LOOK_SECONDS = 0.2
+_SHARE = 4
+"""What is done meanwhile takes at most one part in so many of the time."""
 
 
 class Together:
@@ -19,7 +23,11 @@ class Together:
     it says then is heard by nobody.
     """
 
-    def __init__(self, seconds: float = 600) -> None:
+    def __init__(
+        self, seconds: float = 600, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """`meanwhile` is called again and again while a source is awaited."""
+        self._meanwhile = meanwhile
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._took: dict[str, float] = {}
@@ -28,7 +36,7 @@ class Together:
         """Return what each source tells, by name, or why it failed or is late."""
         began = time.monotonic()
         answers = {name: self._begin(f"{kind} {name}", asked[name]) for name in sorted(asked)}
-        wait(answers.values(), self._until - began)
+        self._await(answers.values())
         told: dict[str, T | Unknown] = {}
         for name, answer in answers.items():
             try:
@@ -38,6 +46,15 @@ class Together:
             except FleetError as error:
                 told[name] = Unknown(unknown=str(error))
         return told
+
+    def _await(self, answers: Collection[Future[T]]) -> None:
+        pause = inf if self._meanwhile is None else _LOOK_SECONDS
+        while (left := self._until - time.monotonic()) > 0:
+            if not wait(answers, min(left, pause)).not_done or self._meanwhile is None:
+                return
+            began = time.monotonic()
+            self._meanwhile()
+            pause = max(_LOOK_SECONDS, _SHARE * (time.monotonic() - began))
 
     def _begin(self, source: str, ask: Callable[[], T]) -> Future[T]:
         answer: Future[T] = Future()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fleet.engines.apart import Turns
 from fleet.operate.crew import Task
+from fleet.operate.handing import Seen
 from fleet.plan.outcome import StackOutcome
 from fleet.providers.slots import Slots
 from fleet.store.database import DatabaseStore
@@ -49,6 +50,10 @@ class Background:
         self.store = store
         self._going: dict[str, _Going] = {}
         self.cuts: list[Callable[[], None]] = []
+        self.seen: Seen | None = None
+        """What the run before this one saw, if it came to its end."""
+        self.given: Callable[[], object] = lambda: None
+        """Called when machines were given out while a run looked."""
         self._ring = ring
         self._patience = patience
         self._ended: list[StackOutcome] = []

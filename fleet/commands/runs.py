@@ -197,6 +197,8 @@ class Runs:
             config = replace(config, fleet=self._config.fleet)
         if self._refused or config.fleet is not self._config.fleet:
             self._console.note(f"{self._args.file} has changed; from now on that is applied")
+            if self._terms.pace.background:
+                self._terms.pace.background.seen = None
         self._config, self._refused = config, ""
         return True
 

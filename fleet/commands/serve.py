@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, console: Console, bell: Bell | None = None) ->
     book.tickets()
     calls = TicketCalls(queue, book, SystemClock(), lambda: runs.fleet, bell.ring)
     calls.members = lambda: read_members(runs.fleet, args.file)
-    runs.watch = calls.tell
+    runs.watch = background.given = calls.tell
     credentials = CredentialFiles(args, console)
 
     health = Health(SystemClock())

@@ -6,18 +6,20 @@ cleaned first, whatever becomes of it; one that livechecks found to be broken fa
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 from fleet.facts import Listing, Machine, MachineState, QueueReading, Unknown, World
 from fleet.handout import find_held, hand_out
-from fleet.operate.crew import Task
+from fleet.operate.crew import Crew, Task
 from fleet.operate.observe import Sources
 from fleet.plan import Plan
 from fleet.ports import Tell
 from fleet.ports.tickets import Desk, Lender
 from fleet.schema.model import Fleet, TicketQueue
-from fleet.tickets import Given
+from fleet.tickets import Given, Ticket
 from fleet.tickets.answer import fill
 from fleet.verdicts.bystanders import known_machines
 
@@ -45,14 +47,67 @@ def hand_out_all(
         for queue, desk in sorted(sources.desks.items())
     }
     _clean(listed, sources, tell, note)
+    giver = _Giver(fleet, sources, tell, note)
     has_moved = bool(broken or sources.lenders)
     for queue, tickets in open_tickets.items():
         world = _with_workers(world, sources) if has_moved else world
-        withheld = _withheld(listed, sources)
-        assigned = hand_out(fleet, world, queue, tickets, besides=withheld)
+        if got := giver.give(world, queue, tickets):
+            reading = _without(world.queues[queue], {str(number) for number in got})
+            world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
+            has_moved = True
+    return _with_workers(world, sources) if has_moved else world
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run saw and did, by which machines are given out while the next one looks again."""
+
+    fleet: Fleet
+    world: World
+    sources: Sources
+    let_go: Collection[str]
+    """Machines that it was to let go of."""
+    started: datetime
+
+    def hand_out(self, crew: Crew, now: datetime, tell: Tell, note: Tell) -> bool:
+        """Give machines that were free then, and still are, to tickets that wait now, if any."""
+        has_given = False
+        sources = replace(self.sources, crew=crew)
+        giver = _Giver(self.fleet, sources, tell, note)
+        desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
+        queues = {**self.world.queues, **desks}
+        world = self.world.model_copy(update={"time": now, "queues": queues})
+        for queue, reading in desks.items():
+            if isinstance(reading.demand, Unknown) or not reading.demand.requests:
+                continue
+            tickets = sources.desks[queue].settle(now, None, ())
+            if giver.give(world, queue, tickets, self.let_go):
+                world, has_given = _with_workers(world, sources), True
+        return has_given
+
+
+class _Giver(NamedTuple):
+    """Gives the machines of a world to tickets."""
+
+    fleet: Fleet
+    sources: Sources
+    tell: Tell
+    note: Tell
+
+    def give(
+        self,
+        world: World,
+        queue: str,
+        tickets: Iterable[Ticket],
+        let_go: Collection[str] = (),
+    ) -> frozenset[int]:
+        """Return which of a queue's tickets got a machine."""
+        listed = _listed(world)
+        withheld = {*_withheld(listed, self.sources), *let_go}
+        assigned = hand_out(self.fleet, world, queue, tickets, besides=withheld)
         given = [
             replace(
-                _given(fleet, queue, lease.ticket, listed[lease.machine], sources),
+                _given(self.fleet, queue, lease.ticket, listed[lease.machine], self.sources),
                 tags=assigned.tags[lease.ticket],
                 note=assigned.notes.get(lease.ticket, ""),
             )
@@ -60,13 +115,8 @@ def hand_out_all(
             if lease.machine in listed
         ]
         for each in given:
-            note(f"queue {queue}: give {each.machine} to ticket {each.ticket}")
-        got = _lease(queue, given, world, sources, tell)
-        if got:
-            reading = _without(world.queues[queue], {str(number) for number in got})
-            world = world.model_copy(update={"queues": {**world.queues, queue: reading}})
-            has_moved = True
-    return _with_workers(world, sources) if has_moved else world
+            self.note(f"queue {queue}: give {each.machine} to ticket {each.ticket}")
+        return _lease(queue, given, world, self.sources, self.tell)
 
 
 def note_waits(fleet: Fleet, world: World, plan: Plan, sources: Sources) -> None:

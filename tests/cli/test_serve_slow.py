@@ -21,6 +21,8 @@ new) [ ! -p "new-$RESALLOC_POOL_ID" ] || read -r _ < "new-$RESALLOC_POOL_ID"
      mkdir -p up; echo "host of $RESALLOC_NAME" | tee "up/$RESALLOC_NAME" ;;
 delete) [ ! -p "delete-$RESALLOC_POOL_ID" ] || read -r _ < "delete-$RESALLOC_POOL_ID"
      rm "up/$RESALLOC_NAME" ;;
+list) [ ! -p "list-$RESALLOC_POOL_ID" ] || read -r _ < "list-$RESALLOC_POOL_ID"
+     mkdir -p up; ls up ;;
 release) [ ! -p "release-$RESALLOC_POOL_ID" ] || read -r _ < "release-$RESALLOC_POOL_ID" ;;
 esac
 """
@@ -32,7 +34,7 @@ POOL = """\
       new: [sh, ./hook.sh, new]
       delete: [sh, ./hook.sh, delete]
       release: [sh, ./hook.sh, release]
-      list: [sh, -c, 'mkdir -p up; ls up']
+      list: [sh, ./hook.sh, list]
     machine: {{cores: 4, memory: 8GiB, price: 1 EUR/h}}
     provides: [{name}]
     workers: {{max: 3, min: {least}}}
@@ -56,13 +58,20 @@ class Slow:
         """Have a command of a pool wait; return what lets it go on."""
         pipe = self.folder / f"{what}-{pool}"
         os.mkfifo(pipe)
-        return lambda: pipe.write_text("go\n", encoding="utf-8")
+        held = os.open(pipe, os.O_RDWR)
+
+        def go_on() -> None:
+            # Whoever has opened it goes on, and nobody waits there any more.
+            pipe.unlink()
+            os.write(held, b"go\n" * 50)
+
+        return go_on
 
     def calls(self, what: str) -> list[str]:
         """Return of which machines a command was begun, in its order."""
         path = self.folder / "calls"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [line.split()[1] for line in lines if line.startswith(f"{what} ")]
+        return [line.split(" ")[1] for line in lines if line.startswith(f"{what} ")]
 
     def up(self) -> Collection[str]:
         """Return the machines that exist."""
@@ -190,3 +199,24 @@ def test_another_apply_is_refused_while_something_goes_on(
 
     assert told[0].returncode == 1, told[0].stderr
     assert "holds the lock" in told[0].stderr
+
+
+def test_what_is_idle_is_given_out_while_a_list_is_slow(tmp_path: Path) -> None:
+    slow = Slow(tmp_path, ready=2, one=0)
+    told: list[object] = []
+
+    def script(client: OldClient, console: Heard) -> None:
+        client.wait(client.take("ready"))
+        console.hear("nothing changed")
+        go_on = slow.hold("list", "one")
+        begun = len(slow.calls("list"))
+        try:
+            second = client.take("ready")
+            told.append(client.wait(second))
+            told.append(len(slow.calls("list")) - begun)
+        finally:
+            go_on()
+
+    code, console = served(slow.trial, script)
+
+    assert (code, told) == (0, ["ready_f0002\n", 2]), console.said
