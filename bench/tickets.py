@@ -4,7 +4,8 @@ A pass is everything between two looks at the store: read the open tickets and w
 of machines, take the census, judge and match what is asked for, decide, write the leases down.
 5,000 tickets wait for 400 free machines that fit all of them; 1,000 wait beside 50 that fit none.
 The stand-in does the same with the same input once, in SQLite and in PostgreSQL, where there is
-one. `open_s` is one more ticket where 10,000 are open.
+one. `open_s` is one more ticket where 10,000 are open. What `bench.load` measures over the wire is
+with it.
 """
 
 import gc
@@ -16,6 +17,7 @@ from time import perf_counter
 
 import sqlalchemy as sa
 
+from bench.load import measure_load
 from bench.reconcile import LIKE_THE_PROGRAM
 from bench.report import Report
 from bench.resalloc import assign_tickets, filled
@@ -63,6 +65,7 @@ def measure() -> Report:
             driven = url.replace("postgresql:", "postgresql+psycopg:")
             figures |= _theirs(driven, "_postgresql")
         ratios |= _ratios(figures, "_postgresql")
+    figures |= measure_load()
     return Report(
         name="tickets",
         figures=figures,
@@ -71,6 +74,7 @@ def measure() -> Report:
             "pass_5000_x_400_s": 0.3,
             "pass_1000_x_50_unusable_s": 0.05,
             "open_at_10000_s": 0.005,
+            "first_ticket_s": 1,
         },
         floors={"vs_resalloc_pass": 100},
     )
