@@ -18,7 +18,7 @@ from fleet.tagrules import static_names
 
 _DIGITS = 4
 _MOST = 10**_DIGITS - 1
-_MADE = ("failed", "gone")
+_MADE = ("starting", "registered", "failed", "gone")
 """What may have become of a machine; else its provider made none of that name."""
 
 

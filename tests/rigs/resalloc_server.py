@@ -1,19 +1,30 @@
 """This module plays a Resalloc server: its passes over pools.yaml, with its own commands.
 
-As its manager (Resalloc 6.3), a pass deletes what `cmd_list` prints and it does not know, then
-what was given back, makes machines up to `max` and `max_prealloc`, and gives them to tickets.
+As its manager (Resalloc 6.3), a pass deletes what `cmd_list` prints and it does not know, looks
+after what was given back and what does not work, makes machines up to `max` and `max_prealloc` or
+as tickets on demand ask for, and gives them out: on demand first, then the oldest; each gets the
+machine whose tags have the highest priorities, one of its sandbox before all.
 """
 
 import os
 import sqlite3
 import subprocess
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from time import monotonic
 from typing import Any
+from xmlrpc.server import SimpleXMLRPCServer
 
 import yaml
 
 from tests.rigs.resalloc_tables import Resalloc
+
+_OF_ITS_SANDBOX = 500
+_PASS_SECONDS = 0.05
 
 
 @dataclass
@@ -23,7 +34,24 @@ class Resource:
     number: int
     pool: str
     name: str
+    output: str = ""
+    counters: Mapping[str, int] = field(default_factory=dict)
     ticket: int | None = None
+    sandbox: str = ""
+    uses: int = 0
+    taken_at: float = 0.0
+    released_at: float = 0.0
+    checked_at: float = field(default_factory=monotonic)
+    failures: int = 0
+
+
+@dataclass
+class Asked:
+    """A ticket of Resalloc's that is not closed."""
+
+    tags: frozenset[str]
+    sandbox: str
+    failed: bool = False
 
 
 class ResallocServer:
@@ -33,48 +61,108 @@ class ResallocServer:
         self.folder = folder
         self.database = Resalloc(folder / "resalloc.db")
         self.resources: dict[int, Resource] = {}
-        self.tickets: dict[int, frozenset[str]] = {}
-        self._last = 0
+        self.tickets: dict[int, Asked] = {}
+        self._last = self._taken = 0
+        self._changed = threading.Condition()
 
-    def take(self, *tags: str) -> int:
+    def take(self, *tags: str, sandbox: str = "") -> int:
         """Open a ticket."""
-        number = max(self.tickets, default=0) + 1
-        self.tickets[number] = frozenset(tags)
-        self.database.ticket(number, *tags)
-        return number
+        with self._changed:
+            self._taken += 1
+            self.tickets[self._taken] = Asked(frozenset(tags), sandbox)
+            self.database.ticket(self._taken, *tags)
+            return self._taken
 
     def machine_of(self, ticket: int) -> str:
         """Return the machine that a ticket has; nothing while it waits."""
-        return next((r.name for r in self.resources.values() if r.ticket == ticket), "")
+        return next((r.name for r in self._all() if r.ticket == ticket), "")
 
-    def close(self, number: int) -> None:
-        """Close a ticket; its machine goes with the next pass."""
-        del self.tickets[number]
-        self.database.close(number)
+    def close(self, number: int) -> bool:
+        """Close a ticket; its machine goes, or waits for its sandbox, with the next pass."""
+        with self._changed:
+            del self.tickets[number]
+            self.database.close(number)
+        return True
 
     def delete_unused(self) -> None:
         """Do `resalloc-maint resource-delete --unused`."""
-        for each in [r for r in self.resources.values() if r.ticket is None]:
+        for each in [r for r in self._all() if r.ticket is None]:
             self._delete(each)
 
     def names(self) -> list[str]:
         """Return what `resalloc-maint resource-list` lists."""
-        return sorted(each.name for each in self.resources.values())
+        return sorted(each.name for each in self._all())
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """Make passes and answer clients; yield the address."""
+        is_over = threading.Event()
+
+        def passes() -> None:
+            while not is_over.wait(_PASS_SECONDS):
+                self.run()
+
+        with _Server(("127.0.0.1", 0), allow_none=True, logRequests=False) as server:
+            server.register_function(
+                lambda tags, box="": self.take(*tags, sandbox=box), "takeTicket"
+            )
+            server.register_function(self._collect, "collectTicket")
+            server.register_function(self._wait, "waitTicket")
+            server.register_function(lambda number: self.close(number), "closeTicket")
+            threads = [threading.Thread(target=each) for each in (passes, server.serve_forever)]
+            for each in threads:
+                each.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_address[1]}"
+            finally:
+                is_over.set()
+                server.shutdown()
+                for each in threads:
+                    each.join()
 
     def run(self) -> None:
         """Make one pass over every pool."""
-        pools = yaml.safe_load((self.folder / "pools.yaml").read_text(encoding="utf-8"))
+        pools = self._pools()
         for name, pool in pools.items():
             self._clean(name, pool)
-        for each in [*self.resources.values()]:
-            if each.ticket is not None and each.ticket not in self.tickets:
-                self._delete(each)
+        for each in self._all():
+            self._look_after(each, pools[each.pool])
+        self._delete_unasked(pools)
         for name, pool in pools.items():
-            own = [r for r in self.resources.values() if r.pool == name]
-            free = sum(r.ticket is None for r in own)
-            for _ in range(min(pool["max"] - len(own), pool.get("max_prealloc", 1) - free)):
+            own = [r for r in self._all() if r.pool == name]
+            free = sum(r.ticket is None and not r.uses for r in own)
+            least = 0 if "tags_on_demand" in pool else pool.get("max_prealloc", 1)
+            for _ in range(min(pool["max"] - len(own), least - free)):
                 self._make(name, pool)
+        self._make_on_demand(pools)
         self._give(pools)
+
+    def _collect(self, number: Any) -> dict[str, object]:  # noqa: ANN401 - as it was sent
+        ticket = self.tickets.get(number)
+        found = next((r.output for r in self._all() if r.ticket == number), None)
+        failed = ticket is not None and ticket.failed
+        return {"ready": bool(found), "output": found, "closed": ticket is None, "failed": failed}
+
+    def _wait(self, number: Any) -> Any:  # noqa: ANN401 - as it was sent
+        with self._changed:
+            self._changed.wait_for(lambda: self._collect(number)["ready"], 60)
+        return self._collect(number)["output"]
+
+    def _all(self) -> list[Resource]:
+        return [*self.resources.values()]
+
+    def _pools(self) -> dict[str, dict[str, Any]]:
+        """Return the pools, each with the priority of each tag under `provides`."""
+        pools = yaml.safe_load((self.folder / "pools.yaml").read_text(encoding="utf-8"))
+        for pool in pools.values():
+            said = [*pool.get("tags", []), *pool.get("tags_on_demand", [])]
+            pool["provides"] = {
+                tag["name"] if isinstance(tag, dict) else tag: tag.get("priority", 0)
+                if isinstance(tag, dict)
+                else 0
+                for tag in said
+            }
+        return dict(pools)
 
     def _clean(self, name: str, pool: dict[str, Any]) -> None:
         known = set(self.names())
@@ -83,35 +171,114 @@ class ResallocServer:
                 if listed not in known:
                     self._do(pool["cmd_delete"], name, listed)
 
+    def _look_after(self, each: Resource, pool: dict[str, Any]) -> None:
+        """Delete a machine that does not work or is used up; clean one that was given back."""
+        if self._is_broken(each, pool):
+            if each.ticket in self.tickets:
+                self.tickets[each.ticket].failed = True
+            self._delete(each)
+            return
+        now, kept = monotonic(), pool.get("reuse_opportunity_time", 0)
+        if each.ticket is not None and each.ticket not in self.tickets:
+            self._do(pool.get("cmd_release", ":"), each.pool, each.name)
+            each.ticket, each.released_at = None, now
+            each.uses += 1
+        most = pool.get("reuse_max_count", 0)
+        is_idle = bool(each.uses) and each.ticket is None
+        if is_idle and (
+            now - each.released_at >= kept
+            or 0 < most < each.uses
+            or now - each.taken_at >= pool.get("reuse_max_time", 3600)
+        ):
+            self._delete(each)
+
+    def _is_broken(self, each: Resource, pool: dict[str, Any]) -> bool:
+        due = each.checked_at + pool.get("livecheck_period", 600) <= monotonic()
+        if due and "cmd_livecheck" in pool:
+            works = self._do(f"{pool['cmd_livecheck']} && echo works", each.pool, each.name)
+            each.failures = 0 if "works" in works else each.failures + 1
+            each.checked_at = monotonic()
+        return each.failures >= int(pool.get("livecheck_attempts", 3))
+
+    def _delete_unasked(self, pools: Mapping[str, dict[str, Any]]) -> None:
+        """Delete machines on demand that nobody asks for any more and nobody has had."""
+        for each in self._all():
+            pool = pools[each.pool]
+            waits = any(asked.tags <= {*pool["provides"]} for _, asked in self._waiting())
+            if "tags_on_demand" in pool and not each.uses and each.ticket is None and not waits:
+                self._delete(each)
+
+    def _make_on_demand(self, pools: Mapping[str, dict[str, Any]]) -> None:
+        called = _called(pools)
+        unclaimed = [r for r in self._all() if r.ticket is None]
+        for _, asked in self._waiting():
+            if not asked.tags & called:
+                continue
+            able = [name for name in sorted(pools) if asked.tags <= {*pools[name]["provides"]}]
+            own = next((r for r in unclaimed if r.pool in able), None)
+            if own:
+                unclaimed.remove(own)
+                continue
+            left = [n for n in able if sum(r.pool == n for r in self._all()) < pools[n]["max"]]
+            if left:
+                best = max(left, key=lambda name: _score(pools[name], asked))
+                self._make(best, pools[best])
+
     def _make(self, name: str, pool: dict[str, Any]) -> None:
         self._last += 1
         made = Resource(self._last, name, f"{name}_{self._last:08d}_20261122_181715")
-        self._do(pool["cmd_new"], name, made.name)
+        made.counters = {
+            key: next(
+                n for n in range(self._last) if all(r.counters.get(key) != n for r in self._all())
+            )
+            for key in pool.get("named_counters", [])
+        }
+        told = {f"RESALLOC_NAMED_COUNTER_{key}": str(n) for key, n in made.counters.items()}
+        made.output = self._do(pool["cmd_new"], name, made.name, **told)
         self.resources[made.number] = made
         self.database.machine(made.number, name)
 
     def _delete(self, resource: Resource) -> None:
-        pools = yaml.safe_load((self.folder / "pools.yaml").read_text(encoding="utf-8"))
-        self._do(pools[resource.pool]["cmd_delete"], resource.pool, resource.name)
+        pool = self._pools()[resource.pool]
+        self._do(pool["cmd_delete"], resource.pool, resource.name)
         del self.resources[resource.number]
         self._sql("UPDATE resources SET state = 'ENDED' WHERE id = ?", resource.number)
 
-    def _give(self, pools: dict[str, Any]) -> None:
-        held = {r.ticket for r in self.resources.values()}
-        for number, tags in self.tickets.items():
-            fit = (
-                r
-                for r in self.resources.values()
-                if r.ticket is None and tags <= set(pools[r.pool]["tags"])
-            )
-            if number not in held and (found := next(fit, None)):
-                found.ticket = number
-                self._sql("UPDATE resources SET ticket_id = ? WHERE id = ?", number, found.number)
-                self._sql("UPDATE tickets SET resource_id = ? WHERE id = ?", found.number, number)
+    def _waiting(self) -> list[tuple[int, Asked]]:
+        held = {r.ticket for r in self._all()}
+        return [(n, t) for n, t in [*self.tickets.items()] if n not in held and not t.failed]
 
-    def _do(self, command: str, pool: str, name: str) -> str:
+    def _give(self, pools: Mapping[str, dict[str, Any]]) -> None:
+        called = _called(pools)
+        order = sorted(self._waiting(), key=lambda each: (not each[1].tags & called, each[0]))
+        for number, asked in order:
+            fit = [
+                r
+                for r in self._all()
+                if r.ticket is None
+                and not r.failures
+                and r.sandbox in ("", asked.sandbox)
+                and not (r.uses and not asked.sandbox)
+                and asked.tags <= {*pools[r.pool]["provides"]}
+            ]
+            if not fit:
+                continue
+            found = max(
+                fit, key=lambda r: _score(pools[r.pool], asked) + _OF_ITS_SANDBOX * bool(r.uses)
+            )
+            with self._changed:
+                if number not in self.tickets:
+                    continue
+                found.ticket = number
+                found.sandbox = asked.sandbox or f"only for {number}"
+                found.taken_at = found.taken_at or monotonic()
+                self._changed.notify_all()
+            self._sql("UPDATE resources SET ticket_id = ? WHERE id = ?", number, found.number)
+            self._sql("UPDATE tickets SET resource_id = ? WHERE id = ?", found.number, number)
+
+    def _do(self, command: str, pool: str, name: str, **more: str) -> str:
         """Run a command as Resalloc does: its exit status is ignored."""
-        told = {"RESALLOC_POOL_ID": pool, "RESALLOC_NAME": name, "RESALLOC_ID": "0"}
+        told = {"RESALLOC_POOL_ID": pool, "RESALLOC_NAME": name, "RESALLOC_ID": "0", **more}
         return subprocess.run(
             ["sh", "-c", command],
             cwd=self.folder,
@@ -125,3 +292,17 @@ class ResallocServer:
         with sqlite3.connect(self.folder / "resalloc.db") as connection:
             connection.execute(statement, values)
         connection.close()
+
+
+def _score(pool: Mapping[str, Any], asked: Asked) -> int:
+    return sum(pool["provides"][tag] for tag in asked.tags)
+
+
+def _called(pools: Mapping[str, dict[str, Any]]) -> set[str]:
+    """Return the tags for which machines are made on demand."""
+    said = [tag for pool in pools.values() for tag in pool.get("tags_on_demand", [])]
+    return {tag["name"] if isinstance(tag, dict) else tag for tag in said}
+
+
+class _Server(ThreadingMixIn, SimpleXMLRPCServer):
+    daemon_threads = True
