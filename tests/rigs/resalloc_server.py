@@ -108,7 +108,7 @@ class ResallocServer:
             )
             server.register_function(self._collect, "collectTicket")
             server.register_function(self._wait, "waitTicket")
-            server.register_function(lambda number: self.close(number), "closeTicket")
+            server.register_function(self.close, "closeTicket")  # type: ignore[arg-type]  # an int
             threads = [threading.Thread(target=each) for each in (passes, server.serve_forever)]
             for each in threads:
                 each.start()
