@@ -243,7 +243,7 @@ class MachineState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    FAILED = "failed"  # its provider looked at it several times, and it did not work
+    FAILED = "failed"  # its livechecks failed, or it was never made whole
 
 
 class Machine(Value):

@@ -102,7 +102,7 @@ def test_without_a_registry_it_is_no_capacity_and_stays_and_a_person_is_told() -
     assert FIRST not in plan.signatures[0].by_worker.values()
     assert actions_of(plan) == []
     assert "no registry says whether it is busy" in sentence_of(plan, FIRST)
-    assert "its provider has looked at it several times" in plan.attention[0]
+    assert "its provider says that it does not work" in plan.attention[0]
 
 
 def test_a_paused_pool_keeps_it() -> None:
