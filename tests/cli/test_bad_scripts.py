@@ -1,0 +1,261 @@
+"""Commands of a person's own that do what they should not: no machine is lost, none made twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.test_serve_slow import seconds_until
+from tests.rigs.resalloc_client import OldClient
+from tests.rigs.trial import Trial
+
+YAML = """\
+fleet: trial
+queues:
+  work: {kind: tickets}
+pools:
+  one:
+    provider: hooks
+    hooks:
+      interface: resalloc
+      new: [./new]
+      delete: [./delete]
+      list: [./list]
+      livecheck: [./livecheck]
+      livecheck_every: 1s
+      timeouts: {new: 1s, list: 1s, livecheck: 1s}
+    machine: {cores: 4, memory: 8GiB, price: 1 EUR/h}
+    provides: [one]
+    workers: {max: 3, min: 1}
+"""
+MAKE = 'mkdir -p up; echo new >> calls; touch "up/$RESALLOC_NAME"'
+SCRIPTS = {
+    "new": f'{MAKE}; echo "$RESALLOC_NAME"',
+    "delete": 'rm "up/$RESALLOC_NAME"',
+    "list": "mkdir -p up; ls up",
+    "livecheck": "true",
+}
+FLOOD = "yes garbage | head -c 1000000"
+
+
+class Bad(NamedTuple):
+    """A script in place of a good one, and what is told of it."""
+
+    text: str
+    said: str
+
+
+class Shop:
+    """A fleet of one pool, its scripts, and the machines that there really are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.trial = Trial(folder)
+        self.trial.write(YAML)
+        for name, text in SCRIPTS.items():
+            self.put(name, text)
+        self.trial.init()
+
+    def put(self, name: str, text: str) -> None:
+        """Have a script be this; nothing: there is none."""
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        if text:
+            path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+            path.chmod(0o644 if text == "not executable" else 0o755)
+
+    def up(self) -> list[str]:
+        """Return the machines that exist."""
+        return sorted(each.name for each in (self.folder / "up").glob("*"))
+
+    def made(self) -> int:
+        """Return how often `new` made a machine."""
+        calls = self.folder / "calls"
+        return len(calls.read_text(encoding="utf-8").split()) if calls.exists() else 0
+
+    def listed(self) -> list[str]:
+        """Return the machines that fleet knows."""
+        code, said = self.trial.do("machine", "list", "--json")
+        assert code == 0, said
+        return [each["worker"] for each in json.loads(said)["machines"]]
+
+
+@pytest.fixture
+def shop(project: Path) -> Shop:
+    """Return one whose scripts are good."""
+    return Shop(project)
+
+
+NEW = {
+    "missing": Bad("", "./new cannot be started: No such file or directory"),
+    "not executable": Bad("not executable", "./new cannot be started: Permission denied"),
+    "fails": Bad("echo no room >&2; exit 3", "no room"),
+    "floods": Bad(f"{MAKE}; {FLOOD}", "printed more than 65536 bytes"),
+    "no text": Bad(f"{MAKE}; printf '\\377\\376'", "printed what is not UTF-8 text"),
+    "hangs": Bad(f"{MAKE}; exec sleep 300", "raise `timeouts: {new: …}`"),
+    "fails and has made": Bad(f"{MAKE}; exit 1", "but the machine exists"),
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_what_a_bad_new_made_goes_and_another_is_made_once(name: str, shop: Shop) -> None:
+    """What `new` printed is what a ticket is told: a machine without it is of no use."""
+    bad = NEW[name]
+    shop.put("new", bad.text)
+    failed, said = shop.trial.do("apply")
+    left = shop.up()
+    shop.put("new", SCRIPTS["new"])
+
+    for _ in range(4):
+        code, told = shop.trial.do("apply")
+
+    assert failed == 1
+    assert bad.said in said
+    assert len(said) < 20_000
+    assert code == 0, told
+    assert left == ["one_f0001"] * (MAKE in bad.text)
+    assert shop.up() == shop.listed() == ["one_f0002" if left else "one_f0001"]
+    assert shop.made() == 1 + len(left)
+
+
+def test_a_child_that_new_leaves_behind_holds_up_nobody(shop: Shop) -> None:
+    shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; echo host")
+    try:
+        code, said = shop.trial.do("apply")
+    finally:
+        os.kill(int((shop.folder / "child").read_text()), signal.SIGKILL)
+
+    assert code == 0, said
+    assert (shop.made(), shop.up()) == (1, shop.listed())
+
+
+def test_a_new_that_hangs_takes_its_children_with_it(shop: Shop) -> None:
+    shop.put("new", f"{MAKE}; sleep 300 & echo $! > child; wait")
+
+    code, _ = shop.trial.do("apply")
+
+    child = Path(f"/proc/{(shop.folder / 'child').read_text().strip()}/stat")
+    seconds_until(lambda: not child.exists() or " Z " in child.read_text(encoding="utf-8"))
+    assert code == 1
+
+
+def test_a_script_that_is_replaced_while_it_runs_ends_as_it_began(shop: Shop) -> None:
+    shop.put("better", SCRIPTS["new"])
+    shop.put("new", f"mv better new; {SCRIPTS['new']}")
+
+    code, said = shop.trial.do("apply")
+
+    assert code == 0, said
+    assert (shop.made(), shop.up()) == (1, shop.listed())
+
+
+LISTS = {
+    "missing": Bad("", "./list cannot be started"),
+    "not executable": Bad("not executable", "Permission denied"),
+    "fails": Bad("echo no route >&2; exit 1", "no route"),
+    "says nothing and fails": Bad("exit 1", "list"),
+    "floods": Bad("yes garbage | head -c 20000000", "printed more than 16777216 bytes"),
+    "no text": Bad("printf '\\377\\376'", "printed what is not UTF-8 text"),
+    "hangs": Bad("exec sleep 300", "raise `timeouts: {list: …}`"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_where_list_is_bad_nothing_is_made_or_deleted(name: str, shop: Shop) -> None:
+    assert shop.trial.do("apply")[0] == 0
+    before = shop.up()
+    shop.put("list", LISTS[name].text)
+
+    codes, said = zip(*(shop.trial.do("apply") for _ in range(2)), strict=True)
+    shop.put("list", SCRIPTS["list"])
+
+    assert codes == (4, 4)
+    assert LISTS[name].said in said[0]
+    assert shop.trial.do("apply")[0] == 0
+    assert (shop.made(), shop.up(), shop.listed()) == (1, before, before)
+
+
+@pytest.mark.parametrize("text", ["", "not executable"])
+def test_a_livecheck_that_cannot_be_run_fails_no_machine(text: str, shop: Shop) -> None:
+    assert shop.trial.do("apply")[0] == 0
+    shop.put("livecheck", text)
+
+    codes = [shop.trial.do("apply")[0] for _ in range(4)]
+
+    assert codes == [4] * 4
+    assert (shop.made(), len(shop.up())) == (1, 1)
+
+
+def test_a_pool_that_is_taken_out_keeps_the_machine_of_an_open_ticket(shop: Shop) -> None:
+    assert shop.trial.do("apply")[0] == 0
+    _, opened = shop.trial.do("ticket", "open", "--tag", "one", "--user", "ada")
+    number = opened.split()[0]
+    shop.trial.do("apply")
+    had = shop.trial.do("ticket", "check", number, "--user", "ada")
+    pools = YAML.index("pools:")
+    shop.trial.write(f"{YAML[:pools]}pools: {{}}\n")
+
+    codes = [shop.trial.do("apply") for _ in range(2)]
+
+    assert had[0] == 0
+    assert shop.up() == ["one_f0001"], codes
+    assert shop.trial.do("ticket", "check", number, "--user", "ada") == had
+    shop.trial.write(YAML)
+    shop.trial.do("ticket", "close", number, "--user", "ada")
+    for _ in range(3):
+        code, said = shop.trial.do("apply")
+    assert code == 0, said
+    assert shop.up() == shop.listed() == ["one_f0002"]
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[OldClient, Callable[[str], str]]]:
+    """Yield a client of a `fleet serve` in a process of its own, and what waits for its words."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fleet", "serve", "--listen", "127.0.0.1:0", "--every", "1s"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    (folder / "pid").write_text(str(process.pid), encoding="utf-8")
+
+    def hear(word: str) -> str:
+        return next(line for line in process.stderr or () if word in line)
+
+    try:
+        yield OldClient(hear("listening at").split()[2]), hear
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# It dies after it has looked and before it gives; or when it has just given.
+@pytest.mark.parametrize("moment", ["livecheck", "given"])
+def test_a_serve_that_is_killed_while_it_gives_out_gives_no_machine_twice(
+    moment: str, shop: Shop
+) -> None:
+    shop.trial.write(YAML.replace("{max: 3, min: 1}", "{max: 3, min: 2}"))
+    assert shop.trial.do("apply")[0] == 0
+    with serving(shop.folder) as (client, hear):
+        if moment == "livecheck":
+            shop.put("livecheck", "test ! -e taken || kill -9 $(cat pid)")
+        tickets = [client.take("one") for _ in range(3)]
+        (shop.folder / "taken").touch()
+        with suppress(StopIteration):
+            hear("is given to ticket")
+            os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
+    shop.put("livecheck", SCRIPTS["livecheck"])
+
+    with serving(shop.folder) as (client, _):
+        given = sorted(str(client.wait(number)).strip() for number in tickets)
+
+    assert given == shop.up() == shop.listed()
+    assert (len(given), shop.made()) == (3, 3)
