@@ -108,7 +108,7 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def engine(session: nox.Session) -> None:
-    """Run what needs the real Pulumi CLI, and Hetzner's plugin or an S3 server besides."""
+    """Run what needs the real Pulumi CLI, Hetzner's plugin or an S3 server, or takes long."""
     cli = obtain(session, "tools/pulumi_cli.py")
     if cli is None:
         skip(session, "no Pulumi CLI: none on PATH, no download, no Go modules (see above)")

@@ -63,6 +63,7 @@ class ResallocServer:
         self.resources: dict[int, Resource] = {}
         self.tickets: dict[int, Asked] = {}
         self._last = self._taken = 0
+        self._read: tuple[str, dict[str, dict[str, Any]]] = ("", {})
         self._changed = threading.Condition()
 
     def take(self, *tags: str, sandbox: str = "") -> int:
@@ -87,7 +88,7 @@ class ResallocServer:
     def delete_unused(self) -> None:
         """Do `resalloc-maint resource-delete --unused`."""
         for each in [r for r in self._all() if r.ticket is None]:
-            self._delete(each)
+            self.delete(each)
 
     def names(self) -> list[str]:
         """Return what `resalloc-maint resource-list` lists."""
@@ -153,7 +154,10 @@ class ResallocServer:
 
     def _pools(self) -> dict[str, dict[str, Any]]:
         """Return the pools, each with the priority of each tag under `provides`."""
-        pools = yaml.safe_load((self.folder / "pools.yaml").read_text(encoding="utf-8"))
+        text = (self.folder / "pools.yaml").read_text(encoding="utf-8")
+        if text == self._read[0]:
+            return self._read[1]
+        pools: dict[str, dict[str, Any]] = yaml.safe_load(text)
         for pool in pools.values():
             said = [*pool.get("tags", []), *pool.get("tags_on_demand", [])]
             pool["provides"] = {
@@ -162,7 +166,8 @@ class ResallocServer:
                 else 0
                 for tag in said
             }
-        return dict(pools)
+        self._read = text, pools
+        return pools
 
     def _clean(self, name: str, pool: dict[str, Any]) -> None:
         known = set(self.names())
@@ -176,7 +181,7 @@ class ResallocServer:
         if self._is_broken(each, pool):
             if each.ticket in self.tickets:
                 self.tickets[each.ticket].failed = True
-            self._delete(each)
+            self.delete(each)
             return
         now, kept = monotonic(), pool.get("reuse_opportunity_time", 0)
         if each.ticket is not None and each.ticket not in self.tickets:
@@ -190,7 +195,7 @@ class ResallocServer:
             or 0 < most < each.uses
             or now - each.taken_at >= pool.get("reuse_max_time", 3600)
         ):
-            self._delete(each)
+            self.delete(each)
 
     def _is_broken(self, each: Resource, pool: dict[str, Any]) -> bool:
         due = each.checked_at + pool.get("livecheck_period", 600) <= monotonic()
@@ -206,7 +211,7 @@ class ResallocServer:
             pool = pools[each.pool]
             waits = any(asked.tags <= {*pool["provides"]} for _, asked in self._waiting())
             if "tags_on_demand" in pool and not each.uses and each.ticket is None and not waits:
-                self._delete(each)
+                self.delete(each)
 
     def _make_on_demand(self, pools: Mapping[str, dict[str, Any]]) -> None:
         called = _called(pools)
@@ -238,7 +243,8 @@ class ResallocServer:
         self.resources[made.number] = made
         self.database.machine(made.number, name)
 
-    def _delete(self, resource: Resource) -> None:
+    def delete(self, resource: Resource) -> None:
+        """Do `resalloc-maint resource-delete NAME`."""
         pool = self._pools()[resource.pool]
         self._do(pool["cmd_delete"], resource.pool, resource.name)
         del self.resources[resource.number]
