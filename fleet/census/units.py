@@ -33,7 +33,7 @@ class State(StrEnum):
 
 DEAF_GRACE = 120
 """Seconds that a connected worker has to tell its queue what it can do; until then it starts."""
-FAILED_SAID = "its provider says that it does not work: livechecks failed, or it was never made whole"
+FAILED_SAID = "its provider says that it does not work: its livechecks or its `new` failed"
 DEAF_SAID = "its worker is connected, but its queue knows no tags of it and gives it nothing"
 STOPPED_SAID = "its machine is off: nothing runs on it"
 CAPACITY = frozenset({State.IDLE, State.STARTING, State.ASSUMED, State.UNFINISHED})

@@ -243,7 +243,7 @@ class MachineState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    FAILED = "failed"  # its livechecks failed, or it was never made whole
+    FAILED = "failed"  # its its livechecks or its `new` failed
 
 
 class Machine(Value):

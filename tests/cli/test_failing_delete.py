@@ -83,3 +83,17 @@ def test_what_is_deleted_at_last_is_forgotten(slow: Slow) -> None:
     assert slow.trial.plan()["attention"] == []
     noted = json.loads((slow.trial.folder / ".fleet/hook-machines.json").read_text())
     assert noted["undeleted"] == {}
+
+
+def test_a_person_who_deletes_it_does_not_wait(slow: Slow) -> None:
+    for minutes in (5, 1):
+        slow.later(minutes)
+
+    failed, said = slow.trial.do("machine", "delete", NAME, "--apply")
+    slow.broken.unlink()
+    code, told = slow.trial.do("machine", "delete", NAME, "--apply")
+
+    assert failed == 1, said
+    assert "no route" in said
+    assert code == 0, told
+    assert not (slow.trial.folder / "up" / NAME).exists()
