@@ -156,14 +156,15 @@ class Model:
         for block in self.blocks:
             for key, (share, _) in block.fits.items():
                 most[key] += share * block.size
+        # Priorities count before names, where there are any.
+        by_name_later = self.is_exact and any(block.behind.places for block in self.blocks)
         found = {}
         for turn, place in enumerate(made):
             by_name = BY_NAME * turn / len(made)
-            preferred = self.is_exact and any(block.behind.places for block in self.blocks)
-            cost = float(place.setup) * (1 if preferred else 1 + by_name) * self._scale
+            cost = float(place.setup) * (1 if by_name_later else 1 + by_name) * self._scale
             column = self.programme.column(cost, ceil(most[place.key] - EPSILON), whole=True)
             found[place.key] = column
-            if preferred:
+            if by_name_later:
                 self.programme.after[column] = by_name
         return found
 

@@ -102,7 +102,7 @@ def apply_once(
                 outcome=outcome.model_dump_json(),
             )
         if beside:
-            beside.seen = Seen(config.fleet, world, sources, _let_go(plan), started)
+            beside.seen = Seen(config.fleet, world, sources, _left(plan, sources), started)
     return Applied(plan, outcome)
 
 
@@ -111,8 +111,10 @@ def _wire(config: Config, file: str, terms: Terms) -> Sources:
     return replace(wired, is_ending=terms.signals.is_ending)
 
 
-def _let_go(plan: Plan) -> Collection[str]:
-    return {each.worker for each in plan.actions if not isinstance(each, Create)}
+def _left(plan: Plan, sources: Sources) -> Collection[str]:
+    """Return the machines that were let go of, or on which something was being done."""
+    let_go = {each.worker for each in plan.actions if not isinstance(each, Create)}
+    return let_go.union(*sources.crew.under_way.values())
 
 
 def _begin(fleet: Fleet, sources: Sources, terms: Terms, started: datetime) -> None:

@@ -18,8 +18,9 @@ from fleet.tagrules import static_names
 
 _DIGITS = 4
 _MOST = 10**_DIGITS - 1
-_MADE = ("starting", "registered", "failed", "gone")
-"""What may have become of a machine; else its provider made none of that name."""
+_MADE = ("registered", "failed", "gone")
+"""What became of a try that surely made a machine. Of one that only began, as in a run that was
+killed, the name is taken again: a provider that made it after all makes no second one of it."""
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ class Seen:
     fleet: Fleet
     world: World
     sources: Sources
-    let_go: Collection[str]
-    """Machines that it was to let go of."""
+    besides: Collection[str]
+    """Machines that get no ticket: it let go of them, or something was being done to them."""
     started: datetime
 
     def hand_out(self, crew: Crew, now: datetime, tell: Tell, note: Tell) -> bool:
@@ -81,7 +81,7 @@ class Seen:
             if isinstance(reading.demand, Unknown) or not reading.demand.requests:
                 continue
             tickets = sources.desks[queue].settle(now, None, ())
-            if giver.give(world, queue, tickets, self.let_go):
+            if giver.give(world, queue, tickets, self.besides):
                 world, has_given = _with_workers(world, sources), True
         return has_given
 
@@ -99,11 +99,11 @@ class _Giver(NamedTuple):
         world: World,
         queue: str,
         tickets: Iterable[Ticket],
-        let_go: Collection[str] = (),
+        besides: Collection[str] = (),
     ) -> frozenset[int]:
         """Return which of a queue's tickets got a machine."""
         listed = _listed(world)
-        withheld = {*_withheld(listed, self.sources), *let_go}
+        withheld = {*_withheld(listed, self.sources), *besides}
         assigned = hand_out(self.fleet, world, queue, tickets, besides=withheld)
         given = [
             replace(
