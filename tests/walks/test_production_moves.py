@@ -89,6 +89,11 @@ class Farm:
         self.resalloc.run()
         self.do("apply")
 
+    def known(self) -> list[str]:
+        """Return the machines that fleet knows."""
+        listed = json.loads(self.do("machine", "list", "--json"))["machines"]
+        return sorted(each["worker"] for each in listed)
+
     def of(self, cloud: str) -> list[str]:
         """Return the pools of a cloud."""
         return [name for name in self.pools if re.match(cloud, name)]
@@ -202,14 +207,18 @@ def test_a_production_moves_cloud_by_cloud_works_for_a_day_and_moves_back(farm: 
     farm.resalloc.delete_unused()
     assert farm.resalloc.names() == []
 
+    assert farm.machines() == farm.known()
     a_day(farm)
+    assert farm.machines() == farm.known()
 
     farm.at_fleet([*farm.pools], "drain")
     with (farm.folder / "fleet.yaml").open("a", encoding="utf-8") as file:
         file.write("approvals:\n")
         file.writelines(APPROVAL.format(pool=pool) for pool in farm.pools)
-    while farm.machines():
+    # Back within two runs: the first drains, the second deletes.
+    for _ in range(2):
         farm.do("apply")
+    assert farm.machines() == farm.known() == []
     farm.is_whole()
     farm.at_fleet([*farm.pools], "pause")
     farm.pools = yaml.safe_load(
