@@ -34,7 +34,6 @@ Waiting = tuple[Rank, Ordered, str]
 Takes = tuple[tuple[int, Decimal], ...]
 """Numbers of rows, and what is taken of each."""
 _Fits = tuple[tuple[str, float, float], ...]
-_Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], "Behind", Rank | None]
 
 
 class Behind(NamedTuple):
@@ -44,6 +43,9 @@ class Behind(NamedTuple):
     """It counts before money, not only where money is equal."""
     places: tuple[tuple[str, int], ...] = ()
     """Those that are behind, by name."""
+
+
+_Likeness = tuple[_Fits, frozenset[tuple[str, Takes]], Behind, Rank | None]
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Block:
     """Place to the share of a machine and the money of one request."""
     takes: Mapping[str, Takes]
     """Place to what one request takes of which row there."""
-    behind: "Behind"
+    behind: Behind
     seems: dict[str, float] = field(default_factory=dict)
     """Place to how much dearer it seems for its priority, where answers are not exact."""
     columns: Sequence[int] = ()
@@ -85,13 +87,15 @@ class Model:
         self.is_exact = pairs <= exact
         """The search is for whole requests among all there is."""
         self.blocks = _merge(component, by_rank=by_rank)
+        self._prefers = any(block.behind.places for block in self.blocks)
         self.programme = Programme()
         self.makes = self._add_machines()
         """Place to the column of how many machines are made there."""
         self.steps = self._add_steps() if self.is_exact and pairs <= STEPPED else {}
         """Place to the column of how many more steps of time its machines are billed."""
         self._add_blocks()
-        self._add_preferences()
+        if self._prefers:
+            self._add_preferences()
         self._add_rows()
 
     def everybody(self) -> list[Sum]:
@@ -157,7 +161,7 @@ class Model:
             for key, (share, _) in block.fits.items():
                 most[key] += share * block.size
         # Priorities count before names, where there are any.
-        by_name_later = self.is_exact and any(block.behind.places for block in self.blocks)
+        by_name_later = self.is_exact and self._prefers
         found = {}
         for turn, place in enumerate(made):
             by_name = BY_NAME * turn / len(made)
@@ -335,10 +339,10 @@ def _merge(component: Component, *, by_rank: bool) -> list[Block]:
         likeness = fits, frozenset(own), behind[group.id], group.rank if by_rank else None
         together[likeness].append(group)
     blocks = []
-    for (fits, rows, last, _), groups in together.items():
+    for (fits, rows, turns, _), groups in together.items():
         requests = sorted([(g.rank, r, g.id) for g in groups for r in g.requests])
         each = {place: (share, money) for place, share, money in fits}
-        blocks.append(Block(groups[0].rank, requests, each, dict(rows), last))
+        blocks.append(Block(groups[0].rank, requests, each, dict(rows), turns))
     return sorted(blocks, key=lambda block: block.requests[0])
 
 

@@ -122,19 +122,19 @@ class Programme:
         None when there is none, or none was found within `NODES`.
         """
         solver = self._load(sums)
-        costs = dict(enumerate(self.costs))
         if self.before:
-            self._price(solver, self.before)
-            self._hold(solver, self.before, (self._run_whole(solver) or 0.0) + 0.5)
-            self._price(solver, costs)
+            before = self._dense(self.before)
+            self._price(solver, before)
+            self._hold(solver, before, (self._run_whole(solver) or 0.0) + 0.5)
+            self._price(solver, self._numpy.array(self.costs))
         cost = self._run_whole(solver)
         if cost is None:
             return None
         info, values = solver.getInfo(), tuple(solver.getSolution().col_value)
         bound, nodes = min(cost, float(info.mip_dual_bound)), int(info.mip_node_count)
         if self.after:
-            self._hold(solver, costs, cost * (1 + _OFF) + _OFF)
-            self._price(solver, self.after)
+            self._hold(solver, self._numpy.array(self.costs), cost * (1 + _OFF) + _OFF)
+            self._price(solver, self._dense(self.after))
             solver.setSolution(len(values), self._all_columns, self._numpy.array(values))
             if self._run_whole(solver) is not None:
                 values = tuple(solver.getSolution().col_value)
@@ -147,7 +147,7 @@ class Programme:
         """
         solver = self._load(sums)
         if seeming and self.seeming:
-            self._price(solver, self._with_seeming())
+            self._price(solver, self.costs + self._dense(self.seeming))
         # It is as simple as it is large: to simplify it first takes longer.
         solver.setOptionValue("presolve", "off")
         cost = _run(solver)
@@ -174,8 +174,7 @@ class Programme:
         kept = sorted(near)
         solver = self._load(sums, kept)
         if self.seeming:
-            costs = self._with_seeming()
-            self._price(solver, {n: costs[column] for n, column in enumerate(kept)})
+            self._price(solver, (self.costs + self._dense(self.seeming))[kept])
         all_kept = np.arange(len(kept), dtype="int32")
         bounds = np.array([near[column] for column in kept], dtype=float).reshape(-1, 2)
         solver.changeColsBounds(len(kept), all_kept, *bounds.T.copy())
@@ -254,20 +253,21 @@ class Programme:
                 solver.changeRowBounds(row, float(most[row]), float(most[row]))
         return most
 
-    def _with_seeming(self) -> dict[int, float]:
-        return {n: cost + self.seeming.get(n, 0.0) for n, cost in enumerate(self.costs)}
+    def _dense(self, sparse: Mapping[int, float]) -> Any:  # noqa: ANN401 - an array of numpy
+        """Return what each column counts."""
+        found = self._numpy.zeros(len(self.costs))
+        found[[*sparse]] = [*sparse.values()]
+        return found
 
-    def _price(self, solver: "highspy.Highs", costs: Mapping[int, float]) -> None:
-        """Have columns cost this; all others cost nothing."""
-        dense = self._numpy.zeros(solver.getNumCol())
-        dense[[*costs]] = [*costs.values()]
-        solver.changeColsCost(len(dense), self._numpy.arange(len(dense), dtype="int32"), dense)
+    def _price(self, solver: "highspy.Highs", costs: Any) -> None:  # noqa: ANN401 - see above
+        """Have each column cost this."""
+        every = self._numpy.arange(len(costs), dtype="int32")
+        solver.changeColsCost(len(costs), every, costs)
 
-    def _hold(self, solver: "highspy.Highs", costs: Mapping[int, float], most: float) -> None:
+    def _hold(self, solver: "highspy.Highs", costs: Any, most: float) -> None:  # noqa: ANN401 - see above
         """Let no answer cost more than this any longer."""
-        columns = self._numpy.array([*costs], dtype="int32")
-        factors = self._numpy.array([*costs.values()], dtype=float)
-        solver.addRow(-self._infinity, most, len(columns), columns, factors)
+        columns = self._numpy.flatnonzero(costs).astype("int32")
+        solver.addRow(-self._infinity, most, len(columns), columns, costs[columns])
 
     def _run_whole(self, solver: "highspy.Highs") -> float | None:
         whole = self._numpy.array(self.whole, dtype="uint8")

@@ -1,7 +1,7 @@
 """This module finds out on which machine types runs were, from the names of their machines.
 
-A name is given again once its machine is gone: what was made last under it, before a run began, is
-what that ran on. A run on a machine that nobody remembers making is left out.
+A name may be given again long after its machine is gone: what was made last under it, before a run
+began, is what that ran on. A run on a machine that nobody remembers making is left out.
 """
 
 from bisect import bisect_right

@@ -196,13 +196,16 @@ def _preferred(fleet: Fleet, signed: Signed) -> _Preferred:
     queue = fleet.queues.get(signed.queue)
     if not isinstance(queue, TicketQueue):
         return False, ()
-    pools = {name: fleet.pools[name] for name in signed.machines_of}
-    found = {
-        name: sum(pool.priorities.get(tag, 0) for tag in signed.ask.required)
-        for name, pool in pools.items()
-        if isinstance(pool, Pool) and pool.priorities
-    }
+    found = {name: priority_at(fleet, name, signed.ask.required) for name in signed.machines_of}
     return queue.prefer == "priority", tuple((name, n) for name, n in found.items() if n)
+
+
+def priority_at(fleet: Fleet, pool: str, required: Iterable[str]) -> int:
+    """Return how much a ticket that asks for these tags prefers a pool."""
+    own = fleet.pools.get(pool)
+    if not isinstance(own, Pool) or not own.priorities:
+        return 0
+    return sum(own.priorities.get(tag, 0) for tag in required)
 
 
 def _in_time(

@@ -243,7 +243,7 @@ class MachineState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    FAILED = "failed"  # its its livechecks or its `new` failed
+    FAILED = "failed"  # its livechecks or its `new` failed
 
 
 class Machine(Value):

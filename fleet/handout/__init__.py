@@ -17,14 +17,14 @@ from fleet.census.readiness import is_up
 from fleet.census.units import State
 from fleet.demand import Signed, Supply, required_of, sign_demand
 from fleet.draft import Draft
-from fleet.draft.layout import Layout, class_of, lay_out
+from fleet.draft.layout import Layout, class_of, lay_out, priority_at
 from fleet.draft.limits import limits_on
 from fleet.draft.supplies import find_supplies
 from fleet.facts import Machine, World
 from fleet.handout.prospects import terms_of
 from fleet.plan import Plan, Unserved
 from fleet.plan.money import BudgetVerdict
-from fleet.schema.model import Fleet, Pool
+from fleet.schema.model import Fleet
 from fleet.steps.drafting import begin
 from fleet.tagrules.vocabulary import Vocabulary
 from fleet.tickets import SANDBOX, Ticket, expire
@@ -193,9 +193,6 @@ def _suits(
     for signed_ in demand:
         for kind in {*signed_.workers_of} - signed_.last_of:
             callers[kind].add((is_low(signed_.ask.required), signed_.queue))
-    preferred = {
-        name: pool.priorities for name, pool in fleet.pools.items() if isinstance(pool, Pool)
-    }
 
     def suits(ticket: Ticket) -> Suitable:
         each = None if ticket.machine else signed.get(f"{queue}/{ticket.id}")
@@ -209,7 +206,7 @@ def _suits(
             }
             known[key] = Suitable(
                 kinds={
-                    kind: sum(preferred.get(supplies[kind].pool, {}).get(t, 0) for t in required)
+                    kind: priority_at(fleet, supplies[kind].pool, required)
                     for kind in (each.workers_of if each else ())
                     if calling.get(kind, set()) <= {queue}
                 },

@@ -47,7 +47,7 @@ def hand_out_all(
         for queue, desk in sorted(sources.desks.items())
     }
     _clean(listed, sources, tell, note)
-    giver = _Giver(fleet, sources, tell, note)
+    giver = _Giver(fleet, sources, listed, tell, note)
     has_moved = bool(broken or sources.lenders)
     for queue, tickets in open_tickets.items():
         world = _with_workers(world, sources) if has_moved else world
@@ -73,7 +73,7 @@ class Seen:
         """Give machines that were free then, and still are, to tickets that wait now, if any."""
         has_given = False
         sources = replace(self.sources, crew=crew)
-        giver = _Giver(self.fleet, sources, tell, note)
+        giver = _Giver(self.fleet, sources, _listed(self.world), tell, note)
         desks = {queue: desk.read(now) for queue, desk in sorted(sources.desks.items())}
         queues = {**self.world.queues, **desks}
         world = self.world.model_copy(update={"time": now, "queues": queues})
@@ -87,10 +87,11 @@ class Seen:
 
 
 class _Giver(NamedTuple):
-    """Gives the machines of a world to tickets."""
+    """Gives the machines that are listed to tickets."""
 
     fleet: Fleet
     sources: Sources
+    listed: "_Listed"
     tell: Tell
     note: Tell
 
@@ -102,7 +103,7 @@ class _Giver(NamedTuple):
         besides: Collection[str] = (),
     ) -> frozenset[int]:
         """Return which of a queue's tickets got a machine."""
-        listed = _listed(world)
+        listed = self.listed
         withheld = {*_withheld(listed, self.sources), *besides}
         assigned = hand_out(self.fleet, world, queue, tickets, besides=withheld)
         given = [

@@ -1,6 +1,5 @@
 """Scenarios of a Resalloc over the wire: `fleet serve`, and what it takes the place of."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import yaml
 
 from tests.cli.test_serve import served
-from tests.cli.test_serve_slow import seconds_until
+from tests.cli.test_serve_slow import hold_at, seconds_until
 from tests.rigs.resalloc_client import OldClient
 from tests.rigs.resalloc_server import ResallocServer
 from tests.rigs.trial import Trial
@@ -43,7 +42,7 @@ class Player:
         self._folder = folder
         self._tickets: dict[str, int] = {}
         self._machines: dict[str, str] = {}
-        self._held: dict[str, int] = {}
+        self._held: dict[str, Callable[[], None]] = {}
 
     def play(self, step: dict[str, Any]) -> None:
         """Do a step, or see that it is as it says."""
@@ -100,12 +99,10 @@ class Player:
         seconds_until(lambda: pool in self._calls())
 
     def _hold(self, pool: str) -> None:
-        os.mkfifo(self._folder / f"hold-{pool}")
-        self._held[pool] = os.open(self._folder / f"hold-{pool}", os.O_RDWR)
+        self._held[pool] = hold_at(self._folder / f"hold-{pool}")
 
     def _go(self, pool: str) -> None:
-        (self._folder / f"hold-{pool}").unlink()
-        os.write(self._held[pool], b"go\n" * 9)
+        self._held[pool]()
 
     def _calls(self) -> list[str]:
         path = self._folder / "calls"

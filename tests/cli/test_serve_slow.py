@@ -56,16 +56,7 @@ class Slow:
 
     def hold(self, what: str, pool: str) -> Callable[[], object]:
         """Have a command of a pool wait; return what lets it go on."""
-        pipe = self.folder / f"{what}-{pool}"
-        os.mkfifo(pipe)
-        held = os.open(pipe, os.O_RDWR)
-
-        def go_on() -> None:
-            # Whoever has opened it goes on, and nobody waits there any more.
-            pipe.unlink()
-            os.write(held, b"go\n" * 50)
-
-        return go_on
+        return hold_at(self.folder / f"{what}-{pool}")
 
     def calls(self, what: str) -> list[str]:
         """Return of which machines a command was begun, in its order."""
@@ -76,6 +67,19 @@ class Slow:
     def up(self) -> Collection[str]:
         """Return the machines that exist."""
         return sorted(path.name for path in (self.folder / "up").iterdir())
+
+
+def hold_at(pipe: Path) -> Callable[[], None]:
+    """Have whoever reads from here wait; return what lets them go on."""
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)
+
+    def go_on() -> None:
+        # Whoever has opened it goes on, and nobody waits there any more.
+        pipe.unlink()
+        os.write(held, b"go\n" * 50)
+
+    return go_on
 
 
 def seconds_until(done: Callable[[], bool]) -> None:

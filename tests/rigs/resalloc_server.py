@@ -153,19 +153,15 @@ class ResallocServer:
         return [*self.resources.values()]
 
     def _pools(self) -> dict[str, dict[str, Any]]:
-        """Return the pools, each with the priority of each tag under `provides`."""
+        """Return the pools: each with the priority of each tag, and those that are on demand."""
         text = (self.folder / "pools.yaml").read_text(encoding="utf-8")
         if text == self._read[0]:
             return self._read[1]
         pools: dict[str, dict[str, Any]] = yaml.safe_load(text)
         for pool in pools.values():
-            said = [*pool.get("tags", []), *pool.get("tags_on_demand", [])]
-            pool["provides"] = {
-                tag["name"] if isinstance(tag, dict) else tag: tag.get("priority", 0)
-                if isinstance(tag, dict)
-                else 0
-                for tag in said
-            }
+            on_demand = _priorities(pool.get("tags_on_demand", []))
+            pool["called"] = {*on_demand}
+            pool["provides"] = _priorities(pool.get("tags", [])) | on_demand
         self._read = text, pools
         return pools
 
@@ -306,8 +302,12 @@ def _score(pool: Mapping[str, Any], asked: Asked) -> int:
 
 def _called(pools: Mapping[str, dict[str, Any]]) -> set[str]:
     """Return the tags for which machines are made on demand."""
-    said = [tag for pool in pools.values() for tag in pool.get("tags_on_demand", [])]
-    return {tag["name"] if isinstance(tag, dict) else tag for tag in said}
+    return {tag for pool in pools.values() for tag in pool["called"]}
+
+
+def _priorities(tags: list[Any]) -> dict[str, int]:
+    written = [tag if isinstance(tag, dict) else {"name": tag} for tag in tags]
+    return {tag["name"]: tag.get("priority", 0) for tag in written}
 
 
 class _Server(ThreadingMixIn, SimpleXMLRPCServer):
