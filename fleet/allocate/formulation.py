@@ -349,7 +349,7 @@ def _merge(component: Component, *, by_rank: bool) -> list[Block]:
 def _behind(component: Component) -> dict[str, Behind]:
     """Return of each group how many priorities of the component each place is behind its best.
 
-    Where priorities count first, a worker that exists is before all of them.
+    A worker that exists is behind none.
     """
     made = {place.key for place in component.places if place.makes}
     priorities = {
@@ -362,8 +362,8 @@ def _behind(component: Component) -> dict[str, Behind]:
     turns = {priority: nth for nth, priority in enumerate(levels)}
     found = {}
     for group in component.groups:
-        own = {key: turns[n] + group.by_priority for key, n in priorities[group.id].items()}
-        best = min(own.values(), default=0) - group.by_priority
+        own = {key: turns[n] for key, n in priorities[group.id].items()}
+        best = min(own.values(), default=0)
         places = sorted((key, turn - best) for key, turn in own.items() if turn > best)
         found[group.id] = Behind(group.by_priority, tuple(places))
     return found

@@ -255,7 +255,7 @@ def _behind(problem: Problem, answer: dict[tuple[str, str], int], *, first: bool
     }
     levels = sorted({n for own in priorities.values() for n in own.values()}, reverse=True)
     return sum(
-        (levels.index(n) - levels.index(max(priorities[g.id].values())) + first) * answer[g.id, at]
+        (levels.index(n) - levels.index(max(priorities[g.id].values()))) * answer[g.id, at]
         for g in problem.groups
         for at, n in priorities[g.id].items()
         if g.by_priority is first and len(levels) > 1
