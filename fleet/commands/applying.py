@@ -154,7 +154,9 @@ def _asking(
         return sources.asking
     # A run that does not come to its end leaves nothing to go by.
     seen, beside.seen = beside.seen, None
-    _, *before = sources.store.last_runs(2)
+    with terms.signals.changing():
+        _, *before = sources.store.last_runs(2)
+    terms.signals.end_if_asked()
     if not before or before[0]["started"] != seen.started.isoformat():
         return sources.asking
 
@@ -162,6 +164,7 @@ def _asking(
         with terms.signals.changing():
             if seen.hand_out(sources.crew, SystemClock().now(), console.note, note):
                 beside.given()
+        terms.signals.end_if_asked()
 
     return partial(Together, meanwhile=hand_out)
 

@@ -85,8 +85,7 @@ def run_once(config: Config, args: argparse.Namespace, console: Console, terms: 
         console.out(value_to_json(applied.outcome))
     else:
         console.out(outcome_to_text(applied.outcome, applied.plan, colour=console.colour))
-    if terms.signals.is_ending():
-        raise KeyboardInterrupt
+    terms.signals.end_if_asked()
     return applied.exit_code
 
 
@@ -164,8 +163,7 @@ class Runs:
         # Who asks to end meanwhile is heard after it: a file would be left open.
         with self._terms.signals.changing():
             is_current = self._reload()
-        if self._terms.signals.is_ending():
-            raise KeyboardInterrupt
+        self._terms.signals.end_if_asked()
         applied = apply_once(self._config, self._args.file, self._console, self._show, self._terms)
         code = applied.exit_code or (0 if is_current else 1)
         changed = any(each.created or each.deleted for each in applied.outcome.stacks)

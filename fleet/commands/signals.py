@@ -55,6 +55,11 @@ class Signals:
         """Say whether somebody asked to end."""
         return self._asked
 
+    def end_if_asked(self) -> None:
+        """Raise KeyboardInterrupt where somebody asked to end while something was changed."""
+        if self._asked:
+            raise KeyboardInterrupt
+
     def wait(self, seconds: float) -> bool:
         """Wait that long; False, at once, where somebody asked to end before."""
         self._doze(seconds, time.sleep)

@@ -118,8 +118,7 @@ def _apply(
         if args.json
         else outcome_to_text(outcome, plan, colour=console.colour, command=letting.command)
     )
-    if signals.is_ending():
-        raise KeyboardInterrupt
+    signals.end_if_asked()
     return outcome.exit_code or letting.exit_code(plan)
 
 
