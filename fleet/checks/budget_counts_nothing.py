@@ -8,10 +8,8 @@ from fleet.tagrules.mentions import mentions
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.sources import pool_sources
 
-RULE = "budget-counts-nothing"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def budget_counts_nothing(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a scope that no queue is read for, and of a tag that nothing provides or asks."""
     scopes = _scopes(fleet)
     provided = {tag_name(p.tag) for name in fleet.pools for p in pool_sources(fleet, name, ())}
@@ -19,7 +17,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     for name, budget in fleet.budgets.items():
         if scopes and budget.scope is not None and budget.scope not in scopes:
             yield Finding(
-                RULE,
+                "budget-counts-nothing",
                 f"no queue is read for scope '{budget.scope}': this budget counts nothing",
                 ("budgets", name, "scope"),
                 severity="warning",
@@ -28,7 +26,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         for number, tag in enumerate(budget.tags):
             if fleet.pools and tag_name(tag) not in known:
                 yield Finding(
-                    RULE,
+                    "budget-counts-nothing",
                     f"nothing provides or asks for {tag}: this budget counts none of its work",
                     ("budgets", name, "tags", number),
                     severity="warning",

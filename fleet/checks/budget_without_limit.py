@@ -7,12 +7,11 @@ from fleet.schema.limits import Budget
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.pools import PoolBudget
 
-RULE = "budget-without-limit"
 _MONEY = "per_hour, per_day or per_month"
 _BOTH = "per_hour, per_day, per_month or machine_hours_per_day"
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def budget_without_limit(fleet: Fleet) -> Iterator[Finding]:
     """Warn of each budget, of a pool or under `budgets`, that has no figure."""
     for name, pool in fleet.pools.items():
         if isinstance(pool, Pool) and pool.budget is not None:
@@ -25,4 +24,4 @@ def _figureless(budget: Budget | PoolBudget, path: Path, keys: str) -> Iterator[
     if any("per_" in key and value is not None for key, value in budget):
         return
     message, hint = "this budget has no figure: it limits nothing", f"add {keys}, or remove it"
-    yield Finding(RULE, message, path, severity="warning", at="key", hint=hint)
+    yield Finding("budget-without-limit", message, path, severity="warning", at="key", hint=hint)

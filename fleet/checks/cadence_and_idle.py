@@ -6,12 +6,11 @@ from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet, Pool
 from fleet.schema.units import write_duration
 
-RULE = "cadence-and-idle"
 _RUNS = 3
 """So many runs may fail before machines expire."""
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def cadence_and_idle(fleet: Fleet) -> Iterator[Finding]:
     """Warn where `retire.idle_after` or `boot.deadline` is shorter than `cadence`.
 
     And where `expire_after` is not a few times as long: a run may fail, and its machines live.
@@ -32,7 +31,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 def _hasty(fleet: Fleet) -> Finding:
     least = write_duration(_RUNS * fleet.cadence)
     return Finding(
-        RULE,
+        "cadence-and-idle",
         f"expire_after is {write_duration(fleet.expire_after)}, but fleet apply runs every "
         f"{write_duration(fleet.cadence)}: machines expire when {_RUNS} runs fail",
         ("expire_after",) if "expire_after" in fleet.model_fields_set else ("cadence",),
@@ -43,7 +42,7 @@ def _hasty(fleet: Fleet) -> Finding:
 
 def _warning(fleet: Fleet, path: Path, key: str, seconds: int) -> Finding:
     return Finding(
-        RULE,
+        "cadence-and-idle",
         f"{key} is {write_duration(seconds)}, but fleet apply runs every "
         f"{write_duration(fleet.cadence)}: nothing is noticed sooner",
         path,

@@ -8,10 +8,8 @@ from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.offers import find_doubts
 from fleet.tagrules.sizes import native_architectures
 
-RULE = "contradicting-sources"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def contradicting_sources(fleet: Fleet) -> Iterator[Finding]:
     """Require that image, pool and machine say the same of architecture, class and figures."""
     # Many pools are alike: what agrees in one need not be weighed again in the next.
     agreeing: set[object] = set()
@@ -28,7 +26,12 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             agreeing.add(alike)
         for doubt in doubts:
             if doubt.kind == "contradiction":
-                yield Finding(RULE, doubt.because, doubt.path, hint="keep the one that is true")
+                yield Finding(
+                    "contradicting-sources",
+                    doubt.because,
+                    doubt.path,
+                    hint="keep the one that is true",
+                )
 
 
 def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
@@ -38,7 +41,7 @@ def _architecture(fleet: Fleet, name: str, pool: Pool) -> Iterator[Finding]:
         if image is None or image.architecture in native:
             continue
         yield Finding(
-            RULE,
+            "contradicting-sources",
             f"image {pool.image} is for {image.architecture}, but machine {machine.name} runs "
             f"{' and '.join(native)}",
             ("pools", name, "image"),

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
-RULE = "derivation-cycle"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def derivation_cycle(fleet: Fleet) -> Iterator[Finding]:
     """Require that what a rule derives never comes back to the rule."""
     if not any(rule.tag for rule in fleet.derive):
         return
@@ -18,7 +16,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     if circle:
         steps = [f"{fleet.derive[place].tag} gives {fleet.derive[place].ask}" for place in circle]
         yield Finding(
-            RULE,
+            "derivation-cycle",
             f"these rules feed each other: {', '.join(steps)}",
             ("derive", circle[0], "tag"),
             hint="derive one of them from the task data with `from`",

@@ -6,10 +6,8 @@ from fleet.catalogue import listed_type, type_names
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, HcloudProvider, Machine, Pool
 
-RULE = "disk-above-type"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def disk_above_type(fleet: Fleet) -> Iterator[Finding]:
     """Require that the disk of each type a pool names holds what the pool needs of it."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool) or not isinstance(pool.machine, Machine):
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             said = ", ".join(f"{each.name} has {_gib(each.disk)}" for each in small)
             key = "disk" if machine.disk else "swap"
             yield Finding(
-                RULE,
+                "disk-above-type",
                 f"disk and swap need {_gib(needed)}, but {said}; Hetzner sells no disk above that "
                 "of the type",
                 ("pools", name, "machine", key),

@@ -6,15 +6,13 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 from fleet.tagrules.enforcement import Enforcement, enforcement_of
 
-RULE = "enforced-by-capacity-alone"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def enforced_by_capacity_alone(fleet: Fleet) -> Iterator[Finding]:
     """Warn where fleet buys for a promise that the scheduler does not keep."""
     for each in enforcement_of(fleet):
         if each.claim != "tag" and each.by == "capacity":
             yield Finding(
-                RULE,
+                "enforced-by-capacity-alone",
                 f"at queue {each.queue} only capacity stands behind '{each.claim}' of "
                 f"'{each.tag}': {each.because}",
                 each.path,

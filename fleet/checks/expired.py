@@ -7,8 +7,6 @@ from typing import NamedTuple
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet
 
-RULE = "expired"
-
 
 class Dated(NamedTuple):
     """What has a last day, and what to do about it afterwards, in the last week and before."""
@@ -22,12 +20,12 @@ class Dated(NamedTuple):
     """Empty of an approval, which is for one change: some weeks are as it should be."""
 
 
-def check(fleet: Fleet, today: date) -> Iterator[Finding]:
+def expired(fleet: Fleet, today: date) -> Iterator[Finding]:
     """Warn of what does nothing any more."""
     for each in dated(fleet):
         if each.day < today:
             message = f"{each.what} expired on {each.day}: it does nothing any more"
-            yield Finding(RULE, message, each.path, severity="warning", hint=each.afterwards)
+            yield Finding("expired", message, each.path, severity="warning", hint=each.afterwards)
 
 
 def dated(fleet: Fleet) -> Iterator[Dated]:

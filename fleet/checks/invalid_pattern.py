@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     # Nothing of tags is loaded for a file without an allow-list.
     from fleet.tagrules.allow import BadPattern
 
-RULE = "invalid-pattern"
-
 _CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _REFERENCE = re.compile(r"\\[1-9]|\(\?P=")
@@ -45,7 +43,7 @@ _WORDS = {
 }
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def invalid_pattern(fleet: Fleet) -> Iterator[Finding]:
     """Require that every pattern is one that RE2 takes."""
     patterns = list(_patterns(fleet))
     if not patterns:
@@ -58,7 +56,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         except BadPattern as bad:
             error = _named_reference(pattern) or bad
             message, hint = _explained(error)
-            yield Finding(RULE, message, path, hint=hint, part=_part(pattern, error))
+            yield Finding("invalid-pattern", message, path, hint=hint, part=_part(pattern, error))
 
 
 def _patterns(fleet: Fleet) -> Iterator[tuple[str, Path]]:

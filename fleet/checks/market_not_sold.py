@@ -13,12 +13,11 @@ from fleet.schema.model import (
     SimProvider,
 )
 
-RULE = "market-not-sold"
 _NEVER = (HcloudProvider, HooksProvider, LocalProvider)
 """Kinds of provider that sell nothing on the spot market."""
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def market_not_sold(fleet: Fleet) -> Iterator[Finding]:
     """Require that machines can be bought on each market that their pool names."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool) or "spot" not in markets_of(pool):
@@ -38,7 +37,7 @@ def _finding(fleet: Fleet, name: str, pool: Pool, unsold: list[str]) -> Finding:
     number = markets_of(pool).index("spot")
     alone = len(markets_of(pool)) == 1 and len(unsold) == len(find_types(fleet, pool))
     return Finding(
-        RULE,
+        "market-not-sold",
         f"{said}, so none is bought there" + (": the pool makes no machine" if alone else ""),
         ("pools", name, "machine", "market", number),
         # Elsewhere a spot price that nobody knows today may be known tomorrow.

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, StaticPool
 
-RULE = "min-above-max"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def min_above_max(fleet: Fleet) -> Iterator[Finding]:
     """Require that no figure is above the one that bounds it."""
     boots = fleet.guards.boot_failures
     if boots.stop_after > boots.of_last:
         yield Finding(
-            RULE,
+            "min-above-max",
             f"stop_after is {boots.stop_after}, but of_last is {boots.of_last}",
             ("guards", "boot_failures", "stop_after"),
             hint=f"lower stop_after to {boots.of_last} or raise of_last",
@@ -26,7 +24,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             figure = getattr(workers, key)
             if figure is not None and figure > workers.max:
                 yield Finding(
-                    RULE,
+                    "min-above-max",
                     f"{key} is {figure}, but max is {workers.max}",
                     ("pools", name, "workers", key),
                     hint=f"lower {key} to {workers.max} or raise max",

@@ -8,10 +8,8 @@ from fleet.tagrules.mentions import mentions
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.vocabulary import Vocabulary
 
-RULE = "minimum-on-plain-tag"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def minimum_on_plain_tag(fleet: Fleet) -> Iterator[Finding]:
     """Require that a minimum is asked only of a tag of kind number."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
@@ -20,7 +18,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             continue
         near = did_you_mean(name, numeric)
         yield Finding(
-            RULE,
+            "minimum-on-plain-tag",
             f"{name} is a plain tag, it has no minimum",
             mention.path,
             hint=near

@@ -7,10 +7,8 @@ from fleet.catalogue.tables import LOCATIONS, MachineType
 from fleet.schema.findings import Finding, nearest
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Pool, Provider
 
-RULE = "missing-price"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def missing_price(fleet: Fleet) -> Iterator[Finding]:
     """Require a price of what a pool buys: the catalogue's, or the pool's own."""
     for name, pool in fleet.pools.items():
         provider = fleet.providers.get(pool.provider) if isinstance(pool, Pool) else None
@@ -28,7 +26,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             sold = listed or all(each.name in known for each in unpriced)
             said = _said(provider, unpriced, named=bool(type_names(pool)))
             yield Finding(
-                RULE,
+                "missing-price",
                 said + (": the pool makes no machine" if alone else ", so none is bought"),
                 ("pools", name, "machine"),
                 severity="error" if alone and not sold else "warning",

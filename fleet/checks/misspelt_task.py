@@ -6,7 +6,6 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 from fleet.tagrules.mentions import mentions
 
-RULE = "misspelt-task"
 _NEAR = 0.8
 _TASKS = frozenset(
     {
@@ -30,7 +29,7 @@ _TASKS = frozenset(
 _TAG = "worker:task:worker:"
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def misspelt_task(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a task that nobody has, but nearly."""
     if not fleet.durations:
         return
@@ -41,7 +40,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         close = difflib.get_close_matches(task, tasks, n=1, cutoff=_NEAR)
         if task not in tasks and close:
             yield Finding(
-                RULE,
+                "misspelt-task",
                 f"no task is known that is called '{task}': nothing takes this duration",
                 ("durations", task),
                 severity="warning",

@@ -6,12 +6,11 @@ from fleet.schema.findings import Finding
 from fleet.schema.machine_names import beginning_of, speaks_resalloc
 from fleet.schema.model import Fleet, Pool
 
-RULE = "name-too-long"
 LONGEST = 50
 """What Debusine's table of workers holds; a host name may have 63."""
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def name_too_long(fleet: Fleet) -> Iterator[Finding]:
     """Require workers' names, fleet-pool-number, of at most 50 characters."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
@@ -21,7 +20,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         longest = f"{beginning_of(fleet, name)}{max(1, pool.workers.max):04}"
         if len(longest) > LONGEST:
             yield Finding(
-                RULE,
+                "name-too-long",
                 f"its workers would be called {longest}, {len(longest)} characters; "
                 f"{LONGEST} fit into a worker's name",
                 ("pools", name),

@@ -6,12 +6,11 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import AwsProvider, Fleet, HcloudProvider, Pool, Ready, TicketQueue
 from fleet.tagrules.offers import serves_queue, works_for_nobody
 
-RULE = "never-ready"
 _SSH = 22
 _ALL = "any"
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def never_ready(fleet: Fleet) -> Iterator[Finding]:
     """Require that a pool's machines work for somebody, and that the port of `ready` is open."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
@@ -24,7 +23,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 
 def _idle(name: str, pool: Pool) -> Finding:
     return Finding(
-        RULE,
+        "never-ready",
         f"machines of pool '{name}' would never register: none of its queues gives workers a "
         "token, or gives machines to tickets; it makes none",
         ("pools", name, "serves" if pool.serves is not None else "provider"),
@@ -38,7 +37,7 @@ def _of_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Fin
     provider = fleet.providers.get(pool.provider)
     if not isinstance(provider, HcloudProvider | AwsProvider):
         yield Finding(
-            RULE,
+            "never-ready",
             f"`ready` is for machines of hcloud and aws, and '{pool.provider}' is neither: "
             "nothing would look at the port",
             path,
@@ -52,7 +51,7 @@ def _of_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Fin
     ]
     if not desks:
         yield Finding(
-            RULE,
+            "never-ready",
             f"`ready` decides when a ticket gets a machine, and pool '{name}' serves no queue of "
             "kind tickets",
             path,
@@ -61,7 +60,7 @@ def _of_ready(fleet: Fleet, name: str, pool: Pool, ready: Ready) -> Iterator[Fin
     if not _lets_through(provider, ready.port):
         key = "firewall" if isinstance(provider, HcloudProvider) else "ssh_from"
         yield Finding(
-            RULE,
+            "never-ready",
             f"nothing reaches port {ready.port} at provider '{pool.provider}': "
             f"`{key}` lets nothing through to it, so that no machine becomes ready",
             (*path, "port") if "port" in ready.model_fields_set else path,

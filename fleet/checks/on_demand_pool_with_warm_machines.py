@@ -7,10 +7,8 @@ from fleet.schema.model import Fleet, Pool
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 
-RULE = "on-demand-pool-with-warm-machines"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def on_demand_pool_with_warm_machines(fleet: Fleet) -> Iterator[Finding]:
     """Refuse `min` and `spare` in a pool that provides an on-demand tag."""
     if not any(rule.on_demand for rule in fleet.tags.values()):
         return
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             figure = getattr(pool.workers, key)
             if on_demand and figure:
                 yield Finding(
-                    RULE,
+                    "on-demand-pool-with-warm-machines",
                     f"{key} is {figure}, but the pool provides '{on_demand[0]}', "
                     "which is on demand: it holds nothing while nothing asks",
                     ("pools", name, "workers", key),

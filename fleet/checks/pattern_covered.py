@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping
 from fleet.schema.findings import Finding, as_written
 from fleet.schema.model import Fleet, PowerfulRule
 
-RULE = "pattern-covered"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def pattern_covered(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a rule whose builds get the same tags from another rule, for at least as long."""
     if len(fleet.powerful) < 2:  # noqa: PLR2004 - one rule has no other
         return
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
 def _finding(number: int, wider: PowerfulRule) -> Finding:
     whose = f" of {wider.contact}" if wider.contact else ""
     return Finding(
-        RULE,
+        "pattern-covered",
         f"the rule {as_written(wider.match)}{whose} takes all of this and asks for the same tags",
         ("powerful", number, "match"),
         severity="warning",

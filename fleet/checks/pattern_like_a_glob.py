@@ -10,20 +10,18 @@ from fleet.schema.model import Fleet, PowerfulRule
 if TYPE_CHECKING:
     from fleet.tagrules.patterns import Piece
 
-RULE = "pattern-like-a-glob"
-
 _STAR = re.compile(r"[\w/-]\*")
 _BRACES = re.compile(r"[/-]\{([0-9]+),([0-9]+)\}")
 _NOT_CLASS = re.compile(r"\[!.+\]")
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def pattern_like_a_glob(fleet: Fleet) -> Iterator[Finding]:
     """Warn of `texlive*`, `fedora-{41,42}` and `[!a]`, which mean something else here."""
     for number, rule in enumerate(fleet.powerful):
         for piece, meaning, instead in _globs(rule):
             better = rule.match[: piece.start] + instead + rule.match[piece.end :]
             yield Finding(
-                RULE,
+                "pattern-like-a-glob",
                 f"{as_written(rule.match[piece.start : piece.end])} means {meaning} here: "
                 "this is a pattern, no shell glob",
                 ("powerful", number, "match"),

@@ -10,13 +10,11 @@ from fleet.schema.model import Fleet
 if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
-RULE = "pattern-matches-much"
-
 _FEW = 10
 _SHOWN = 3
 
 
-def check(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
+def pattern_matches_much(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
     """Warn of a rule that takes more names than `at_most`, or without it more than half."""
     if not fleet.powerful:
         return
@@ -29,7 +27,7 @@ def check(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
         if len(names) > most:
             meant = "more than half" if rule.at_most is None else f"at most {most} are meant"
             yield Finding(
-                RULE,
+                "pattern-matches-much",
                 f"{len(names)} of the {total} names in the recorded queue match, {meant}: "
                 f"{_listed(names)}",
                 ("powerful", number, "match"),

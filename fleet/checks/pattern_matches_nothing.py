@@ -10,13 +10,11 @@ from fleet.schema.model import Fleet, PowerfulRule
 if TYPE_CHECKING:
     from fleet.tagrules.names import Recorded
 
-RULE = "pattern-matches-nothing"
-
 _COMPARED = 200
 """So many names are looked at for one that was meant."""
 
 
-def check(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
+def pattern_matches_nothing(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
     """Warn of a rule that acts today and takes no name of a queue that was read in full."""
     if not fleet.powerful or not recorded.names or not recorded.complete:
         return
@@ -26,7 +24,7 @@ def check(fleet: Fleet, recorded: "Recorded", today: date) -> Iterator[Finding]:
     for number, names in found.items():
         if not names:
             yield Finding(
-                RULE,
+                "pattern-matches-nothing",
                 f"none of the {len(recorded.names)} names in the recorded queue matches",
                 ("powerful", number, "match"),
                 severity="warning",

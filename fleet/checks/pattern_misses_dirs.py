@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import CoprQueue, DebusineQueue, Fleet, PowerfulRule, TicketQueue
 
-RULE = "pattern-misses-dirs"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def pattern_misses_dirs(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a Copr rule that says nothing of `dirs` and cannot match owner/project:pr:7/…."""
     for number, rule in enumerate(fleet.powerful):
         if "dirs" not in rule.model_fields_set:
             project = _project_without_dirs(fleet, rule)
             if project:
                 yield Finding(
-                    RULE,
+                    "pattern-misses-dirs",
                     f"this matches no pull-request directory of {project} (as {project}:pr:7)",
                     ("powerful", number, "match"),
                     severity="warning",

@@ -10,13 +10,11 @@ from fleet.schema.model import Fleet, PowerfulRule
 if TYPE_CHECKING:
     from fleet.tagrules.patterns import Piece
 
-RULE = "pattern-too-wide"
-
 _BUILD = "[^/]+/[^/]+/[^/]+"
 """A project's, a chroot's and a package's name, of any owner."""
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def pattern_too_wide(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a pattern that takes every build of an owner (or scope), or is open to anybody."""
     for number, rule in enumerate(fleet.powerful):
         taken = _taken(rule)
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             tags = ", ".join(rule.ask)
             knows = f"; {rule.contact} knows which" if rule.contact else ""
             yield Finding(
-                RULE,
+                "pattern-too-wide",
                 f"this gives {tags} to {taken}",
                 ("powerful", number, "match"),
                 severity="warning",

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet
 
-RULE = "plain-tag-only"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def plain_tag_only(fleet: Fleet) -> Iterator[Finding]:
     """Refuse what only a plain tag can be: machines have more or less of a number, all of them."""
     for name, rule in fleet.tags.items():
         if rule.kind != "number":
@@ -19,7 +17,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         ):
             if written:
                 yield Finding(
-                    RULE,
+                    "plain-tag-only",
                     f"{name} is a number, which every machine has: it cannot be {word}",
                     ("tags", name, key),
                     at="key",

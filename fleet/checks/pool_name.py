@@ -8,15 +8,13 @@ from fleet.schema.machine_names import speaks_resalloc
 from fleet.schema.model import Fleet
 from fleet.schema.units import NAME_PATTERN
 
-RULE = "pool-name"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def pool_name(fleet: Fleet) -> Iterator[Finding]:
     """Require a host's name of each pool whose commands were not written for Resalloc."""
     for name in fleet.pools:
         if not (re.fullmatch(NAME_PATTERN, name) or speaks_resalloc(fleet, name)):
             yield Finding(
-                RULE,
+                "pool-name",
                 f"pool {name}: its machines are called after it, and hosts have names of "
                 "lower-case letters, digits and hyphens, 31 characters of a pool's at most",
                 ("pools", name),

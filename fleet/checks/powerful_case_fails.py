@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding, Path, as_written, quoted
 from fleet.schema.model import Fleet, PowerfulRule
 
-RULE = "powerful-case-fails"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def powerful_case_fails(fleet: Fleet) -> Iterator[Finding]:
     """Require that a rule takes what stands under `matches`, and nothing under `rejects`."""
     for number, rule in enumerate(fleet.powerful):
         if (rule.matches or rule.rejects) and _is_valid(rule):
@@ -21,11 +19,18 @@ def _cases(path: Path, rule: PowerfulRule) -> Iterator[Finding]:
     for number, name in enumerate(rule.matches):
         if not matches_name(rule, name):
             message = f"{as_written(rule.match)} does not match this name, and must"
-            yield Finding(RULE, message, (*path, "matches", number), hint=_way_in(rule, name))
+            yield Finding(
+                "powerful-case-fails",
+                message,
+                (*path, "matches", number),
+                hint=_way_in(rule, name),
+            )
     for number, name in enumerate(rule.rejects):
         if matches_name(rule, name):
             message = f"{as_written(rule.match)} matches this name, and must not"
-            yield Finding(RULE, message, (*path, "rejects", number), hint=_way_out(rule))
+            yield Finding(
+                "powerful-case-fails", message, (*path, "rejects", number), hint=_way_out(rule)
+            )
 
 
 def _is_valid(rule: PowerfulRule) -> bool:

@@ -6,10 +6,8 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import DebusineQueue, Fleet, Pool
 from fleet.tagrules.enforcement import SYSTEM_ONLY, is_workspace_tag
 
-RULE = "protection-by-workspace-tag"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def protection_by_workspace_tag(fleet: Fleet) -> Iterator[Finding]:
     """Warn of `requires` that holds nothing but tags a workspace owner can provide."""
     servers = {name for name, queue in fleet.queues.items() if isinstance(queue, DebusineQueue)}
     for name, pool in fleet.pools.items():
@@ -18,7 +16,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if all(map(is_workspace_tag, pool.requires)):
             for number, tag in enumerate(pool.requires):
                 yield Finding(
-                    RULE,
+                    "protection-by-workspace-tag",
                     f"every owner of a Debusine workspace can have its requests provide '{tag}', "
                     "so it keeps nobody from these machines",
                     ("pools", name, "requires", number),

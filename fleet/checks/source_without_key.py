@@ -6,10 +6,8 @@ from fleet.apt_sources import problems
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, ImageRecipe
 
-RULE = "source-without-key"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def source_without_key(fleet: Fleet) -> Iterator[Finding]:
     """Require that every source names the public key that signs it."""
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe) and image.source is not None:
@@ -17,5 +15,9 @@ def check(fleet: Fleet) -> Iterator[Finding]:
                 if problem.keyless:
                     path = ("images", name, "source")
                     yield Finding(
-                        RULE, problem.message, path, hint=problem.hint, part=problem.part
+                        "source-without-key",
+                        problem.message,
+                        path,
+                        hint=problem.hint,
+                        part=problem.part,
                     )

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, StaticPool
 
-RULE = "state-without-passphrase"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def state_without_passphrase(fleet: Fleet) -> Iterator[Finding]:
     """Warn where an apply would make no machine: the real engine encrypts what it records."""
     if fleet.state.passphrase is not None:
         return
@@ -16,7 +14,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     for name, provider in fleet.providers.items():
         if name in used and provider.engine == "pulumi":
             yield Finding(
-                RULE,
+                "state-without-passphrase",
                 f"the engine of provider '{name}' encrypts what it records, and no passphrase is "
                 "named for it: `fleet apply` makes no machine there",
                 ("providers", name),

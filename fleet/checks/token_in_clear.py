@@ -7,18 +7,17 @@ from ipaddress import ip_address
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import DebusineQueue, Fleet, ImageRecipe
 
-RULE = "token-in-clear"
 _IN_CLEAR = re.compile(r"http://(\[[^]]+\]|[^/:?#]+)")
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def token_in_clear(fleet: Fleet) -> Iterator[Finding]:
     """Require https of a server that gets tokens of ours or of workers, but for this computer."""
     for path, url in _told_tokens(fleet):
         found = _IN_CLEAR.match(url)
         host = found[1].strip("[]") if found else ""
         if found and not _is_here(host):
             yield Finding(
-                RULE,
+                "token-in-clear",
                 f"tokens for {host} would go over the network in clear",
                 path,
                 hint="write https://; a server of this computer, as localhost, may be http://",

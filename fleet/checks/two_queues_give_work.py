@@ -6,10 +6,8 @@ from fleet.schema.findings import Finding
 from fleet.schema.model import DebusineQueue, Fleet, TicketQueue
 from fleet.tagrules import serves_queue
 
-RULE = "two-queues-give-work"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def two_queues_give_work(fleet: Fleet) -> Iterator[Finding]:
     """Refuse pools that serve tickets and a Debusine: neither asks the other what it gave out."""
     kinds = {name: type(queue) for name, queue in fleet.queues.items()}
     for name, pool in fleet.pools.items():
@@ -18,7 +16,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         servers = [queue for queue in served if kinds[queue] is DebusineQueue]
         if desks and servers:
             yield Finding(
-                RULE,
+                "two-queues-give-work",
                 f"pool {name} serves the tickets of {desks[0]} and the workers of {servers[0]}: "
                 "each would give work to a machine that is busy for the other",
                 ("pools", name, "serves") if pool.serves is not None else ("pools", name),

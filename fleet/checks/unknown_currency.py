@@ -6,16 +6,15 @@ from fleet.catalogue import find_types
 from fleet.schema.findings import Finding, Path
 from fleet.schema.model import Fleet, Money, Pool, Section, SimProvider
 
-RULE = "unknown-currency"
 _AMOUNTS = ("per_hour", "per_day", "per_month")
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_currency(fleet: Fleet) -> Iterator[Finding]:
     """Require that all money is in the currency of the file or has an exchange rate."""
     for path, currency in _currencies(fleet):
         if currency != fleet.money.currency and currency not in fleet.money.exchange:
             yield Finding(
-                RULE,
+                "unknown-currency",
                 f"there is no exchange rate from {currency} to {fleet.money.currency}",
                 path,
                 hint=f"add money: {{exchange: {{{currency}: {{rate: …, as_of: …}}}}}}",

@@ -8,10 +8,8 @@ from fleet.catalogue.tables import MachineType
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.model import Fleet, HcloudProvider, Pool
 
-RULE = "unknown-machine-type"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_machine_type(fleet: Fleet) -> Iterator[Finding]:
     """Require a machine type of the catalogue, or its cores and memory."""
     for name, pool in fleet.pools.items():
         if not isinstance(pool, Pool):
@@ -26,7 +24,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
             sold = ", ".join(known_types(fleet, pool.provider))
             hint = f"add type: one of {sold}" if sold else "state cores and memory"
             said = "neither a machine type nor cores and memory are given"
-            yield Finding(RULE, said, path, hint=hint)
+            yield Finding("unknown-machine-type", said, path, hint=hint)
         for number, each in enumerate(wanted):
             if each not in known:
                 yield _finding(fleet, pool, each, (*path, *_place(pool, number)))
@@ -41,7 +39,7 @@ def _measured(fleet: Fleet) -> Iterator[Finding]:
             if each.machine is not None and each.machine not in sold and each.cores is None:
                 close = nearest(each.machine, sold)
                 yield Finding(
-                    RULE,
+                    "unknown-machine-type",
                     f"no provider sells a machine type '{each.machine}': how much faster others "
                     "are is not known",
                     ("durations", task, number, "machine"),
@@ -66,7 +64,7 @@ def _finding(fleet: Fleet, pool: Pool, wanted: str, path: Path) -> Finding:
         fleet.providers[pool.provider], HcloudProvider
     ) and _HETZNERS.fullmatch(wanted)
     return Finding(
-        RULE,
+        "unknown-machine-type",
         f"{said}: the pool makes none unless Hetzner's own price list has it"
         if may_be_new
         else said,

@@ -10,10 +10,8 @@ from difflib import get_close_matches
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, Pool
 
-RULE = "unknown-pool"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_pool(fleet: Fleet) -> Iterator[Finding]:
     """Require that each approval is for a pool whose machines a guard can keep back."""
     pools = sorted(name for name, pool in fleet.pools.items() if isinstance(pool, Pool))
     for number, approval in enumerate(fleet.approvals):
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if may_be_removed and not close:
             continue
         yield Finding(
-            RULE,
+            "unknown-pool",
             f"no pool '{approval.pool}' makes or deletes machines",
             ("approvals", number, "pool"),
             severity="warning" if may_be_removed else "error",

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding, Path, did_you_mean
 from fleet.schema.model import Fleet, ImageRecipe, Pool
 
-RULE = "unknown-provider"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_provider(fleet: Fleet) -> Iterator[Finding]:
     """Require that a provider named by a pool or an image is declared under `providers`."""
     for path, name, at_key in _named(fleet):
         if name not in fleet.providers:
             yield Finding(
-                RULE,
+                "unknown-provider",
                 f"there is no provider '{name}'",
                 path,
                 at="key" if at_key else "value",

@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding, did_you_mean
 from fleet.schema.model import CoprQueue, Fleet, TicketQueue
 
-RULE = "unknown-queue"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_queue(fleet: Fleet) -> Iterator[Finding]:
     """Require that a queue that is named, by a pool or a Copr, is declared under `queues`."""
     for name, pool in fleet.pools.items():
         for number, queue in enumerate(pool.serves or ()):
             if queue not in fleet.queues:
                 yield Finding(
-                    RULE,
+                    "unknown-queue",
                     f"there is no queue '{queue}'",
                     ("pools", name, "serves", number),
                     hint=did_you_mean(queue, fleet.queues)
@@ -24,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
     for name, copr in fleet.queues.items():
         if isinstance(copr, CoprQueue) and copr.tickets is not None and copr.tickets not in desks:
             yield Finding(
-                RULE,
+                "unknown-queue",
                 f"there is no queue '{copr.tickets}' of kind tickets",
                 ("queues", name, "tickets"),
                 hint=did_you_mean(copr.tickets, desks)

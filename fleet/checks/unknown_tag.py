@@ -10,12 +10,11 @@ from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.sources import pool_sources
 from fleet.tagrules.vocabulary import Vocabulary
 
-RULE = "unknown-tag"
 _NEAR = 0.85
 _DIGITS = re.compile(r"[0-9]+")
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_tag(fleet: Fleet) -> Iterator[Finding]:
     """Warn of a tag that no pool provides, or that is nearly another one."""
     if not fleet.pools:
         return
@@ -30,19 +29,21 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if mention.role == "asked" and name not in provided:
             message = f"no pool provides {name}: what asks for it waits for ever"
             hint = _meant(name, provided) or "add it to `provides` of a pool that really has it"
-            yield Finding(RULE, message, mention.path, severity="warning", hint=hint)
+            yield Finding("unknown-tag", message, mention.path, severity="warning", hint=hint)
         elif mention.role != "asked" and name not in asked | declared:
             near = _meant(name, asked | declared)
             if near:
                 message = f"nothing asks for {name}, and nothing declares it"
-                yield Finding(RULE, message, mention.path, severity="warning", hint=near)
+                yield Finding("unknown-tag", message, mention.path, severity="warning", hint=near)
     vocabulary = Vocabulary(fleet)
     for name in sorted(declared - provided):
         near = _meant(name, provided)
         if near or vocabulary.is_on_demand(name) or vocabulary.is_exclusive(name):
             message = f"no pool provides {name}"
             hint = near or "add it to `provides` of a pool, or remove it"
-            yield Finding(RULE, message, ("tags", name), severity="warning", at="key", hint=hint)
+            yield Finding(
+                "unknown-tag", message, ("tags", name), severity="warning", at="key", hint=hint
+            )
 
 
 def _meant(tag: str, known: Collection[str]) -> str:

@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding, Path, nearest
 from fleet.schema.model import Fleet, Pool
 
-RULE = "unknown-time-zone"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def unknown_time_zone(fleet: Fleet) -> Iterator[Finding]:
     """Require that every time zone is a name of the IANA database."""
     for path, name in _named(fleet):
         if name != "UTC" and not _exists(name):
             close = nearest(name, _known())
             yield Finding(
-                RULE,
+                "unknown-time-zone",
                 f"there is no time zone '{name}'",
                 path,
                 hint=f"did you mean '{close}'?" if close else "write one like Europe/Berlin",

@@ -5,16 +5,15 @@ from collections.abc import Iterator
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, ImageRecipe
 
-RULE = "worker-not-in-suite"
 _WITHOUT = {"bookworm": "bookworm-backports"}
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def worker_not_in_suite(fleet: Fleet) -> Iterator[Finding]:
     """Require a source of an image whose suite holds no worker."""
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe) and image.source is None and image.suite in _WITHOUT:
             yield Finding(
-                RULE,
+                "worker-not-in-suite",
                 f"{image.suite} has no debusine-worker",
                 ("images", name, "suite"),
                 hint=f"add a source that has one, for instance of {_WITHOUT[image.suite]}",

@@ -8,20 +8,20 @@ from fleet.tagrules.history import number_of
 from fleet.tagrules.told import ENVIRONMENTS
 from fleet.tagrules.vocabulary import Vocabulary
 
-RULE = "wrong-derivation"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def wrong_derivation(fleet: Fleet) -> Iterator[Finding]:
     """Require that a rule says where its value is from, and a table that is declared."""
     for number, rule in enumerate(fleet.derive):
         yield from _value(number, rule)
         yield from _history(fleet, number, rule)
         if rule.lookup is not None and rule.from_ is None:
             message = "lookup needs `from`, which says what is looked up"
-            yield Finding(RULE, message, ("derive", number, "lookup"), hint="add from: PATH")
+            yield Finding(
+                "wrong-derivation", message, ("derive", number, "lookup"), hint="add from: PATH"
+            )
         elif rule.lookup is not None and rule.lookup not in _tables(fleet):
             yield Finding(
-                RULE,
+                "wrong-derivation",
                 f"there is no table '{rule.lookup}' under lookups",
                 ("derive", number, "lookup"),
                 hint=did_you_mean(rule.lookup, _tables(fleet))
@@ -42,18 +42,20 @@ def _history(fleet: Fleet, number: int, rule: DeriveRule) -> Iterator[Finding]:
     if rule.from_ is not None or rule.tag is not None:
         word = "from" if rule.from_ is not None else "tag"
         message = f"`history` and `{word}` both say what {{value}} is"
-        yield Finding(RULE, message, ("derive", number, word), hint="keep one of them")
+        yield Finding(
+            "wrong-derivation", message, ("derive", number, word), hint="keep one of them"
+        )
     name = number_of(rule.ask)
     if name is None:
         message = "what earlier runs needed is a minimum of a number"
         hint = f"write ask: '{rule.history.of}_gib>={{value}}'"
-        yield Finding(RULE, message, ("derive", number, "ask"), hint=hint)
+        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
     elif name not in Vocabulary(fleet).numeric:
         message = f"{name} is no number, so it has no minimum"
         near = did_you_mean(name, Vocabulary(fleet).numeric)
         declare = f"declare it: tags: {{{name}: {{kind: number}}}}"
         hint = near if near.startswith("did") else declare
-        yield Finding(RULE, message, ("derive", number, "ask"), hint=hint)
+        yield Finding("wrong-derivation", message, ("derive", number, "ask"), hint=hint)
 
 
 def _value(number: int, rule: DeriveRule) -> Iterator[Finding]:
@@ -62,11 +64,17 @@ def _value(number: int, rule: DeriveRule) -> Iterator[Finding]:
     path = ("derive", number, "ask")
     if rule.tag is not None and rule.from_ is not None:
         message = "`from` and `tag` both say what {value} is"
-        yield Finding(RULE, message, ("derive", number, "tag"), hint="keep one of them")
+        yield Finding(
+            "wrong-derivation", message, ("derive", number, "tag"), hint="keep one of them"
+        )
     for part in placeholders(rule.ask):
         if not is_placeholder(part):
             message = f"'{part}' stands for nothing"
-            yield Finding(RULE, message, path, hint="write {value}, or {value.KEY} for a part")
+            yield Finding(
+                "wrong-derivation", message, path, hint="write {value}, or {value.KEY} for a part"
+            )
         elif rule.from_ is None and rule.tag is None and rule.history is None:
             message = f"'{part}' stands for nothing: the rule says not what the value is"
-            yield Finding(RULE, message, path, hint="add from: PATH, a place in the task data")
+            yield Finding(
+                "wrong-derivation", message, path, hint="add from: PATH, a place in the task data"
+            )

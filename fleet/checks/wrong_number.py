@@ -8,11 +8,10 @@ from fleet.tagrules.mentions import Mention, mentions
 from fleet.tagrules.numbers import read_minimums, read_numbers, tag_name
 from fleet.tagrules.vocabulary import Vocabulary
 
-RULE = "wrong-number"
 _RANGE = "a number is not negative, below 10^12, and has at most six places"
 
 
-def check(fleet: Fleet) -> Iterator[Finding]:
+def wrong_number(fleet: Fleet) -> Iterator[Finding]:
     """Require numbers within range: `name>=64` where one asks, `name=128` where one provides."""
     numeric = Vocabulary(fleet).numeric
     for mention in mentions(fleet):
@@ -23,7 +22,7 @@ def check(fleet: Fleet) -> Iterator[Finding]:
         if name.endswith("*"):
             message = "a numeric tag needs its whole name"
             hint = "declare each numeric tag by itself"
-            yield Finding(RULE, message, ("tags", name, "kind"), hint=hint)
+            yield Finding("wrong-number", message, ("tags", name, "kind"), hint=hint)
 
 
 def _number(mention: Mention, name: str) -> Iterator[Finding]:
@@ -35,8 +34,8 @@ def _number(mention: Mention, name: str) -> Iterator[Finding]:
     sign = ">=" if asks else "="
     rest = mention.tag.removeprefix(name)
     if rest.startswith(sign) and not rest.startswith(f"{sign}="):
-        yield Finding(RULE, f"{mention.tag} is out of range", mention.path, hint=_RANGE)
+        yield Finding("wrong-number", f"{mention.tag} is out of range", mention.path, hint=_RANGE)
     else:
         does = "asks for" if asks else "states"
         message = f"{name} is a number: who {does} it writes {form}"
-        yield Finding(RULE, message, mention.path, hint=f"write it like {form}")
+        yield Finding("wrong-number", message, mention.path, hint=f"write it like {form}")

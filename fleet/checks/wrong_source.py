@@ -6,10 +6,8 @@ from fleet.apt_sources import problems
 from fleet.schema.findings import Finding
 from fleet.schema.model import Fleet, ImageRecipe
 
-RULE = "wrong-source"
 
-
-def check(fleet: Fleet) -> Iterator[Finding]:
+def wrong_source(fleet: Fleet) -> Iterator[Finding]:
     """Require that every source is one in deb822 form, with all that apt needs of it."""
     for name, image in fleet.images.items():
         if isinstance(image, ImageRecipe) and image.source is not None:
@@ -17,5 +15,5 @@ def check(fleet: Fleet) -> Iterator[Finding]:
                 if not problem.keyless:
                     path = ("images", name, "source")
                     yield Finding(
-                        RULE, problem.message, path, hint=problem.hint, part=problem.part
+                        "wrong-source", problem.message, path, hint=problem.hint, part=problem.part
                     )

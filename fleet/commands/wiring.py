@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import assert_never
 
 from fleet.catalogue.listed import with_price_lists
-from fleet.checks import missing_price, unknown_machine_type
+from fleet.checks import rule_of
+from fleet.checks.missing_price import missing_price
+from fleet.checks.unknown_machine_type import unknown_machine_type
 from fleet.commands.asking import Together
 from fleet.commands.background import Background
 from fleet.commands.clock import SystemClock
@@ -127,11 +129,9 @@ def priced(config: Config, world: World) -> Config:
     if fleet is config.fleet:
         return config
     still = {
-        each.message
-        for check in (unknown_machine_type, missing_price)
-        for each in check.check(fleet)
+        each.message for check in (unknown_machine_type, missing_price) for each in check(fleet)
     }
-    answered = {unknown_machine_type.RULE, missing_price.RULE}
+    answered = {rule_of(unknown_machine_type), rule_of(missing_price)}
     kept = [w for w in config.warnings if w.rule not in answered or w.message in still]
     return replace(config, fleet=fleet, warnings=tuple(kept))
 

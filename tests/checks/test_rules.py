@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleet.checks import RECORDED_CHECKS, RULES
+from fleet.checks import RECORDED_CHECKS, RULES, rule_of
 from fleet.commands.loading import check_file
 from fleet.render.findings import to_text
 from fleet.schema.findings import TEXT_RULES
@@ -17,13 +17,13 @@ from tests.rigs.process import ROOT
 
 HERE = Path(__file__).parent
 PAGES = ROOT / "docs/reference/rules"
-ALL = sorted([*TEXT_RULES, *(rule.RULE for rule in RULES)])
+ALL = sorted([*TEXT_RULES, *RULES])
 # No text can show these: they are about files that are no text. tests/cli/test_bad_input.py does.
 WITHOUT_TEXT = {"empty-file", "not-text", "too-complex", "unreadable-file"}
 WITH_CASES = [rule for rule in ALL if rule not in WITHOUT_TEXT]
 KERNELS = ("kernel", "kernel-headers")
 TODAY = date(2026, 11, 21)
-COMPARED = {rule.RULE for rule in RECORDED_CHECKS}
+COMPARED = set(map(rule_of, RECORDED_CHECKS))
 RECORDED = Recorded(
     (
         *(f"@asahi/kernel/fedora-{n}-aarch64/{p}" for n in (42, 43) for p in KERNELS),
