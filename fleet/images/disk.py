@@ -20,7 +20,9 @@ from typing import Any
 
 from fleet.errors import BuildFailed, Locked
 from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
-from fleet.images import diskfile, folder, namespaces, role
+from fleet.images import folder, role
+from fleet.images.namespaces import isolated, why_not
+from fleet.images.diskfile import bootable, lacking, programs
 from fleet.images.bake import Baked, Order
 from fleet.images.manifests import manifest_of
 from fleet.images.messages import explained, read_messages
@@ -69,10 +71,10 @@ class DiskBuilder:
                 self._remove_leavings(order.image)
 
     def _why_not(self, architecture: str) -> str:
-        if not diskfile.bootable(architecture):
+        if not bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
-        lacking = missing((*_PROGRAMS, *diskfile.programs(architecture)))
-        lacking = lacking or diskfile.lacking(architecture) or role.why_not()
+        lacking = missing((*_PROGRAMS, *programs(architecture)))
+        lacking = lacking or lacking(architecture) or role.why_not()
         if lacking:
             return lacking
         if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
@@ -80,7 +82,7 @@ class DiskBuilder:
                 f"this computer cannot run programs of {architecture}; build on one that can, or "
                 "on Debian: apt install arch-test qemu-user-static"
             )
-        return namespaces.why_not()
+        return why_not()
 
     def _run(self, order: BuildOrder, partial: Path, log: Path, tell: Tell) -> Baked:
         """Bake in a process of its own; it and all it started are gone when this returns."""
@@ -105,7 +107,7 @@ class DiskBuilder:
 
         with log.open("ab") as told:
             child = subprocess.Popen(  # noqa: S603 - ourselves
-                namespaces.isolated(*self.program),
+                isolated(*self.program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=told,
@@ -125,7 +127,7 @@ class DiskBuilder:
         left = [*place.glob(".*.work"), *place.glob(".*.partial")]
         if left:
             with _deaf():
-                command = namespaces.isolated("rm", "-rf", "--", *map(str, left))
+                command = isolated("rm", "-rf", "--", *map(str, left))
                 subprocess.run(command, check=False)  # noqa: S603 - what lies there is ours
 
 

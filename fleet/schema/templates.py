@@ -165,4 +165,3 @@ def _part(
     )
 
 
-__all__ = ["MAX_CHAIN", "MAX_MERGED", "TooMuch", "apply_templates"]
