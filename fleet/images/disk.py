@@ -73,10 +73,10 @@ class DiskBuilder:
     def _why_not(self, architecture: str) -> str:
         if not bootable(architecture):
             return f"no disk for {architecture} can be made, only for amd64, arm64 and riscv64"
-        lacking = missing((*_PROGRAMS, *programs(architecture)))
-        lacking = lacking or lacking(architecture) or role.why_not()
-        if lacking:
-            return lacking
+        absent = missing((*_PROGRAMS, *programs(architecture)))
+        absent = absent or lacking(architecture) or role.why_not()
+        if absent:
+            return absent
         if _MACHINES.get(platform.machine()) != architecture and not _runs(architecture):
             return (
                 f"this computer cannot run programs of {architecture}; build on one that can, or "

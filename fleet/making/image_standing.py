@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from fleet.facts.versions import ImageVersion, WaitingVersion
-from fleet.schema.model import ImageRecipe, Promote
+from fleet.schema.model import ImageRecipe
+from fleet.schema.pools import Promote
 from fleet.schema.units import write_duration
 
 _USED = ("candidate", "current", "previous", "retired")
