@@ -6,7 +6,6 @@ import signal
 import sys
 
 from fleet.cli import main as run
-from fleet.commands.lean import start_lean
 
 
 def main() -> None:
@@ -14,7 +13,6 @@ def main() -> None:
     # A CI system cancels a job with SIGTERM: to leave as after Ctrl-C is to release the lock.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _leave_no_core()
-    start_lean()
     code = run()
     gc.freeze()  # the process ends: what it holds need not be searched for cycles first
     sys.exit(code)

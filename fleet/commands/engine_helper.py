@@ -6,8 +6,5 @@ Run by fleet itself: python -m fleet.commands.engine_helper DESCRIPTOR.
 import importlib
 import sys
 
-from fleet.commands.lean import start_lean
-
 if __name__ == "__main__":
-    start_lean()
     importlib.import_module("fleet.commands.helping").run(int(sys.argv[1]))

@@ -16,7 +16,7 @@ from fleet.facts import MachineState, Work
 from fleet.plan.limits import LimitVerdict
 from fleet.schema.model import Fleet, TicketQueue
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.tickets.assignment import Limit
+from fleet.tickets import Limit
 
 _ONE = Decimal(1)
 

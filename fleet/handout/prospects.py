@@ -16,8 +16,8 @@ from fleet.tagrules.asking import Judge, Memberships
 from fleet.tagrules.numbers import tag_name
 from fleet.tagrules.told import NOTHING
 from fleet.tagrules.vocabulary import Vocabulary
-from fleet.tickets import Ticket, TicketState, find_fault, to_request
-from fleet.tickets.assignment import Limit, Terms, in_order
+from fleet.tickets import Limit, Ticket, TicketState, find_fault, to_request
+from fleet.tickets.assignment import Terms, in_order
 
 _SHOWN = 12
 _ITS_TURN = "each `fleet apply` gives out the machines that are free and orders the rest"

@@ -21,11 +21,11 @@ from typing import Any
 from fleet.errors import BuildFailed, Locked
 from fleet.facts.manifest import BuildOrder, BuildStep, Manifest
 from fleet.images import folder, role
-from fleet.images.namespaces import isolated, why_not
-from fleet.images.diskfile import bootable, lacking, programs
 from fleet.images.bake import Baked, Order
+from fleet.images.diskfile import bootable, lacking, programs
 from fleet.images.manifests import manifest_of
 from fleet.images.messages import explained, read_messages
+from fleet.images.namespaces import isolated, why_not
 from fleet.images.programs import find, missing
 from fleet.images.sbom import sbom_of
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 from fleet.errors import SourceUnreachable, StoreFailed, StoreMissing
 from fleet.facts import Demand, QueueReading, Request, Unknown, Work, Worker
 from fleet.schema.model import CoprQueue
-from fleet.tagrules.names import SOURCE_CHROOT
+from fleet.schema.rules import SOURCE_CHROOT
 from fleet.tickets import SANDBOX
 from fleet.tickets.resalloc import bounded
 

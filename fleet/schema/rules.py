@@ -183,6 +183,8 @@ class DeriveRule(Section):
     )
 
 
+SOURCE_CHROOT = "srpm-builds"
+"""The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
 MOST_RULES = 2000
 """So many rules the allow-list may hold, for each may take time to check."""
 

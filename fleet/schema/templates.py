@@ -163,5 +163,3 @@ def _part(
         dropped=[*at.dropped, *dropped],
         size=size,
     )
-
-

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fleet.schema.rules import SOURCE_CHROOT
+
 if TYPE_CHECKING:
     # Checks of fleet.yaml need the words below and no facts.
     from fleet.facts import Request, World
 
-SOURCE_CHROOT = "srpm-builds"
-"""The chroot in the name of a Copr source build (Copr's own name of its results directory)."""
 SOURCE_ARCHITECTURE = "source"
 """The architecture in the name of a Debusine request that builds source packages only."""
 ANY_ARCHITECTURE = "any"

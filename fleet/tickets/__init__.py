@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from fleet.facts import Request
 from fleet.schema.pools import Reuse
+from fleet.schema.rules import SOURCE_CHROOT
 from fleet.schema.units import write_duration
-from fleet.tagrules.names import SOURCE_CHROOT
 
 SANDBOX = "sandbox:"
 """What a tag begins with that keeps the machines of one sandbox for its tickets."""
@@ -350,3 +350,25 @@ def _end(ticket: Ticket, state: TicketState, now: datetime, because: str = "") -
 
 def _seconds(since: datetime | None, now: datetime) -> int:
     return int((now - since) / timedelta(seconds=1)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many machines tickets may have at once: each of somebody's, or all together."""
+
+    path: tuple[str | int, ...]
+    most: int
+    of: str = "total"
+    """A field of Ticket, or `total`."""
+
+    def whose(self, ticket: Ticket) -> str:
+        """Return whose machines a ticket counts to."""
+        if self.of == "sandbox":
+            return ticket.place
+        return "" if self.of == "total" else getattr(ticket, self.of)
+
+    def sentence(self, who: str, held: int, before: int = 0) -> str:
+        """Return what holds, with its figures: who has a machine, and who waits before others."""
+        whom = "" if self.of == "total" else f" for {who.strip() or f'whoever names no {self.of}'}"
+        waiting = f", {before} waiting before it" if before else ""
+        return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"

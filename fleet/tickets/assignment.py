@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from fleet.tickets import Ticket
+from fleet.tickets import Limit, Ticket
 
 _PRIORITY = 100
 _CLASS = 10**9
@@ -43,28 +43,6 @@ class Suitable:
     """Kinds that come after those that are preferred as much: others may call them up."""
     after: frozenset[str] = frozenset()
     """Those of them that others who wait have called up: these get them first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How many machines tickets may have at once: each of somebody's, or all together."""
-
-    path: tuple[str | int, ...]
-    most: int
-    of: str = "total"
-    """A field of Ticket, or `total`."""
-
-    def whose(self, ticket: Ticket) -> str:
-        """Return whose machines a ticket counts to."""
-        if self.of == "sandbox":
-            return ticket.place
-        return "" if self.of == "total" else getattr(ticket, self.of)
-
-    def sentence(self, who: str, held: int, before: int = 0) -> str:
-        """Return what holds, with its figures: who has a machine, and who waits before others."""
-        whom = "" if self.of == "total" else f" for {who.strip() or f'whoever names no {self.of}'}"
-        waiting = f", {before} waiting before it" if before else ""
-        return f"{'.'.join(map(str, self.path))} is {self.most}{whom}: {held} in use{waiting}"
 
 
 @dataclass(frozen=True)

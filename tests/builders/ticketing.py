@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pydantic import TypeAdapter
 
 from fleet.schema.model import Fleet
-from fleet.tickets import Tenancy, Ticket
-from fleet.tickets.assignment import Limit, Suitable
+from fleet.tickets import Limit, Tenancy, Ticket
+from fleet.tickets.assignment import Suitable
 from tests.builders import NOW, ago
 
 _TICKET = TypeAdapter(Ticket)

@@ -191,7 +191,6 @@ class _Running(NamedTuple):
 
 def load() -> None:
     """Load what the program may load, as it does itself."""
-    importlib.import_module("fleet.commands.lean").start_lean()
     importlib.import_module(PROGRAM)
     package = importlib.import_module("fleet")
     for module in pkgutil.walk_packages(package.__path__, "fleet."):

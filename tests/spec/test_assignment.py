@@ -5,13 +5,12 @@ from decimal import Decimal
 
 import pytest
 
-from fleet.tickets import Ticket
+from fleet.tickets import Limit, Ticket
 from fleet.tickets.assignment import (
     NO_MACHINE,
     Assignment,
     Budget,
     Lease,
-    Limit,
     Ready,
     Suitable,
     Terms,
